@@ -1,0 +1,59 @@
+"""Recollect: what an LLM agent knows after its context window has overflowed.
+
+    import recollect
+
+    memory = recollect.open_memory()
+    context = await memory.prepare("my-session", request)
+    reply = await client.messages.create(**context.request)
+    await memory.observe("my-session", reply)
+
+Names are imported when they are first used, so `import recollect` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from recollect.blocking import BlockingEngine as BlockingEngine
+    from recollect.config import Settings as Settings
+    from recollect.config import load_settings as load_settings
+    from recollect.engine import Context as Context
+    from recollect.engine import Engine as Engine
+    from recollect.engine import Observation as Observation
+    from recollect.engine import Session as Session
+    from recollect.errors import RecollectError as RecollectError
+    from recollect.values.history import SessionState as SessionState
+    from recollect.values.report import Report as Report
+    from recollect.wiring import open_blocking_memory as open_blocking_memory
+    from recollect.wiring import open_memory as open_memory
+
+_EXPORTS = {
+    "BlockingEngine": "recollect.blocking",
+    "Context": "recollect.engine",
+    "Engine": "recollect.engine",
+    "Observation": "recollect.engine",
+    "RecollectError": "recollect.errors",
+    "Report": "recollect.values.report",
+    "Session": "recollect.engine",
+    "SessionState": "recollect.values.history",
+    "Settings": "recollect.config",
+    "load_settings": "recollect.config",
+    "open_blocking_memory": "recollect.wiring",
+    "open_memory": "recollect.wiring",
+}
+
+__all__ = ["__version__", *sorted(_EXPORTS)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,121 @@
+"""Which keys act in this version, and which wait for a feature that is not built yet.
+
+The one table of it: the notices, docs/settings.md, `recollect doctor` and the test that wants
+a behaviour test for every active key all read it here. Building a feature means changing its
+keys' word to `ACTIVE`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What setting a key does today."""
+
+    state: Literal["active", "later", "none"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}" if self.why else self.state
+
+    def notice(self) -> str:
+        """What a person who set the key is told; empty when it acts."""
+        if self.state == "active":
+            return ""
+        if self.state == "later":
+            return f"accepted; takes effect with {self.why}, which this version does not have yet"
+        return f"accepted without effect: {self.why}"
+
+
+ACTIVE: Final = Effect(state="active")
+_RECALL: Final = Effect(state="later", why="recall from memory")
+_ARCHIVE: Final = Effect(state="later", why="the archive")
+_COMPACTION: Final = Effect(state="later", why="compaction")
+_FACTS: Final = Effect(state="later", why="facts")
+_CHAT: Final = Effect(state="later", why="the chat")
+
+EFFECTS: Final[Mapping[str, Effect]] = {
+    "preset": ACTIVE,
+    "window_tokens": ACTIVE,
+    "turn.trim_first": ACTIVE,
+    "turn.deadline_seconds": ACTIVE,
+    "turn.stage_deadline_seconds": ACTIVE,
+    "tokens.counter": ACTIVE,
+    "tokens.calibrate": ACTIVE,
+    "pruning.mode": ACTIVE,
+    "pruning.ttl": ACTIVE,
+    "pruning.keep_last_assistants": ACTIVE,
+    "pruning.soft_trim_ratio": ACTIVE,
+    "pruning.hard_clear_ratio": ACTIVE,
+    "pruning.min_prunable_tool_chars": ACTIVE,
+    "pruning.soft_trim.max_chars": ACTIVE,
+    "pruning.soft_trim.head_chars": ACTIVE,
+    "pruning.soft_trim.tail_chars": ACTIVE,
+    "pruning.hard_clear.enabled": ACTIVE,
+    "pruning.hard_clear.placeholder": ACTIVE,
+    "pruning.tools.allow": ACTIVE,
+    "pruning.tools.deny": ACTIVE,
+    "trim.low_water_ratio": ACTIVE,
+    "trim.protect_messages": ACTIVE,
+    "trim.min_query_chars": ACTIVE,
+    "query.user_messages": ACTIVE,
+    "recall.enabled": ACTIVE,
+    "recall.every_turn": _RECALL,
+    "recall.placement": ACTIVE,
+    "recall.sticky": ACTIVE,
+    "recall.hard_cap_tokens": ACTIVE,
+    "recall.block_tokens": ACTIVE,
+    "recall.embedder": _RECALL,
+    "recall.min_score": _RECALL,
+    "recall.scope": _RECALL,
+    "recall.decay_per_day": _RECALL,
+    "recall.max_results": _RECALL,
+    "recall.deadline_seconds": ACTIVE,
+    "recall.citations": _RECALL,
+    "recall.hybrid.enabled": _RECALL,
+    "recall.hybrid.vector_weight": _RECALL,
+    "recall.hybrid.text_weight": _RECALL,
+    "recall.hybrid.candidate_multiplier": _RECALL,
+    "recall.remote.provider": _RECALL,
+    "recall.remote.model": _RECALL,
+    "compaction.enabled": _COMPACTION,
+    "compaction.mode": _COMPACTION,
+    "compaction.reserve_tokens": ACTIVE,
+    "compaction.reserve_tokens_floor": ACTIVE,
+    "compaction.keep_recent_tokens": _COMPACTION,
+    "compaction.max_history_share": _COMPACTION,
+    "compaction.at_ratio": _COMPACTION,
+    "compaction.flush.enabled": _COMPACTION,
+    "compaction.flush.soft_threshold_tokens": _COMPACTION,
+    "compaction.flush.at_ratio": _COMPACTION,
+    "compaction.flush.prompt": _COMPACTION,
+    "compaction.flush.system_prompt": _COMPACTION,
+    "redaction.enabled": _ARCHIVE,
+    "redaction.pii": _ARCHIVE,
+    "ingest.enabled": _ARCHIVE,
+    "index.max_segments": _RECALL,
+    "index.eviction_days": _RECALL,
+    "index.sources": _RECALL,
+    "index.extra_paths": _RECALL,
+    "index.update_interval": _RECALL,
+    "facts.enabled": _FACTS,
+    "models.extraction": _FACTS,
+    "embedding_cache.enabled": _RECALL,
+    "embedding_cache.max_entries": _RECALL,
+    "workspace.max_chars": _CHAT,
+    "workspace.skip_bootstrap": _CHAT,
+    "session.reset.mode": _CHAT,
+    "session.reset.at_hour": _CHAT,
+    "session.reset.idle_minutes": _CHAT,
+}
+
+
+def active_keys() -> tuple[str, ...]:
+    """The keys that change what this version does."""
+    return tuple(path for path, effect in EFFECTS.items() if effect.state == "active")

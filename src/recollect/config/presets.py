@@ -1,0 +1,35 @@
+"""The presets: values that belong together, applied below every explicit source.
+
+Each table holds only what differs from the defaults in `settings`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SEEDS: Mapping[str, Any] = {
+    # Recall on every turn, its block after the system prompt, gone on the next turn.
+    "recall.every_turn": True,
+    "recall.placement": "after-system",
+    "recall.sticky": False,
+    # The seeds fill the block up to the hard cap.
+    "recall.block_tokens": 4000,
+    "recall.min_score": 0.7,
+    "recall.decay_per_day": 0.995,
+    "recall.hybrid.vector_weight": 0.7,
+    "recall.hybrid.text_weight": 0.3,
+    # Trim before compaction on every turn, and stop as soon as the limit is met.
+    "turn.trim_first": True,
+    "trim.low_water_ratio": 1.0,
+    # ceil(len/3), never corrected by what the provider reports.
+    "tokens.counter": "seeds",
+    "tokens.calibrate": False,
+    "index.max_segments": 20_000,
+    "index.eviction_days": 90,
+}
+"""How the seeds do it (settings.md, "Presets")."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "seeds": SEEDS}

@@ -1,0 +1,44 @@
+"""Every error Recollect raises.
+
+    RecollectError
+    ├── SettingsError         a setting is unknown, of the wrong type or out of range
+    ├── FormatError           a request or a transcript cannot be read
+    │   └── UnknownFormat     nothing in it says what format it is
+    ├── MissingExtra          an optional dependency is not installed; names the extra
+    └── StaleSession          the session moved on while this turn was prepared
+
+Errors say what to do next. A failing memory never raises out of a turn: the engine turns
+it into a line of the report.
+"""
+
+from __future__ import annotations
+
+
+class RecollectError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class SettingsError(RecollectError):
+    """A setting is unknown, of the wrong type or out of range; the message names its key."""
+
+
+class FormatError(RecollectError):
+    """A request or a transcript cannot be read as the format it claims to be."""
+
+
+class UnknownFormat(FormatError):  # noqa: N818 - reads as what it says; its root ends in Error
+    """Nothing in the input says which format it is; name the format explicitly."""
+
+
+class MissingExtra(RecollectError):  # noqa: N818
+    """An optional dependency is missing; the message names the extra to install."""
+
+    def __init__(self, *, feature: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs an optional dependency: pip install 'recollect[{extra}]'"
+        )
+        self.extra = extra
+
+
+class StaleSession(RecollectError):  # noqa: N818
+    """Another turn of the session was committed meanwhile; prepare again."""

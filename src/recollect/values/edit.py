@@ -1,0 +1,86 @@
+"""Standing changes to a session's history as it is shown (design.md 1, "edit").
+
+Edits are anchored to entry keys and parts, never to positions, so a client that resends its
+own history gets the same view again. They are values: stages return them, the engine keeps
+them. Nothing here knows how a change is written in a wire format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from recollect.values.message import CallId, EntryKey
+
+StageName: TypeAlias = Literal[
+    "read", "align", "pair", "prune", "trim", "query", "recall", "inject", "compact", "check"
+]
+Placement: TypeAlias = Literal["before", "after", "head"]
+RepairKind: TypeAlias = Literal["left-out", "moved", "synthesised", "merged", "opened", "respelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveOut:
+    """A part, or a whole message, is not shown."""
+
+    anchor: EntryKey
+    part: int | None
+    stage: StageName
+    reason: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shorten:
+    """The text of a part is shown as `text` instead."""
+
+    anchor: EntryKey
+    part: int
+    text: str
+    stage: StageName
+    reason: str
+    turn: int
+    hard: bool = False
+    """Nothing of the original is left in `text`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """A block of our own stands before or after a message, or at the head of the view."""
+
+    anchor: EntryKey | None
+    placement: Placement
+    text: str
+    stage: StageName
+    reason: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Everything before `anchor` is shown as a summary."""
+
+    anchor: EntryKey
+    summary: str
+    stage: StageName
+    reason: str
+    turn: int
+
+
+Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What pairing and the provider's rules changed; derived anew from the history each turn.
+
+    `moved` and `synthesised` are edits in the sense of the glossary. They are not stored as
+    standing edits because the same history always yields the same repairs, and a result that
+    arrives late must be able to replace its stand-in.
+    """
+
+    kind: RepairKind
+    anchor: EntryKey | None
+    part: int | None
+    reason: str
+    call_id: CallId | None = None

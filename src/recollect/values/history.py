@@ -1,0 +1,97 @@
+"""A session's history as it is known, and the view of it that one request shows.
+
+`Entry` is a message at its place; `View` is what goes out: entries as they came, and rows we
+composed. Always holds: an `Entry` in a view is shown byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from recollect.values.calibration import Calibration
+from recollect.values.edit import Edit, Repair
+from recollect.values.message import CallId, EntryKey, Message, MessageId, Part, Role
+
+SpaceId: TypeAlias = str
+SessionId: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """A message at its place in a history, with what was worked out about it once.
+
+    Compared by object: two readings of the same message are two entries with one key.
+    """
+
+    key: EntryKey
+    id: MessageId
+    message: Message = field(repr=False)
+    tokens: int
+    """Estimate before calibration."""
+    role: Role
+    raw: bytes = field(repr=False)
+    calls: tuple[CallId, ...] = ()
+    results: tuple[CallId, ...] = ()
+    odd: bool = False
+    """Breaks some provider's rules by itself: empty, blank text, an aborted turn."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The message's parts."""
+        return self.message.parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """A row of the view that is not an incoming message as it came."""
+
+    role: Role
+    parts: tuple[Part, ...] = field(repr=False)
+    raw: bytes = field(repr=False)
+    tokens: int
+    sources: tuple[EntryKey, ...]
+    """The entries that are shown in it; none for rows of our own."""
+    note: str = ""
+    """For rows of our own: what they are."""
+
+
+Row: TypeAlias = Entry | Composed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The messages chosen for one request."""
+
+    rows: tuple[Row, ...] = field(repr=False)
+    tokens: int
+    """Estimate of the rows, before calibration, without system prompt and tools."""
+    repairs: tuple[Repair, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionState:
+    """All that a session remembers between turns; a value in and a value out.
+
+    Dormant edits belong to a branch that the newest history does not take; they wait some
+    turns in case the client comes back to it.
+    """
+
+    turn: int = 0
+    path: tuple[EntryKey, ...] = field(default=(), repr=False)
+    ids: tuple[MessageId, ...] = field(default=(), repr=False)
+    """The identities of `path`, in its order."""
+    aliases: Mapping[EntryKey, EntryKey] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
+    edits: tuple[Edit, ...] = field(default=(), repr=False)
+    dormant: tuple[Edit, ...] = field(default=(), repr=False)
+    calibration: Calibration = field(default_factory=Calibration)
+    sent_at: float | None = None
+    """When the last request was prepared; the provider's cache is as old as this."""
+    sent_estimate_tokens: int | None = None
+    """What the last request was estimated at, before calibration."""
+    learned_window_tokens: int | None = None
+    """The limit that a provider named when it refused a request."""

@@ -1,0 +1,16 @@
+"""When edits before the tail are allowed (design.md 1, "batch moment")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+MomentKind: TypeAlias = Literal["over-limit", "cache-expired", "compaction", "ratio", "every-turn"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One batch moment and why it is one, for reasons in the report."""
+
+    kind: MomentKind
+    said: str

@@ -1,0 +1,57 @@
+"""What all tests share: hypothesis profiles, the evaluation data, and no network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent.parent
+STARTED = time.monotonic()
+DATA = Path(os.environ.get("RECOLLECT_DATA", ROOT.parent / "shared" / "data"))
+
+settings.register_profile(
+    "default",
+    deadline=None,  # two cores shared with other suites: time is asserted where it matters
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The evaluation data; a test that needs it skips, saying so, where it is absent."""
+    if not DATA.is_dir():
+        pytest.skip(f"no evaluation data at {DATA}: set RECOLLECT_DATA")
+    return DATA
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in these suites talks to anybody."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a test tried to reach the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Minutes of each suite: test time, summed over both cores."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                suite = "/".join(report.nodeid.split("/")[:2])
+                seconds[suite] = seconds.get(suite, 0.0) + report.duration
+    for suite, taken in sorted(seconds.items()):
+        terminalreporter.write_line(f"suite {suite}: {taken / 60:.1f} min of test time")
+    before = os.environ.get("RECOLLECT_CI_SECONDS")
+    if before is not None:
+        wall = float(before) + time.monotonic() - STARTED
+        terminalreporter.write_line(f"CI in all: {wall / 60:.1f} min")

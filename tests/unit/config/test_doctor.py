@@ -1,0 +1,106 @@
+"""`recollect doctor`: the table and the JSON say the same, and bad settings end with 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from recollect.config import known_keys
+from recollect.surfaces.cli.doctor import doctor
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(doctor, arguments)
+
+
+def test_the_table_shows_values_sources_and_deviations() -> None:
+    Path("recollect.toml").write_text("[compaction]\nreserveTokens = 9000\n")
+    result = run()
+    assert result.exit_code == 0
+    line = next(one for one in result.stdout.splitlines() if "reserve_tokens " in one)
+    assert line.split() == ["●", "reserve_tokens", "9000", "recollect.toml", "default:", "16384"]
+    assert f"{len(known_keys())} settings, 1 not at their default" in result.stdout
+    assert "!" not in result.stdout
+
+
+def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
+    result = run()
+    for path in known_keys():
+        assert path.partition(".")[2] in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+def test_the_seeds_values_that_we_leave_are_marked() -> None:
+    lines = run().stdout.splitlines()
+    line = next(one for one in lines if "max_segments" in one)
+    assert line.split()[2:] == ["200000", "default", "seeds:", "20000"]
+
+
+def test_a_wide_screen_shows_the_source_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("RECOLLECT_WINDOW_TOKENS", "9000")
+    assert "RECOLLECT_WINDOW_TOKENS" in run().stdout
+
+
+def test_json_has_every_key_and_the_notices() -> None:
+    Path("mine.toml").write_text('facts.enabled = false\npruning.ttl = "90s"\n')
+    result = run("--json", "--config", "mine.toml")
+    shown = json.loads(result.stdout)
+    assert set(shown["settings"]) == set(known_keys())
+    assert shown["settings"]["pruning.ttl"] == {
+        "value": "90s",
+        "source": "mine.toml: pruning.ttl",
+        "source_kind": "file",
+        "default": "5m",
+        "is_default": False,
+        "seeds": "5m",
+        "effect": "active",
+    }
+    assert [notice["key"] for notice in shown["notices"]] == ["facts.enabled"]
+
+
+def test_the_shown_values_can_be_set_again() -> None:
+    shown = json.loads(run("--json").stdout)["settings"]
+    for path, row in shown.items():
+        assert known_keys()[path].shape.read(row["value"]) == known_keys()[path].default
+
+
+def test_notices_stand_below_the_table() -> None:
+    Path("openclaw.json").write_text('{agents: {defaults: {heartbeat: {every: "1h"}}}}')
+    result = run("--openclaw", "openclaw.json")
+    _, _, below = result.stdout.partition("settings, ")
+    assert "agents.defaults.heartbeat" in below
+    assert "without effect" in below
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("recall.hardcaptokens = 1", "did you mean recall.hard_cap_tokens?"),
+        ("window_tokens = 0", "window_tokens must be a whole number of at least 1"),
+        ("window_tokens = ", "line 1"),
+    ],
+)
+def test_bad_settings_end_with_2_and_one_line_that_says_what_to_do(text: str, says: str) -> None:
+    Path("recollect.toml").write_text(text)
+    for arguments in ((), ("--json",)):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+        assert says in result.stderr
+
+
+def test_a_named_file_that_is_not_there_is_an_error() -> None:
+    result = run("--config", "absent.toml")
+    assert result.exit_code == 2
+    assert "absent.toml" in result.stderr
