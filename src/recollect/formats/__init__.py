@@ -1,0 +1,1 @@
+"""Wire codecs and transcript readers: the only place that knows how a format is spelled."""

@@ -1,0 +1,184 @@
+"""Content blocks, in every spelling that the formats and the seeds use, read into parts.
+
+Anthropic, OpenAI, pi and OpenClaw spell the same block differently (`tool_use`, `toolUse`,
+`toolCall`, `functionCall`); transcripts mix them. Reading is lenient, and never raises:
+what is not understood becomes `Other` and is carried along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recollect.errors import FormatError
+from recollect.formats.json_spans import canonical, decode
+from recollect.values.message import (
+    CallId,
+    Flaw,
+    Image,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "tool_call", "functionCall"})
+RESULT_TYPES = frozenset({"tool_result", "toolResult", "functionResponse"})
+TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text"})
+IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
+CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
+
+
+def read_wire(raw: bytes) -> dict[str, Any]:
+    """One message as an object; anything else is read as words of the user."""
+    value = decode(raw)
+    if isinstance(value, dict):
+        return value
+    return {"role": "user", "content": value if isinstance(value, str) else canonical(value)}
+
+
+def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
+    """Whether the message is an object at all."""
+    if raw.lstrip()[:1] == b"{":
+        return ()
+    return (Flaw(part=None, reason="a message that is not an object"),)
+
+
+def read_content(content: Any) -> tuple[Part, ...]:
+    """The parts of a message's content: a string equals one text part, null is none."""
+    if isinstance(content, str):
+        return (Text(text=content),)
+    if isinstance(content, list):
+        return tuple([read_block(block) for block in content])
+    if content is None:
+        return ()
+    return (read_block(content),)
+
+
+def read_block(block: Any) -> Part:
+    """One content block."""
+    if not isinstance(block, dict):
+        return Text(text=block) if isinstance(block, str) else _other("value", block)
+    kind = block.get("type")
+    if kind in TEXT_TYPES and isinstance(text := block.get("text"), str):
+        return Text(text=text)
+    if kind in CALL_TYPES:
+        return read_call(block, variant=str(kind))
+    if kind in RESULT_TYPES:
+        return read_result(block)
+    if kind in ("thinking", "redacted_thinking"):
+        return _thinking(block)
+    if kind in IMAGE_TYPES:
+        return _image(block)
+    return _other(kind if isinstance(kind, str) else "block", block)
+
+
+def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
+    """A tool call, whichever names its fields go by."""
+    nested = block.get("functionCall")
+    fields = nested if isinstance(nested, dict) else block
+    given: Any = None
+    for name in ("input", "arguments", "args", "params"):
+        if name in fields:
+            given = fields[name]
+            break
+    return ToolCall(
+        id=CallId(_first_text(block, "id", "toolCallId", "toolUseId", "call_id")),
+        name=_first_text(fields, "name", "toolName"),
+        arguments=read_arguments(given),
+        variant=variant,
+    )
+
+
+def read_arguments(given: Any) -> str:
+    """Arguments as canonical JSON where they are JSON, else the text as it stands."""
+    if isinstance(given, str):
+        try:
+            return canonical(decode(given.encode("utf-8", "surrogatepass")))
+        except (FormatError, UnicodeDecodeError):
+            return given
+    return "{}" if given is None else canonical(given)
+
+
+def read_result(block: Mapping[str, Any]) -> ToolResult:
+    """A tool result, whichever names its fields go by."""
+    name = _first_text(block, "name", "toolName")
+    return ToolResult(
+        call_id=CallId(_first_text(block, "tool_use_id", "toolUseId", "toolCallId", "id")),
+        content=read_result_content(block.get("content", block.get("output"))),
+        name=name or None,
+        is_error=block.get("is_error") is True or block.get("isError") is True,
+    )
+
+
+def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
+    """What a tool answered: text, images, and what we only carry."""
+    parts: list[Text | Image | Other] = []
+    for part in read_content(content):
+        if isinstance(part, Text | Image | Other):
+            parts.append(part)
+        else:
+            parts.append(Other(kind=type(part).__name__, payload=repr(part)))
+    return tuple(parts)
+
+
+def reword_result(content: Any, text: str) -> Any:
+    """A result's content with its text replaced; blocks that are not text stay."""
+    if not isinstance(content, list):
+        return text
+    spelled: dict[str, Any] | None = None
+    rest = []
+    for block in content:
+        if isinstance(read_block(block), Text):
+            if spelled is None and isinstance(block, dict):
+                spelled = {**block, "text": text}
+        else:
+            rest.append(block)
+    return [spelled or {"type": "text", "text": text}, *rest]
+
+
+def without_cache_marks(value: Any) -> Any:
+    """The value without cache marks, at any depth of its own structure."""
+    if isinstance(value, dict):
+        return {k: without_cache_marks(v) for k, v in value.items() if k not in CACHE_MARKS}
+    if isinstance(value, list):
+        return [without_cache_marks(item) for item in value]
+    return value
+
+
+def _thinking(block: Mapping[str, Any]) -> Thinking:
+    sealed = _first_text(block, "signature", "thinkingSignature", "data")
+    return Thinking(text=_first_text(block, "thinking", "text"), sealed=sealed or None)
+
+
+def _image(block: Mapping[str, Any]) -> Image:
+    source = block.get("source")
+    if isinstance(source, dict):
+        return Image(
+            media_type=_first_text(source, "media_type") or None,
+            data=_first_text(source, "data") or None,
+            address=_first_text(source, "url", "file_id") or None,
+        )
+    if isinstance(block.get("data"), str):
+        media_type = _first_text(block, "mimeType", "media_type")
+        return Image(media_type=media_type or None, data=block["data"])
+    target = block.get("image_url", block.get("file_id"))
+    address = target.get("url") if isinstance(target, dict) else target
+    if isinstance(address, str) and address.startswith("data:"):
+        head, _, data = address.partition(",")
+        return Image(media_type=head[5:].partition(";")[0] or None, data=data)
+    return Image(media_type=None, data=None, address=address if isinstance(address, str) else None)
+
+
+def _other(kind: str, value: Any) -> Other:
+    return Other(kind=kind, payload=canonical(without_cache_marks(value)))
+
+
+def _first_text(fields: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""

@@ -1,0 +1,218 @@
+"""OpenAI Responses: reading input items and composing rows.
+
+Rules held here (OpenAI's error texts): every call item has one output item behind it; an
+output has its call, unless the provider holds earlier items itself; a reasoning item is
+followed by the item it led to. Items are small: most messages have exactly one part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.formats.blocks import (
+    read_arguments,
+    read_content,
+    read_result_content,
+    read_wire,
+    reword_result,
+    wire_flaws,
+    without_cache_marks,
+)
+from recollect.formats.json_spans import canonical, encode
+from recollect.formats.summaries import is_summary
+from recollect.values.message import (
+    CallId,
+    Flaw,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
+from recollect.values.wire import WireRules
+
+CALL_ITEMS = frozenset(
+    {
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "computer_call",
+    }
+)
+ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Where a call's arguments stand; by the schema they are strings."""
+TEXT_ANSWERED = frozenset(ARGUMENTS)
+"""Calls whose output may be plain text; the others want structures we do not invent."""
+
+TEXT_OUTPUTS = frozenset(
+    {
+        "function_call_output",
+        "custom_tool_call_output",
+        "local_shell_call_output",
+        "shell_call_output",
+        "computer_call_output",
+    }
+)
+
+RULES = WireRules(
+    format="openai-responses",
+    alternates=False,
+    results_share_a_message=False,
+    results_adjacent=False,
+    refuses_blank_text=False,
+    thinking_leads=True,
+    stand_in_variants=TEXT_ANSWERED,
+)
+
+_ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
+
+
+class OpenAIResponsesCodec:
+    """Reads and writes items of `input`."""
+
+    rules = RULES
+
+    def read(self, raw: bytes) -> Message:
+        """One item: a message, a call, an output, reasoning, or something we only carry."""
+        wire = read_wire(raw)
+        kind = wire.get("type", "message" if "role" in wire else "item")
+        if kind == "message":
+            role = _ROLES.get(wire.get("role", ""), "user")
+            content = read_content(wire.get("content"))
+            return Message(
+                role=role,
+                parts=content,
+                raw=raw,
+                flaws=wire_flaws(raw),
+                summary=is_summary(role, content),
+                wire_id=_text(wire, "id"),
+            )
+        if kind in CALL_ITEMS:
+            parts: tuple[Part, ...] = (_call(wire, kind),)
+            return Message(
+                role="assistant",
+                parts=parts,
+                raw=raw,
+                flaws=_call_flaws(wire, kind),
+                wire_id=_text(wire, "id"),
+            )
+        if kind.endswith("_output"):
+            missing = Flaw(part=None, reason="an output item without its output")
+            flaws = (missing,) if kind in TEXT_OUTPUTS and wire.get("output") is None else ()
+            return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
+        parts = (_carried(wire, kind),)
+        return Message(
+            role="assistant",
+            parts=parts,
+            raw=raw,
+            summary=is_summary("assistant", parts),
+            wire_id=_text(wire, "id"),
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One item with its text changed or some content gone, or one of our own."""
+        if slot.base is None:
+            return self._own(slot)
+        wire = read_wire(slot.base.raw)
+        if slot.anonymous:
+            wire.pop("id", None)
+        name = ARGUMENTS.get(str(wire.get("type")))
+        if name is not None and not isinstance(wire.get(name), str):
+            wire[name] = read_arguments(wire.get(name))
+        if "content" not in wire and slot.base.role != "tool":
+            return encode(wire)
+        if slot.base.role == "tool":
+            wire["output"] = "" if wire.get("output") is None else wire["output"]
+            for piece in slot.pieces:
+                if isinstance(piece, Reworded):
+                    wire["output"] = reword_result(wire.get("output"), piece.text)
+            return encode(wire)
+        content = wire.get("content")
+        blocks = content if isinstance(content, list) else [content]
+        wire["content"] = [
+            _block(piece, blocks, slot.role)
+            for piece in slot.pieces
+            if not isinstance(piece, StandIn)
+        ]
+        return encode(wire)
+
+    def _own(self, slot: Slot) -> bytes:
+        piece = slot.pieces[0]
+        if isinstance(piece, StandIn):
+            kind = f"{piece.call.variant}_output"
+            call_id = piece.call.id.removeprefix(f"{piece.call.variant}:")
+            return encode({"type": kind, "call_id": call_id, "output": piece.text})
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
+        block = {"type": _text_type(slot.role), "text": "\n\n".join(texts)}
+        return encode({"type": "message", "role": slot.role, "content": [block]})
+
+
+def _block(piece: Kept | Reworded | Written, blocks: list[Any], role: Role) -> Any:
+    if isinstance(piece, Written):
+        return {"type": _text_type(role), "text": piece.text}
+    block = blocks[piece.part]
+    if isinstance(block, str):
+        block = {"type": _text_type(role), "text": block}
+    return {**block, "text": piece.text} if isinstance(piece, Reworded) else block
+
+
+def _text_type(role: Role) -> str:
+    return "output_text" if role == "assistant" else "input_text"
+
+
+def _text(wire: dict[str, Any], name: str) -> str | None:
+    value = wire.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _call_id(wire: dict[str, Any]) -> str:
+    """What ties an output to its call: `call_id`, and the kind, since each has its own output.
+
+    A local shell's items may name the call in `id` alone, and Codex answers them with function
+    outputs, so these two share their ids.
+    """
+    kind = str(wire.get("type")).removesuffix("_output")
+    named = _text(wire, "call_id")
+    if kind == "local_shell_call":
+        return named or _text(wire, "id") or ""
+    return named or "" if not named or kind == "function_call" else f"{kind}:{named}"
+
+
+def _call_flaws(wire: dict[str, Any], kind: str) -> tuple[Flaw, ...]:
+    name = ARGUMENTS.get(kind)
+    if name is None or isinstance(wire.get(name), str):
+        return ()
+    return (Flaw(part=None, reason="arguments that are not a string"),)
+
+
+def _call(wire: dict[str, Any], kind: str) -> ToolCall:
+    given = next(
+        (wire[n] for n in ("arguments", "input", "action", "operation") if n in wire), None
+    )
+    return ToolCall(
+        id=CallId(_call_id(wire)),
+        name=str(wire.get("name") or kind.removesuffix("_call")),
+        arguments=read_arguments(given),
+        variant=kind,
+    )
+
+
+def _result(wire: dict[str, Any]) -> ToolResult:
+    return ToolResult(
+        call_id=CallId(_call_id(wire)), content=read_result_content(wire.get("output"))
+    )
+
+
+def _carried(wire: dict[str, Any], kind: str) -> Part:
+    if kind == "reasoning":
+        summary = wire.get("summary")
+        texts = [part.text for part in read_content(summary) if isinstance(part, Text)]
+        sealed = wire.get("encrypted_content")
+        return Thinking(text="\n".join(texts), sealed=sealed if isinstance(sealed, str) else None)
+    return Other(kind=kind, payload=canonical(without_cache_marks(wire)))

@@ -1,0 +1,131 @@
+"""pi and OpenClaw messages: reading messages and composing rows.
+
+What pi itself does on replay is held here: unfinished assistant turns (`stopReason` error or
+aborted) do not go out, results follow their call. `bashExecution` and summaries are messages
+without `content`; the model reads them as the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.formats.blocks import (
+    read_content,
+    read_result_content,
+    read_wire,
+    reword_result,
+    wire_flaws,
+)
+from recollect.formats.json_spans import encode
+from recollect.formats.summaries import is_summary
+from recollect.values.message import (
+    CallId,
+    Ending,
+    Message,
+    Part,
+    Role,
+    Text,
+    ToolResult,
+)
+from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
+from recollect.values.wire import WireRules
+
+RULES = WireRules(
+    format="pi",
+    alternates=False,
+    results_share_a_message=False,
+    results_adjacent=True,
+    refuses_blank_text=False,
+)
+
+SUMMARY_ROLES = frozenset({"compactionSummary", "branchSummary"})
+_ROLES: dict[str, Role] = {"assistant": "assistant", "system": "system", "toolResult": "tool"}
+_ENDINGS: dict[str, Ending] = {"error": "error", "aborted": "aborted"}
+
+
+class PiCodec:
+    """Reads and writes agent messages."""
+
+    rules = RULES
+
+    def read(self, raw: bytes) -> Message:
+        """One message; roles of pi's own are read as the user's."""
+        wire = read_wire(raw)
+        spelled = wire.get("role", "")
+        role = _ROLES.get(spelled, "user")
+        parts: tuple[Part, ...]
+        if role == "tool":
+            parts = (_result(wire),)
+        elif spelled == "bashExecution":
+            parts = (Text(text=f"$ {wire.get('command', '')}\n{wire.get('output', '')}"),)
+        elif spelled in SUMMARY_ROLES:
+            parts = (Text(text=str(wire.get("summary") or "")),)
+        else:
+            parts = read_content(wire.get("content"))
+        ending = _ENDINGS.get(wire.get("stopReason", ""), "complete")
+        return Message(
+            role=role,
+            parts=parts,
+            raw=raw,
+            ending=ending,
+            flaws=wire_flaws(raw),
+            summary=spelled in SUMMARY_ROLES or is_summary(role, parts),
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One message with some of its parts changed or gone, or one of our own."""
+        if slot.base is None:
+            return self._own(slot)
+        wire = read_wire(slot.base.raw)
+        if slot.base.role == "tool":
+            for piece in slot.pieces:
+                if isinstance(piece, Reworded):
+                    wire["content"] = reword_result(wire.get("content"), piece.text)
+            return encode(wire)
+        if "content" not in wire:
+            for piece in slot.pieces:
+                if isinstance(piece, Reworded):
+                    wire["summary" if "summary" in wire else "output"] = piece.text
+            return encode(wire)
+        content = wire["content"]
+        blocks = content if isinstance(content, list) else [content]
+        wire["content"] = [
+            _block(piece, blocks) for piece in slot.pieces if not isinstance(piece, StandIn)
+        ]
+        return encode(wire)
+
+    def _own(self, slot: Slot) -> bytes:
+        piece = slot.pieces[0]
+        if isinstance(piece, StandIn):
+            return encode(
+                {
+                    "role": "toolResult",
+                    "toolCallId": piece.call.id,
+                    "toolName": piece.call.name,
+                    "content": [{"type": "text", "text": piece.text}],
+                    "isError": True,
+                    "timestamp": 0,
+                }
+            )
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
+        content = [{"type": "text", "text": "\n\n".join(texts)}]
+        return encode({"role": slot.role, "content": content, "timestamp": 0})
+
+
+def _block(piece: Kept | Reworded | Written, blocks: list[Any]) -> Any:
+    if isinstance(piece, Written):
+        return {"type": "text", "text": piece.text}
+    block = blocks[piece.part]
+    if isinstance(block, str):
+        block = {"type": "text", "text": block}
+    return {**block, "text": piece.text} if isinstance(piece, Reworded) else block
+
+
+def _result(wire: dict[str, Any]) -> ToolResult:
+    name = wire.get("toolName")
+    return ToolResult(
+        call_id=CallId(str(wire.get("toolCallId") or "")),
+        content=read_result_content(wire.get("content")),
+        name=name if isinstance(name, str) else None,
+        is_error=wire.get("isError") is True,
+    )

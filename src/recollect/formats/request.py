@@ -1,0 +1,174 @@
+"""Requests as spans: splitting a body into its messages, and joining it again.
+
+A body is never decoded as a whole. What nobody touched is the very bytes, or the very
+objects, that came in; an untouched request is returned as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from recollect.errors import FormatError
+from recollect.formats.detect import detect_request_format
+from recollect.formats.json_spans import (
+    array_spans,
+    decode,
+    encode,
+    object_spans,
+    value_positions,
+)
+from recollect.values.history import Entry, Row
+from recollect.values.request import FormatName, Request
+
+SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
+CONTINUING_KEYS = ("previous_response_id", "conversation")
+
+
+_ABSENT = msgspec.Raw()
+
+
+class _Body(msgspec.Struct):
+    """What is looked at of a body; one pass over the bytes finds all of it."""
+
+    messages: list[msgspec.Raw] | None = None
+    input: msgspec.Raw = _ABSENT
+    system: msgspec.Raw = _ABSENT
+    instructions: msgspec.Raw = _ABSENT
+    systemPrompt: msgspec.Raw = _ABSENT  # noqa: N815 - a key of the wire
+    tools: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = _ABSENT
+    previous_response_id: msgspec.Raw = _ABSENT
+    conversation: msgspec.Raw = _ABSENT
+    thinking: msgspec.Raw = _ABSENT
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def split_request(
+    given: bytes | Mapping[str, Any], format_name: FormatName | None = None
+) -> Request:
+    """Split an HTTP body, or the mapping a client library is called with."""
+    if isinstance(given, bytes):
+        return _split_body(given, format_name)
+    return _split_mapping(given, format_name)
+
+
+def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:
+    """The request with `rows` as its messages: bytes if it came as bytes, else a dict."""
+    if _unchanged(entries, rows):
+        return request.body if request.body is not None else request.origin
+    if request.body is None:
+        return _join_mapping(request, entries, rows)
+    array = b"[" + b",".join([row.raw for row in rows]) + b"]"
+    spans = object_spans(request.body)
+    positions = value_positions(request.body, spans)
+    if positions is None:
+        fields = {**spans, request.field: array}
+        return b"{" + b",".join([encode(k) + b":" + v for k, v in fields.items()]) + b"}"
+    start, end = positions[request.field]
+    return request.body[:start] + array + request.body[end:]
+
+
+def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
+    if len(entries) != len(rows):
+        return False
+    return all(entry is row for entry, row in zip(entries, rows, strict=True))
+
+
+def _split_body(body: bytes, format_name: FormatName | None) -> Request:
+    try:
+        found = _BODY.decode(body)
+        spans = {
+            name: span
+            for name in (*SYSTEM_KEYS, *CONTINUING_KEYS, "input", "tools", "model", "thinking")
+            if (span := bytes(getattr(found, name))) and span != b"null"
+        }
+        messages = None if found.messages is None else [bytes(raw) for raw in found.messages]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        spans = object_spans(body)
+        messages = array_spans(spans["messages"]) if "messages" in spans else None
+    bare_text = False
+    field = "messages"
+    if messages is None:
+        if "input" not in spans:
+            raise FormatError("a request needs `messages` or `input`; this body has neither")
+        field = "input"
+        messages, bare_text = _input_items(spans["input"])
+    made = _request(format_name, field, messages, spans, bare_text=bare_text)
+    return replace(made, body=body)
+
+
+def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> Request:
+    field = "messages" if given.get("messages") is not None else "input"
+    held = given.get(field)
+    if held is None:
+        raise FormatError("a request needs `messages` or `input`; this mapping has neither")
+    bare_text = isinstance(held, str)
+    objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
+    messages = [encode(item) for item in objects]
+    seen = {
+        key: encode(given[key])
+        for key in (*SYSTEM_KEYS, *CONTINUING_KEYS, "tools", "model", "thinking")
+        if given.get(key) is not None
+    }
+    made = _request(format_name, field, messages, seen, bare_text=bare_text)
+    return replace(made, origin=given, objects=tuple(objects))
+
+
+def _request(
+    format_name: FormatName | None,
+    field: str,
+    messages: list[bytes],
+    spans: Mapping[str, bytes],
+    *,
+    bare_text: bool,
+) -> Request:
+    name = format_name or detect_request_format(field, messages, spans)
+    return Request(
+        format=name,
+        messages=tuple(messages),
+        field=field,
+        system=next((spans[key] for key in SYSTEM_KEYS if key in spans), None),
+        tools=spans.get("tools"),
+        model=_text_or_none(spans.get("model")),
+        continues=any(key in spans for key in CONTINUING_KEYS)
+        or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
+        thinking=_thinks(name, spans.get("thinking")),
+        bare_text=bare_text,
+    )
+
+
+def _input_items(raw: bytes) -> tuple[list[bytes], bool]:
+    if raw[:1] == b"[":
+        return array_spans(raw), False
+    if raw[:1] == b'"':
+        return [b'{"role":"user","content":' + raw + b"}"], True
+    raise FormatError("`input` must be a string or an array of items")
+
+
+def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
+    """Anthropic's requests think only when they say so; other formats do not ask here."""
+    if format_name != "anthropic":
+        return True
+    asked = decode(raw) if raw else None
+    return isinstance(asked, dict) and asked.get("type") != "disabled"
+
+
+def _text_or_none(raw: bytes | None) -> str | None:
+    value = decode(raw) if raw else None
+    return value if isinstance(value, str) else None
+
+
+def _join_mapping(
+    request: Request, entries: Sequence[Entry], rows: Sequence[Row]
+) -> dict[str, Any]:
+    objects = request.objects
+    assert objects is not None
+    place = {id(entry): at for at, entry in enumerate(entries)}
+    held = [objects[place[id(row)]] if id(row) in place else decode(row.raw) for row in rows]
+    return {**request.origin, request.field: held}

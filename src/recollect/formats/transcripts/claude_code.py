@@ -1,0 +1,262 @@
+"""Claude Code session files (notes/formats.md E); the format is undocumented, so lenient.
+
+Owns how lines become API messages: the lines of one response are one assistant message, the
+results of its calls one user message, and the chain of `parentUuid` with its compaction
+boundaries says what was shown. Lines of subagents, meta, progress and system lines carry the
+chain but are no items. Never follows `logicalParentUuid`: the summary stands for that past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recollect.formats.transcripts.api_messages import (
+    ApiMessage,
+    content_blocks,
+    result_ids,
+    usage_of,
+)
+from recollect.formats.transcripts.lineage import ancestors, parents_first
+from recollect.formats.transcripts.records import (
+    Fields,
+    Progress,
+    Record,
+    instant_of,
+    is_set,
+    mapping_of,
+    object_fields,
+    records,
+    text_of,
+)
+from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+
+_KEPT_FIELDS = frozenset(
+    {
+        "type",
+        "subtype",
+        "uuid",
+        "parentUuid",
+        "timestamp",
+        "sessionId",
+        "version",
+        "message",
+        "isSidechain",
+        "isMeta",
+        "isApiErrorMessage",
+        "isCompactSummary",
+        "compactMetadata",
+    }
+)
+"""Other fields are let go at once: `toolUseResult` repeats every tool's output."""
+_SYNTHETIC_MODEL = "<synthetic>"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Line:
+    """One line with a uuid; `message` is the API message it is a part of, if any."""
+
+    record: Record
+    uuid: str
+    message: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """What has been read so far."""
+
+    lines: list[_Line] = field(default_factory=list)
+    messages: list[ApiMessage] = field(default_factory=list)
+    responses: dict[str, int] = field(default_factory=dict)
+    """Message positions by the id the API gave the response."""
+    callers: dict[str, int] = field(default_factory=dict)
+    """Which message made a tool call, by the call's id."""
+    results: dict[int, int] = field(default_factory=dict)
+    """Which message holds the results of an assistant message's calls."""
+    passed_over: list[str] = field(default_factory=list)
+
+
+def read_claude_code(data: bytes, *, progress: Progress | None = None) -> Transcript:
+    """Read a session file, every branch of it."""
+    session = _Session()
+    _collect(data, session, progress)
+    # A subagent's own file holds nothing but sidechain lines: there they are the conversation.
+    has_main = any(
+        _speaks(line.record.fields) and not is_set(line.record.fields, "isSidechain")
+        for line in session.lines
+    )
+    for line in session.lines:
+        if not (has_main and is_set(line.record.fields, "isSidechain")):
+            _take(line, session)
+    parents = _parents(session)
+    requests = _requests(session, parents)
+    first = session.lines[0].record.fields if session.lines else {}
+    boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
+    summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
+    return Transcript(
+        kind="claude-code",
+        format="anthropic",
+        items=tuple(_item(message) for message in session.messages),
+        requests=requests,
+        session_id=text_of(first, "sessionId"),
+        version=text_of(first, "version"),
+        model=next((m.model for m in reversed(session.messages) if m.model), None),
+        compactions=max(boundaries, summaries),
+        passed_over=tuple(session.passed_over),
+    )
+
+
+def _collect(data: bytes, session: _Session, progress: Progress | None) -> None:
+    seen: set[str] = set()
+    for record in records(data, passed_over=session.passed_over, progress=progress):
+        fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
+        uuid = text_of(fields, "uuid")
+        if uuid is None:
+            if _speaks(fields):
+                session.passed_over.append(f"line {record.line}: a message without a uuid")
+        elif uuid in seen:
+            session.passed_over.append(f"line {record.line}: repeats an earlier uuid")
+        else:
+            seen.add(uuid)
+            kept = Record(line=record.line, fields=fields, raw=b"")
+            session.lines.append(_Line(record=kept, uuid=uuid))
+
+
+def _speaks(fields: Fields) -> bool:
+    return text_of(fields, "type") in {"user", "assistant"} and "message" in fields
+
+
+def _is_boundary(fields: Fields) -> bool:
+    return text_of(fields, "subtype") == "compact_boundary"
+
+
+def _take(line: _Line, session: _Session) -> None:
+    fields = line.record.fields
+    # An error the client wrote in the model's name is never sent back to the model.
+    if not _speaks(fields) or is_set(fields, "isMeta") or is_set(fields, "isApiErrorMessage"):
+        return
+    message = object_fields(fields["message"])
+    if message is None or "content" not in message:
+        session.passed_over.append(f"line {line.record.line}: a message without content")
+    elif text_of(fields, "type") == "assistant":
+        _take_response(line, message, session)
+    else:
+        _take_user(line, message, session)
+
+
+def _take_response(line: _Line, message: Fields, session: _Session) -> None:
+    response = text_of(message, "id") or line.uuid
+    at = session.responses.get(response)
+    if at is None:
+        at = session.responses[response] = _open("assistant", line, message, session)
+    line.message = at
+    whole = session.messages[at]
+    whole.usage = usage_of(message) or whole.usage
+    model = text_of(message, "model")
+    whole.model = None if model == _SYNTHETIC_MODEL else model
+    whole.is_call = model != _SYNTHETIC_MODEL
+    for call in whole.add(content_blocks(message["content"])):
+        session.callers[call] = at
+
+
+def _take_user(line: _Line, message: Fields, session: _Session) -> None:
+    blocks = content_blocks(message["content"])
+    answers = result_ids(blocks)
+    caller = session.callers.get(answers[0]) if answers else None
+    at = session.results.get(caller) if caller is not None else None
+    if at is None or session.messages[at].answered & set(answers):
+        at = _open("user", line, message, session)
+        if caller is not None:
+            session.results.setdefault(caller, at)
+    line.message = at
+    session.messages[at].add(blocks)
+    session.messages[at].answered.update(answers)
+
+
+def _open(role: str, line: _Line, message: Fields, session: _Session) -> int:
+    session.messages.append(
+        ApiMessage(
+            role=role,
+            whole=line.record.fields["message"],
+            keys=frozenset(message),
+            content=message["content"],
+            line=line.record.line,
+            timestamp=instant_of(line.record.fields, "timestamp"),
+            uuid=line.uuid,
+        )
+    )
+    return len(session.messages) - 1
+
+
+def _item(message: ApiMessage) -> TranscriptItem:
+    raw = message.raw()
+    return TranscriptItem(
+        raw=raw,
+        line=message.line,
+        timestamp=message.timestamp,
+        entry_id=message.uuid,
+        usage=message.usage,
+        derived=raw is not message.whole,
+    )
+
+
+def _parents(session: _Session) -> list[int | None]:
+    positions = {line.uuid: position for position, line in enumerate(session.lines)}
+    parents: list[int | None] = []
+    for line in session.lines:
+        fields = line.record.fields
+        parent_uuid = None if _is_boundary(fields) else text_of(fields, "parentUuid")
+        parent = positions.get(parent_uuid) if parent_uuid else None
+        if parent_uuid and parent is None and line.message is not None:
+            session.passed_over.append(
+                f"line {line.record.line}: its parent {parent_uuid!r} is not in the file, "
+                "so nothing before it is shown"
+            )
+        parents.append(parent)
+    return parents
+
+
+def _requests(session: _Session, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
+    """One request for every response, in the file's order, whatever its branch."""
+    contexts = [ShownItems()] * len(session.lines)
+    shown_to: dict[int, ShownItems] = {}
+    preserved = _preserved_segments(session, parents)
+    for position, parent in parents_first(parents):
+        line = session.lines[position]
+        context = contexts[parent] if parent is not None else ShownItems()
+        message = line.message
+        if message is not None and session.messages[message].role == "assistant":
+            context = shown_to.setdefault(message, context).then(message)
+        elif message is not None and message not in context:
+            # Of parallel calls all but one result hang beside the path to the next response;
+            # the first of their lines on it stands for all, which are one message by now.
+            context = context.then(message)
+        for item in preserved.get(line.uuid, ()):
+            context = context.then(item)
+        contexts[position] = context
+    return tuple(
+        RecordedRequest(shown=shown_to[at], answered=(at,), usage=session.messages[at].usage)
+        for at in sorted(shown_to)
+        if session.messages[at].is_call
+    )
+
+
+def _preserved_segments(session: _Session, parents: list[int | None]) -> dict[str, list[int]]:
+    """Messages a compaction carried over as they were, by the line they now stand behind."""
+    positions = {line.uuid: position for position, line in enumerate(session.lines)}
+    found: dict[str, list[int]] = {}
+    for line in session.lines:
+        if not _is_boundary(line.record.fields):
+            continue
+        segment = mapping_of(line.record.fields.get("compactMetadata")).get("preservedSegment")
+        if not isinstance(segment, dict):
+            continue
+        head, tail = (positions.get(str(segment.get(key))) for key in ("headUuid", "tailUuid"))
+        kept: list[int] = []
+        for at in ancestors(tail, parents):
+            message = session.lines[at].message
+            if message is not None and message not in kept[-2:]:
+                kept.append(message)
+            if at == head:
+                found[str(segment.get("anchorUuid"))] = kept[::-1]
+                break
+    return found

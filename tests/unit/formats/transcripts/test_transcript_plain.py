@@ -1,0 +1,146 @@
+"""Request bodies, lists of messages and tau-bench runs, in the format they are in."""
+
+import json
+from typing import Any
+
+import pytest
+
+from recollect.errors import FormatError
+from recollect.formats.transcripts import read_transcript, read_transcripts
+
+USER = {"role": "user", "content": "hi"}
+ANSWER = {"role": "assistant", "content": "hello"}
+CHAT_CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+CHAT_RESULT = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+ANTHROPIC_CALL = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+}
+
+
+def test_a_request_body_is_read_with_its_own_call_as_the_last() -> None:
+    body = {
+        "model": "claude-x",
+        "system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}],
+        "tools": [{"name": "f", "input_schema": {}}],
+        "messages": [USER, ANSWER, USER],
+    }
+    transcript = read_transcript(json.dumps(body, indent=2).encode())
+    assert transcript.kind == "request"
+    assert transcript.format == "anthropic"
+    assert [(tuple(r.shown), r.answered) for r in transcript.requests] == [
+        ((0,), (1,)),
+        ((0, 1, 2), ()),
+    ]
+    assert transcript.model == "claude-x"
+    assert transcript.system == "Be brief.\nBe kind."
+    assert json.loads(transcript.tools or "") == body["tools"]
+
+
+def test_messages_keep_the_documents_bytes() -> None:
+    message = '{ "role":"user",\n  "content" : "a\\ud83d" }'
+    transcript = read_transcript(f'{{"model":"m","messages":[{message}]}}'.encode())
+    assert transcript.items[0].raw == message.encode()
+    assert not transcript.items[0].derived
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([USER, CHAT_CALL, CHAT_RESULT], "openai-chat"),
+        ([{"role": "system", "content": "s"}, USER], "openai-chat"),
+        ([USER, ANSWER], "openai-chat"),
+        ([USER, ANTHROPIC_CALL], "anthropic"),
+        ([{"role": "user", "content": [{"type": "input_text", "text": "x"}]}], "openai-responses"),
+        ([USER, {"type": "function_call", "call_id": "c", "name": "f"}], "openai-responses"),
+        (
+            [USER, {"role": "toolResult", "toolCallId": "c", "toolName": "f", "content": []}],
+            "pi",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "f"}]}],
+            "pi",
+        ),
+    ],
+)
+def test_a_list_of_messages_is_in_the_format_its_content_speaks(
+    messages: list[Any], expected: str
+) -> None:
+    transcript = read_transcript(json.dumps(messages).encode())
+    assert transcript.kind == "messages"
+    assert transcript.format == expected
+    assert len(transcript.items) == len(messages)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": [USER], "tools": [{"name": "f", "input_schema": {}}]}, "anthropic"),
+        (
+            {"messages": [USER], "tools": [{"type": "function", "function": {"name": "f"}}]},
+            "openai-chat",
+        ),
+        ({"input": [USER]}, "openai-responses"),
+    ],
+)
+def test_a_bodys_own_keys_say_its_format(body: dict[str, Any], expected: str) -> None:
+    assert read_transcript(json.dumps(body).encode()).format == expected
+
+
+def test_a_responses_request_with_one_plain_string() -> None:
+    body = {"model": "gpt", "input": "hi", "instructions": "Be brief."}
+    transcript = read_transcript(json.dumps(body).encode())
+    assert transcript.format == "openai-responses"
+    assert json.loads(transcript.items[0].raw) == USER
+    assert transcript.items[0].derived
+    assert transcript.system == "Be brief."
+
+
+def test_items_of_one_answer_are_one_call_in_responses() -> None:
+    messages = [
+        {"type": "compaction", "encrypted_content": "e"},
+        {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "ok"},
+        {"type": "message", "role": "assistant", "content": []},
+    ]
+    transcript = read_transcript(json.dumps(messages).encode())
+    assert [r.answered for r in transcript.requests] == [(2, 3), (5,)]
+
+
+def test_messages_on_lines_and_what_is_none_is_told() -> None:
+    lines = [{"id": "old header"}, USER, CHAT_CALL, CHAT_RESULT, ANSWER]
+    transcript = read_transcript("\n".join(map(json.dumps, lines)).encode())
+    assert transcript.kind == "messages"
+    assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2)]
+    assert [item.line for item in transcript.items] == [2, 3, 4, 5]
+    assert len(transcript.passed_over) == 1
+
+
+def test_tau_bench_holds_many_runs() -> None:
+    run = {"task_id": 3, "reward": 1.0, "info": {}, "traj": [USER, ANSWER], "trial": 0}
+    data = json.dumps([run, {**run, "trial": 1}], indent=2).encode()
+    first, second = read_transcripts(data)
+    assert first.kind == "tau-bench"
+    assert (first.session_id, second.session_id) == ("task_id 3, trial 0", "task_id 3, trial 1")
+    assert len(first.requests) == 1
+    with pytest.raises(FormatError, match="holds 2 sessions"):
+        read_transcript(data)
+
+
+def test_request_bodies_on_lines_are_one_recording_each() -> None:
+    body = json.dumps({"model": "m", "messages": [USER]})
+    first, second = read_transcripts(f"{body}\nbroken\n{body}\n".encode())
+    assert [len(transcript.items) for transcript in (first, second)] == [1, 1]
+    assert [note[:7] for note in first.passed_over] == ["line 2:"]
+
+
+def test_what_stands_between_the_runs_is_told() -> None:
+    run = {"traj": [USER, ANSWER]}
+    first, _ = read_transcripts(json.dumps([run, 7, run]).encode())
+    assert [note[:7] for note in first.passed_over] == ["item 2:"]
