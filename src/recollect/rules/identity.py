@@ -1,0 +1,70 @@
+"""What makes two messages the same, and a message's place in a history (design.md 6).
+
+Identity is a keyed hash of role and canonical content: cache marks, a string instead of one
+block, the order of JSON keys and empty text do not change it. Keys chain identities, so the
+same "ok" said twice has two keys, and a retried history shares keys up to where it differs.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+
+import msgspec
+
+from recollect.values.message import (
+    EntryKey,
+    Image,
+    Message,
+    MessageId,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+ROOT = EntryKey("")
+"""The key before the first message."""
+
+_DIGEST_BYTES = 16
+_ENCODER = msgspec.json.Encoder()
+
+
+def space_secret(space: str) -> bytes:
+    """The key of a space's hashes where no store keeps a random one."""
+    return blake2b(space.encode(), digest_size=32, person=b"recollect-space").digest()
+
+
+def identify(message: Message, secret: bytes) -> MessageId:
+    """The identity of a message within a space."""
+    described: list[str] = [message.role]
+    for part in message.parts:
+        described.extend(_described(part))
+    try:
+        canonical = _ENCODER.encode(described)
+    except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can carry
+        canonical = json.dumps(described).encode("ascii")
+    return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
+    """The key of a message with this identity behind `parent`."""
+    joined = f"{parent}{identity}".encode("ascii")
+    return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def _described(part: Part) -> tuple[str, ...]:
+    """A part as strings; kinds are told apart by their first, lengths by JSON's quoting."""
+    if isinstance(part, Text):
+        return ("text", part.text) if part.text else ()
+    if isinstance(part, ToolCall):
+        return ("call", part.id, part.name, part.arguments)
+    if isinstance(part, ToolResult):
+        inner = tuple(word for nested in part.content for word in _described(nested))
+        return ("result", part.call_id, "error" if part.is_error else "", *inner, "end")
+    if isinstance(part, Thinking):
+        return ("thinking", part.text, part.sealed or "")
+    if isinstance(part, Image):
+        return ("image", part.data or part.address or "")
+    return ("other", part.kind, part.payload)

@@ -1,0 +1,126 @@
+"""Which result answers which call, and which answers none.
+
+Ids may be used again later in a conversation, so a result belongs to the latest open call of
+its id before it; only a result that no earlier call waits for may answer a later one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recollect.rules.units import Unit, part_of, repair_of
+from recollect.values.edit import Repair
+from recollect.values.message import CallId, ToolCall, ToolResult
+from recollect.values.slot import Kept, Reworded
+from recollect.values.wire import WireRules
+
+
+@dataclass(slots=True)
+class Match:
+    """Answers by the place of their call, and results that answer nothing; (unit, piece)."""
+
+    answers: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    strays: list[tuple[int, int]] = field(default_factory=list)
+    answered_ids: set[CallId] = field(default_factory=set)
+
+
+def drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
+    """Where results may stand anywhere, a call id may not open again before its result."""
+    waiting: set[CallId] = set()
+    for unit in units:
+        base = unit.base
+        if base is None or not unit.pieces:
+            continue
+        if any(call_id in waiting for call_id in base.calls):
+            repairs.append(repair_of("left-out", base, None, "a call that is still open"))
+            unit.change([])
+            continue
+        waiting.update(base.calls)
+        waiting.difference_update(base.results)
+
+
+def matched(units: list[Unit]) -> Match:
+    """Results go to the latest open call of their id before them, else to a later one."""
+    match = Match()
+    open_calls: dict[CallId, list[tuple[int, int]]] = {}
+    early: list[tuple[int, int]] = []
+    for u, unit in enumerate(units):
+        if not _has_tools(unit):
+            continue
+        for p, piece in enumerate(unit.pieces):
+            part = part_of(piece) if isinstance(piece, Kept | Reworded) else None
+            if isinstance(part, ToolCall):
+                open_calls.setdefault(part.id, []).append((u, p))
+            elif isinstance(part, ToolResult):
+                waiting = open_calls.get(part.call_id)
+                if waiting:
+                    match.answers[waiting.pop()] = (u, p)
+                    match.answered_ids.add(part.call_id)
+                else:
+                    early.append((u, p))
+    for at in early:
+        call_id = result_id(units, at)
+        later = [call for call in open_calls.get(call_id, ()) if call > at]
+        if later:
+            open_calls[call_id].remove(later[0])
+            match.answers[later[0]] = at
+            match.answered_ids.add(call_id)
+        else:
+            match.strays.append(at)
+    return match
+
+
+def report_strays(units: list[Unit], match: Match, repairs: list[Repair]) -> None:
+    """Strays stay where the provider holds their call; the others are left out."""
+    for u, p in match.strays:
+        piece = units[u].pieces[p]
+        assert isinstance(piece, Kept | Reworded)
+        call_id = result_id(units, (u, p))
+        reason = (
+            "a second result for the same call"
+            if call_id in match.answered_ids
+            else "a result whose call is not in the history"
+        )
+        repairs.append(
+            Repair(
+                kind="left-out",
+                anchor=piece.entry.key,
+                part=piece.part,
+                reason=reason,
+                call_id=call_id,
+            )
+        )
+
+
+def drop_unanswerable(
+    units: list[Unit], match: Match, rules: WireRules, repairs: list[Repair]
+) -> None:
+    """Calls without result of a kind that text cannot answer leave the view."""
+    if rules.stand_in_variants is None:
+        return
+    for u, unit in enumerate(units):
+        if not _has_tools(unit):
+            continue
+        for p, piece in enumerate(unit.pieces):
+            part = part_of(piece) if isinstance(piece, Kept) else None
+            if not isinstance(part, ToolCall) or (u, p) in match.answers:
+                continue
+            if part.variant not in rules.stand_in_variants:
+                assert isinstance(piece, Kept)
+                reason = f"a {part.variant} without its result"
+                repairs.append(repair_of("left-out", piece.entry, piece.part, reason, part.id))
+                unit.change([])
+
+
+def result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
+    """The call a result names."""
+    piece = units[at[0]].pieces[at[1]]
+    assert isinstance(piece, Kept | Reworded)
+    part = part_of(piece)
+    assert isinstance(part, ToolResult)
+    return part.call_id
+
+
+def _has_tools(unit: Unit) -> bool:
+    base = unit.base
+    return base is not None and bool(base.calls or base.results)

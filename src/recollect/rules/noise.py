@@ -1,0 +1,137 @@
+"""Which messages are noise, and which words of a message are its channel's, not its author's.
+
+Owns two decisions: what is kept but not indexed (`is_noise`), and what is left out of index
+and query (`strip_channel_prefix`). Never changes what is stored or sent. Always pure and
+total: any text has an answer with a reason, and nothing raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+# The seeds call six characters noise (notes/formats.md C). A Han character, a syllable of
+# Hangul or a kana carries about three Latin letters, so six of those are a sentence.
+_SHORT_WEIGHT = 6
+_WIDE_WEIGHT = 3
+
+_WIDE = re.compile(
+    "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff"
+    "\ua000-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK"})
+_MARKUP = " \t\r\n*_`~\"'.!"
+_AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
+_QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
+
+_DATED = re.compile(
+    r"\s*(?:System:\s{0,4})?\[(?:[A-Za-z]{1,20}\s{1,3}){0,2}"
+    r"(?:(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)[a-z]{0,6}\s{1,3})?\d{4}-\d{2}-\d{2}\s[^\]\n]{0,120}\]\s{0,4}"
+)
+_CHANNEL = re.compile(
+    r"(?:Feishu|Lark|WeChat|WeCom|DingTalk|Telegram|WhatsApp|Slack|Discord|Signal|iMessage"
+    r"|飞书|微信|企业微信|钉钉)\s?(?:\[[^\]\n]{1,80}\])?\s{0,2}"
+    r"(?:(?:DM|group|message|消息|私聊|群聊)\s{0,2}(?:from|来自|in)?\s{0,2}[^:：\n]{1,80})?[:：]\s{0,4}",
+    re.IGNORECASE,
+)
+_METADATA = re.compile(
+    r"\s*(?:Conversation|Sender|Channel)\b[^\n:]{0,60}\(untrusted metadata\):\s{0,4}", re.IGNORECASE
+)
+_FENCE = re.compile(r"```(?:json)?[ \t]{0,4}\r?\n")
+# A message carries few prefixes; the bound keeps a text made of nothing else linear.
+_MOST_PREFIXES = 16
+_MOST_METADATA_CHARS = 20_000
+
+
+class NoiseReason(StrEnum):
+    """Why a message is not indexed."""
+
+    EMPTY = "empty"
+    SHORT = "short"
+    SILENT_REPLY = "silent_reply"
+    HEARTBEAT_PROMPT = "heartbeat_prompt"
+    RAW_AUDIO = "raw_audio"
+    QUEUED_MESSAGES = "queued_messages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseVerdict:
+    """Whether a message is noise; `reason` is None when it is not."""
+
+    reason: NoiseReason | None
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+
+_NOT_NOISE = NoiseVerdict(reason=None)
+
+
+def is_noise(text: str) -> NoiseVerdict:
+    """Whether the message says nothing worth finding again, and why."""
+    said = strip_channel_prefix(text).strip()
+    reason = _reason(said)
+    return _NOT_NOISE if reason is None else NoiseVerdict(reason=reason)
+
+
+def _reason(said: str) -> NoiseReason | None:
+    if not said:
+        return NoiseReason.EMPTY
+    if said.strip(_MARKUP) in _SILENT:
+        return NoiseReason.SILENT_REPLY
+    # The prompt names the file and speaks of the heartbeat apart from the file's name.
+    if "HEARTBEAT.md" in said and "heartbeat" in said.replace("HEARTBEAT.md", "").lower():
+        return NoiseReason.HEARTBEAT_PROMPT
+    if _AUDIO.match(said) and "file_key" in said:
+        return NoiseReason.RAW_AUDIO
+    if _QUEUED.match(said):
+        return NoiseReason.QUEUED_MESSAGES
+    return NoiseReason.SHORT if _is_short(said) else None
+
+
+def _is_short(said: str) -> bool:
+    """At most six characters of an alphabet, or two of a script that writes words with one."""
+    if len(said) > _SHORT_WEIGHT:
+        return False
+    wide = len(_WIDE.findall(said))
+    return len(said) + wide * (_WIDE_WEIGHT - 1) <= _SHORT_WEIGHT
+
+
+def strip_channel_prefix(text: str) -> str:
+    """The message without the dates, channel names and metadata its channel put before it."""
+    at = 0
+    for _ in range(_MOST_PREFIXES):
+        following = _after_metadata(text, at)
+        if following == at:
+            match = _DATED.match(text, at) or _CHANNEL.match(text, at)
+            following = at if match is None else match.end()
+        if following == at:
+            break
+        at = following
+    return text[at:]
+
+
+def _after_metadata(text: str, at: int) -> int:
+    """Where the text goes on after an announced JSON block; `at` itself when none stands there."""
+    announced = _METADATA.match(text, at)
+    if announced is None:
+        return at
+    start = announced.end()
+    fence = _FENCE.match(text, start)
+    if fence is not None:
+        close = text.find("```", fence.end(), fence.end() + _MOST_METADATA_CHARS)
+        return _past_space(text, close + 3) if close >= 0 else at
+    if not text.startswith("{", start):
+        return at
+    try:
+        _, size = json.JSONDecoder().raw_decode(text[start : start + _MOST_METADATA_CHARS])
+    except (json.JSONDecodeError, RecursionError):
+        return at
+    return _past_space(text, start + size)
+
+
+def _past_space(text: str, at: int) -> int:
+    rest = text[at : at + 64]
+    return at + len(rest) - len(rest.lstrip())

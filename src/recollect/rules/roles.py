@@ -1,0 +1,108 @@
+"""Roles where the format wants them: a user begins, turns alternate, the end is clean.
+
+Runs after pairing, on its rows; it joins rows, never takes one apart. For formats that do
+not alternate it only makes sure that there is something to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recollect.rules.pairing import Pairing
+from recollect.rules.units import is_thinking, part_of, pieces_of, repair_of
+from recollect.values.edit import Repair
+from recollect.values.history import Entry
+from recollect.values.message import Text
+from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, Written
+from recollect.values.wire import WireRules
+
+OPENING = "[recollect] Earlier messages are not shown."
+"""Stands for the user where a history would begin with the assistant."""
+
+
+def settle(
+    rows: Sequence[Arranged],
+    rules: WireRules,
+    *,
+    continued: bool = False,
+    thinking: bool = True,
+) -> Pairing:
+    """Join neighbours of one role, let a user begin, end without trailing space.
+
+    `continued`: other rows stand before these, so nobody has to begin. Without `thinking` the
+    request has it disabled, and a final assistant message may hold none.
+    """
+    repairs: list[Repair] = []
+    if not rows and not continued:
+        repairs.append(Repair(kind="opened", anchor=None, part=None, reason="nothing to show"))
+        opening = Written(text=OPENING, note="opening")
+        return Pairing(rows=(Slot(role="user", pieces=(opening,)),), repairs=tuple(repairs))
+    if not rules.alternates or not rows:
+        return Pairing(rows=tuple(rows), repairs=())
+    settled: list[Arranged] = []
+    if rows[0].role == "assistant" and not continued:
+        repairs.append(
+            Repair(kind="opened", anchor=None, part=None, reason="the assistant would begin")
+        )
+        opening = Written(text=OPENING, note="opening")
+        settled.append(Slot(role="user", pieces=(opening,)))
+    for row in rows:
+        if settled and settled[-1].role == row.role:
+            settled[-1] = _joined(settled[-1], row)
+            if isinstance(row, Entry) or row.base is not None:
+                base = row if isinstance(row, Entry) else row.base
+                assert base is not None
+                repairs.append(
+                    Repair(
+                        kind="merged",
+                        anchor=base.key,
+                        part=None,
+                        reason="two messages of one role in a row",
+                    )
+                )
+        else:
+            settled.append(row)
+    last = _fit_to_end(settled[-1], repairs, thinking=thinking)
+    settled[-1:] = [] if last is None else [last]
+    return Pairing(rows=tuple(settled), repairs=tuple(repairs))
+
+
+def _joined(first: Arranged, second: Arranged) -> Slot:
+    base = first if isinstance(first, Entry) else first.base
+    if base is None:
+        base = second if isinstance(second, Entry) else second.base
+    return Slot(role=first.role, pieces=pieces_of(first) + pieces_of(second), base=base)
+
+
+def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arranged | None:
+    """The last row; an assistant's ends neither in thinking nor in white space."""
+    if row.role != "assistant":
+        return row
+    pieces = list(pieces_of(row))
+    fit = [piece for piece in pieces if thinking or not is_thinking(piece)]
+    while fit and is_thinking(fit[-1]):
+        fit.pop()
+    for piece in pieces:
+        if piece not in fit and isinstance(piece, Kept):
+            reason = "thinking in a final message"
+            repairs.append(repair_of("left-out", piece.entry, piece.part, reason))
+    if not fit:
+        return None
+    last = fit[-1]
+    text = _own_text(last)
+    if text is not None and text[-1:].isspace():
+        assert isinstance(last, Kept | Reworded)
+        reason = "the final text ended in white space"
+        repairs.append(repair_of("respelled", last.entry, last.part, reason))
+        fit[-1] = Reworded(entry=last.entry, part=last.part, text=text.rstrip())
+    if fit == pieces:
+        return row
+    base = row if isinstance(row, Entry) else row.base
+    return Slot(role="assistant", pieces=tuple(fit), base=base)
+
+
+def _own_text(piece: Piece) -> str | None:
+    if isinstance(piece, Reworded) and isinstance(part_of(piece), Text):
+        return piece.text
+    part = part_of(piece) if isinstance(piece, Kept) else None
+    return part.text if isinstance(part, Text) else None

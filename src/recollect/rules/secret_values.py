@@ -1,0 +1,178 @@
+"""Whether the text in a secret's place looks like a secret: placeholders, references, words.
+
+Owns the code-aware exceptions of redaction: what an assignment may hold without being a
+credential (environment lookups, templates, calls, paths, sample values, plain words).
+Never looks at key names. Always pure, and linear in the value's length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+
+MASK_OPENING = "[REDACTED:"
+MASK = re.compile(r"\[REDACTED:[a-z0-9-]{1,40}\]")
+
+
+def words(text: str) -> frozenset[str]:
+    """A set of words, written as one text."""
+    return frozenset(text.split())
+
+
+_FILLER_RUN = re.compile(r"([xX*#.•?_~-])\1{5}|([a-z])\2{9}|0{16}|[xX]{4}[-_.][xX]{4}")
+_SEQUENCES = ("abcdefghijklmnopqrst", "ABCDEFGHIJKLMNOPQRST", "12345678901234")
+
+_PLACEHOLDER_WORD = re.compile(
+    r"(?i)example|placeholder|change[-_ ]?(?:me|it|this)|redacted|dummy|insert[-_ ]|replace[-_ ]"
+    r"|^todo|fixme|\byour(?![a-z])|your[-_ ]|_here\b|my[-_](?:secret|token|pass|api|key)"
+    r"|\bfake[-_]|not[-_]a[-_]|secret[-_]?value|lorem|sample[-_ ]"
+)
+_PLAIN_WORDS = words(
+    "none null nil undefined true false yes no string str bytes number int integer bool object any "
+    "optional required hidden masked removed omitted secret secrets token tokens password passwd "
+    "pass passphrase pwd key apikey credential credentials username user admin test testing foo "
+    "bar baz value default empty unset auth basic bearer oauth2 oauth1 oauth sha1 sha256 sha512 "
+    "md5 base64 utf8 utf-8 hs256 rs256 es256 hs512 ed25519 x509 ipv4 ipv6 http2 k8s s3"
+)
+_REFERENCE = re.compile(
+    r"""^(?:
+        \$\w+$ | \$[({]? [A-Za-z_][\w.:-]*[)}]?$ | \$\{ | \$\( | \{\{ | \{%
+        | <[^>]{0,80}>?$ | <% | %[\w(]*[)%]?[sd]?$ | %\w+% | \#\{ | \{[\w.\s-]*\}$ | @\w+@?$
+        | (?:env|var|vault|secret|ssm|arn|file|op|data|sha256|sha512|md5|urn|git|npm|https?):
+        | (?:process|os|sys|env|config|settings|self|this|cfg|conf|ctx|opts|options|params|args
+            |request|req|res|response|data|props|state|user|app|secrets?|vars?|local|module)
+          [.\[]
+    )""",
+    re.VERBOSE,
+)
+_TEMPLATE = re.compile(r"\$\{|\{\{|\}\}|<%|%>|\$\(|#\{|%\(")
+_CALL = re.compile(r"^[A-Za-z_][\w.:]*(?:[({]|\[[\w'\"])")
+_PATH = re.compile(
+    r"^(?:\.{0,2}/|~/|[A-Za-z]:[\\/])|://|^[\w.@-]+(?:/[\w.@-]*[a-z]{3}[\w.@-]*){2,}$"
+)
+_FILE_NAME = re.compile(
+    r"\.(?:py|js|ts|tsx|jsx|json|ya?ml|toml|md|txt|html?|css|go|rs|java|rb|php|sh|c|h|cpp|cs|png"
+    r"|jpe?g|gif|svg|pem|crt|key|env|ini|cfg|conf|log|xml|lock|com|org|net|io|dev|local)(?::\d+)?$"
+)
+_DATE_OR_VERSION = re.compile(r"^[v^~=<>]{0,2}\d{1,4}(?:[.\-/:T ]\d{1,4})+(?:[.\-+]?[a-z]*\d*)?Z?$")
+_PACKAGE_VERSION = re.compile(r"^[A-Za-z@][\w.:/@-]*[-@/:]v?\d{1,4}\.\d{1,4}[\w.+-]{0,20}$")
+_NUMBERED_WORDS = re.compile(r"^(?:[A-Za-z]{2,}|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|\d+)){1,12}+$")
+_PLURAL_WORD = r"(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}|[A-Za-z])\d{0,3}"
+_IDENTIFIER = re.compile(rf"^{_PLURAL_WORD}(?:[-_.:/ ]{{0,2}}{_PLURAL_WORD}){{0,24}}+[?!]?$")
+_UUID = re.compile(r"^\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?$")
+_DIGIT = re.compile("[0-9]")
+_LETTER = re.compile(r"[^\W\d_]")
+_SPACE = re.compile(r"\s")
+_SYMBOL = re.compile(r"[^\w.:/\\-]")
+_BRACKET = re.compile(r"[(){}\[\]|]")
+_CLASS_RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^a-zA-Z0-9]+")
+
+_ENTROPY_FLOOR_BITS = 3.0
+_SHORT_ENTROPY_FLOOR_BITS = 2.6  # where repeats weigh more
+_SHORT_VALUE_CHARS = 20
+_PLACEHOLDER_ENTROPY_BITS = 2.2
+# Words in camelCase average above 2.7 characters per run of one class, random text near 1.6.
+_WORDY_RUN_CHARS = 2.6
+
+# Google API keys that stand in public test code: gitleaks' allowlist, which names the Firebase
+# Android SDK as their source. Taken from gitleaks' false examples, on which the redaction bench
+# measures; it therefore states its figure without this list too. First 16 hex digits of their
+# SHA-256, so that the list itself holds no key.
+_PUBLISHED_SAMPLES: frozenset[str] = words(
+    "2037abcaffb2b777 3f370c9dd8225c63 e4a5542bb7fd7b67 a19f89ab3555eac1 eb540d2b6ee2a0a4 "
+    "37f8f09bdf12c2f2 8731261cb72d8626 49f777db995e8260 27a9a42931dff7eb dc0fcf046c61640c "
+    "4c98242dcadc8b29 ea9bb1082cf95663 3a8b61d0f636b007 a6c814bc555ae62c"
+)
+
+
+def entropy_bits(value: str) -> float:
+    """Shannon entropy per character."""
+    total = len(value)
+    if not total:
+        return 0.0
+    return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
+
+
+def is_published_sample(value: str) -> bool:
+    """Whether this very key is one of those known from public test code."""
+    return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16] in _PUBLISHED_SAMPLES
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a text of a token's shape is filler: `xxxx`, an alphabet, one repeated character."""
+    if _FILLER_RUN.search(value) or any(run in value for run in _SEQUENCES):
+        return True
+    return entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
+
+
+def _is_path(value: str) -> bool:
+    """Whether slashes make it a path: base64 has slashes too, but no words between them."""
+    if "/" not in value and "\\" not in value:
+        return False
+    if _PATH.search(value) is None:
+        return False
+    return "://" in value or len(value) < 20 or len(value) / len(_CLASS_RUN.findall(value)) >= 2.2
+
+
+def is_uuid(value: str) -> bool:
+    """Whether the whole value is a UUID."""
+    return _UUID.match(value) is not None
+
+
+def is_wordy(value: str) -> bool:
+    """Whether the value reads as words or as an identifier rather than as random characters."""
+    if _NUMBERED_WORDS.match(value):
+        return True
+    if _IDENTIFIER.match(value) is None:
+        return False
+    if not value.isascii() or len(value) < 10:
+        return True
+    return len(value) / len(_CLASS_RUN.findall(value)) >= _WORDY_RUN_CHARS
+
+
+def is_reference(value: str, *, quoted: bool) -> bool:
+    """Whether the value names a secret kept elsewhere, or is a sample, a path or code."""
+    if MASK_OPENING in value or value.lower() in _PLAIN_WORDS:
+        return True
+    if _REFERENCE.match(value) or _TEMPLATE.search(value):
+        return True
+    if _PLACEHOLDER_WORD.search(value) or _FILLER_RUN.search(value):
+        return True
+    if _is_path(value) or _FILE_NAME.search(value) or _DATE_OR_VERSION.match(value):
+        return True
+    if _PACKAGE_VERSION.match(value) or value.endswith(("...", "…")):
+        return True
+    return not quoted and _CALL.match(value) is not None
+
+
+def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
+    """Whether the value of a token, key or secret looks generated."""
+    if len(value) < least_chars or not value.isascii():
+        return False
+    # The cheap questions first: most values are words.
+    has_digit = _DIGIT.search(value) is not None
+    has_letter = _LETTER.search(value) is not None
+    if not has_letter or (not has_digit and value.islower()) or _SPACE.search(value):
+        return False
+    if is_reference(value, quoted=quoted) or is_wordy(value) or is_placeholder(value):
+        return False
+    long = len(value) >= _SHORT_VALUE_CHARS
+    return entropy_bits(value) >= (_ENTROPY_FLOOR_BITS if long else _SHORT_ENTROPY_FLOOR_BITS)
+
+
+def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool:
+    """Whether the value of a password looks chosen: not a word, a reference or a type."""
+    if len(value) < least_chars or _SPACE.search(value) or len(set(value)) < 3:
+        return False
+    if not quoted and (value.startswith("&") or _BRACKET.search(value)):
+        return False
+    has_digit = _DIGIT.search(value) is not None
+    has_letter = _LETTER.search(value) is not None
+    has_symbol = _SYMBOL.search(value) is not None
+    if has_digit:
+        chosen = has_letter or has_symbol or (quoted and len(value) >= 6)
+    else:
+        chosen = has_letter and (has_symbol or not is_wordy(value))
+    return chosen and not is_reference(value, quoted=quoted)

@@ -1,0 +1,174 @@
+"""Rows under repair: what a row is made of, and what no provider takes of it.
+
+A unit is lazy: as long as nothing has to change it is its source, and its pieces are only
+listed when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from recollect.rules.well_formed import is_misplaced
+from recollect.values.edit import Repair, RepairKind
+from recollect.values.history import Entry
+from recollect.values.message import CallId, Part, Role, Text, Thinking, ToolCall, ToolResult
+from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn
+from recollect.values.wire import WireRules
+
+
+class Unit:
+    """A row being worked on; `intact` while it is still shown as it came."""
+
+    __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
+    passes_through = False
+    """A run of rows that needs no work, and has no pieces of its own here."""
+
+    def __init__(self, source: Arranged, pieces: list[Piece] | None = None) -> None:
+        self.source = source
+        self.role: Role = source.role
+        self.intact = pieces is None
+        self._pieces = pieces
+        self.anonymous = isinstance(source, Slot) and source.anonymous
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What the row shows, in order."""
+        if self._pieces is None:
+            self._pieces = list(pieces_of(self.source))
+        return self._pieces
+
+    def change(self, pieces: list[Piece]) -> None:
+        """Show these pieces instead."""
+        self._pieces = pieces
+        self.intact = False
+
+    @property
+    def base(self) -> Entry | None:
+        """The message that lends the row its other fields."""
+        return self.source if isinstance(self.source, Entry) else self.source.base
+
+    def arranged(self) -> Arranged:
+        """The row, as pairing leaves it."""
+        if self.intact:
+            return self.source
+        return Slot(
+            role=self.role, pieces=tuple(self.pieces), base=self.base, anonymous=self.anonymous
+        )
+
+
+def pieces_of(row: Arranged) -> tuple[Piece, ...]:
+    """The pieces a row is made of."""
+    if isinstance(row, Slot):
+        return row.pieces
+    return tuple([Kept(entry=row, part=at) for at in range(len(row.parts))])
+
+
+def part_of(piece: Kept | Reworded) -> Part:
+    """The part a piece shows."""
+    return piece.entry.parts[piece.part]
+
+
+def cleaned(
+    row: Arranged, rules: WireRules, repairs: list[Repair], *, last: bool = False
+) -> Unit | None:
+    """The row without what no provider takes; None when nothing is left."""
+    unit = Unit(row)
+    entry = unit.base
+    if entry is None or (isinstance(row, Entry) and not row.odd):
+        return unit
+    if entry.message.ending != "complete":
+        gone(entry, f"the turn was {_ending_word(entry)}", repairs)
+        return None
+    if entry.role == "system" and rules.alternates:
+        unit.change(unit.pieces)
+        unit.role = "user"
+        repairs.append(repair_of("merged", entry, None, "a system message inside the history"))
+    for flaw in entry.message.flaws:
+        if flaw.part is None:
+            unit.change(unit.pieces)
+            repairs.append(repair_of("respelled", entry, None, flaw.reason))
+    _drop_pieces(unit, entry, rules, repairs, last=last)
+    blank = all(is_blank(piece) for piece in unit.pieces)
+    if not unit.pieces or (blank and entry.role == "assistant"):
+        gone(entry, "an empty message", repairs)
+        return None
+    return unit
+
+
+def _drop_pieces(
+    unit: Unit, entry: Entry, rules: WireRules, repairs: list[Repair], *, last: bool
+) -> None:
+    """Leave out what the codec found unfit, and what the message's role cannot hold."""
+    unfit = {
+        flaw.part: flaw.reason for flaw in entry.message.flaws if not (flaw.allowed_last and last)
+    }
+    kept: list[Piece] = []
+    called: set[CallId] = set()
+    for piece in unit.pieces:
+        if not isinstance(piece, Kept | Reworded):
+            kept.append(piece)
+            continue
+        part = part_of(piece)
+        reason = unfit.get(piece.part, "")
+        if rules.refuses_blank_text and is_blank(piece):
+            reason = "blank text"
+        elif is_misplaced(part, entry.role):
+            reason = "a part that its role cannot hold"
+        elif isinstance(part, ToolCall):
+            if part.id in called:
+                reason = "a call repeated in one message"
+            called.add(part.id)
+        if reason:
+            repairs.append(repair_of("left-out", entry, piece.part, reason))
+        else:
+            kept.append(piece)
+    if len(kept) != len(unit.pieces):
+        unit.change(kept)
+
+
+def is_result(piece: Piece) -> bool:
+    """Whether the piece is a tool result, or stands in for one."""
+    return isinstance(piece, StandIn) or (
+        isinstance(piece, Kept | Reworded) and isinstance(part_of(piece), ToolResult)
+    )
+
+
+def is_thinking(piece: Piece) -> bool:
+    """Whether the piece is thinking as it came."""
+    return isinstance(piece, Kept) and isinstance(part_of(piece), Thinking)
+
+
+def is_blank(piece: Piece) -> bool:
+    """Whether the piece is text without a visible character."""
+    if isinstance(piece, Reworded):
+        return isinstance(part_of(piece), Text) and not piece.text.strip()
+    if not isinstance(piece, Kept):
+        return False
+    part = part_of(piece)
+    return isinstance(part, Text) and not part.text.strip()
+
+
+def repair_of(
+    kind: RepairKind, entry: Entry, part: int | None, reason: str, call_id: CallId | None = None
+) -> Repair:
+    """A repair of one message, or of one of its parts."""
+    return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
+
+
+def moved(piece: Kept | Reworded) -> Repair:
+    """A result that stands elsewhere now."""
+    part = part_of(piece)
+    call_id = part.call_id if isinstance(part, ToolResult) else None
+    return repair_of("moved", piece.entry, piece.part, "stood away from its call", call_id)
+
+
+def gone(entry: Entry, reason: str, repairs: list[Repair]) -> None:
+    """Tell that the whole message is left out, its unanswered calls with it."""
+    repairs.append(repair_of("left-out", entry, None, reason))
+    for at, part in enumerate(entry.parts):
+        if isinstance(part, ToolCall):
+            repairs.append(
+                repair_of("left-out", entry, at, f"{reason}: its call goes too", part.id)
+            )
+
+
+def _ending_word(entry: Entry) -> str:
+    return "aborted" if entry.message.ending == "aborted" else "ended by an error"

@@ -1,0 +1,1 @@
+"""Finding text again: words, passages, scores. Pure."""

@@ -1,0 +1,99 @@
+"""Cuts a message into passages: the pieces that are indexed and recalled.
+
+Owns where a text is cut. It must never change a character: a passage is a span of its source.
+What always holds: passages come in order, do not overlap and leave out nothing but white space;
+none is empty, none is longer than `WHOLE_MAX_CHARS`; the time is linear in the text.
+
+A short message stays whole. A longer one is cut at its line ends, a longer line at its sentence
+ends, a longer sentence at a space or, where there is none, anywhere; what was cut is packed
+again up to the target. The three sizes are the ones recall was measured with (notes/recall.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WHOLE_MAX_CHARS: Final = 585
+"""Up to this length a text is one passage; no passage is ever longer."""
+TARGET_CHARS: Final = 450
+"""Pieces of a longer text are packed up to this length."""
+TAIL_MIN_CHARS: Final = 90
+"""A last passage shorter than this joins the one before it."""
+
+_LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
+_NEXT_WORD: Final = re.compile(r"\S")
+# The place after a sentence: white space behind its mark, which a quote or bracket may follow;
+# Chinese and Japanese marks need no white space. Looking back only keeps the search linear.
+_AFTER_SENTENCES: Final = re.compile(
+    r"(?<=[.!?…])\s+|(?<=[.!?…][\"'”’)\]])\s+"
+    r"|(?<=[。！？])(?![。！？」』”’）】])\s*|(?<=[。！？][」』”’）】])\s*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A span of a text: `text` is the source from `start` up to `end`, in characters."""
+
+    start: int
+    end: int
+    text: str
+
+
+def split_passages(text: str) -> tuple[Passage, ...]:
+    """The passages of a text, in order; none for a text of white space."""
+    start = len(text) - len(text.lstrip())
+    end = len(text.rstrip())
+    if start >= end:
+        return ()
+    whole = end - start <= WHOLE_MAX_CHARS
+    spans = [(start, end)] if whole else _packed(_units(text, start, end))
+    return tuple(Passage(start=first, end=last, text=text[first:last]) for first, last in spans)
+
+
+def _packed(units: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for start, end in units:
+        if spans and end - spans[-1][0] <= TARGET_CHARS:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+    if len(spans) > 1:
+        (before, _), (start, end) = spans[-2:]
+        if end - start < TAIL_MIN_CHARS and end - before <= WHOLE_MAX_CHARS:
+            spans[-2:] = [(before, end)]
+    return spans
+
+
+def _units(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What is never cut again, each within the target: lines, else sentences, else stretches."""
+    for line in _LINES.finditer(text, start, end):
+        if line.end() - line.start() <= TARGET_CHARS:
+            yield line.span()
+            continue
+        for sentence_start, sentence_end in _sentences(text, line.start(), line.end()):
+            yield from _stretches(text, sentence_start, sentence_end)
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for gap in _AFTER_SENTENCES.finditer(text, start, end):
+        if start < gap.start():
+            yield start, gap.start()
+        start = gap.end()
+    if start < end:
+        yield start, end
+
+
+def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    while end - start > TARGET_CHARS:
+        space = text.rfind(" ", start + TARGET_CHARS // 2, start + TARGET_CHARS + 1)
+        cut = space if space >= 0 else start + TARGET_CHARS
+        yield start, start + len(text[start:cut].rstrip())
+        next_word = _NEXT_WORD.search(text, cut, end)
+        assert next_word is not None, "a sentence ends with a character that is not white space"
+        start = next_word.start()
+    yield start, end

@@ -1,0 +1,165 @@
+"""Turns text into the words that lexical search counts.
+
+Owns the one tokenizer: what is indexed and what is asked for go through the same function,
+or they never meet. It must never look at anything but the text it is given. What always
+holds: the same text gives the same words in any process and thread; the time is linear in
+the text; the words come as a bag, whose order means nothing.
+
+- Words are runs of letters and digits of any alphabet, case-folded, in compatibility form
+  (NFKC). English stop words are left out, ASCII words are reduced to their English stem.
+- Scripts written without spaces become single characters and pairs of neighbours: on Chinese
+  both together find more than either, and five times as much as whole runs (notes/recall.md).
+- Identifiers become themselves and their pieces, so that `getUserName` answers to "user name"
+  and to `get_user_name`, and `src/payment/webhook.ts` to `webhook.ts` and to "payment webhook".
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import lru_cache
+from itertools import chain
+from operator import add
+from typing import TYPE_CHECKING, Final
+from unicodedata import normalize
+
+from snowballstemmer.english_stemmer import EnglishStemmer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STOP_WORD_LINES: Final = """
+a an and are as at be been but by for from had has have if in into is it its no not of on or
+such than that the then there these this to was were will with about
+i me my you your he him his she her we our they them their
+what when where which who how do does did
+d ll m re s t ve
+"""
+STOP_WORDS: Final = frozenset(_STOP_WORD_LINES.split())
+"""Words too common in English to tell one message from another; the last line of them is what
+an apostrophe leaves behind."""
+
+# Longer runs are digests, base64 and the like. They are cut into words of this length, so that
+# no input can make one word, and with it the caches, arbitrarily large. 64 holds a SHA-256.
+_WORD_MAX_CHARS: Final = 64
+_PATH_MAX_SEGMENTS: Final = 16
+
+# More pieces than this, or many short ones, are random characters and not a name.
+_NAME_MAX_PIECES: Final = 12
+_NAME_MIN_PIECE_CHARS: Final = 3
+_SHORT_NAME_PIECES: Final = 4
+
+# One entry is a word as written. An English session knows about ten thousand of them.
+_CACHED_WORDS: Final = 32_768
+
+# Written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
+# Katakana (half-width too), Bopomofo, Yi, and Han with all extensions and compatibility forms.
+# Brackets and punctuation of those blocks are left out.
+_UNSPACED: Final = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1050-\u109f\u1780-\u17d3"
+    "\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb\u3131-\u318e\uac00-\ud7a3\uffa0-\uffdc"
+    "\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+    "\U0001b000-\U0001b16f"
+    "\u3105-\u312f\u31a0-\u31bf\ua000-\ua48c"
+    "\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Marks that belong to the letter before them, which `\w` does not know: accents written apart,
+# the vowel signs of Hebrew, Arabic and the Indic scripts.
+_MARKS: Final = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963"
+    "\u0981-\u0983\u09bc-\u09cd\u0a01-\u0a03\u0a3c-\u0a4d\u0a81-\u0a83\u0abc-\u0acd"
+    "\u0b01-\u0b03\u0b3c-\u0b4d\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c4d"
+    "\u0c81-\u0c83\u0cbc-\u0ccd\u0d00-\u0d03\u0d3b-\u0d4d\u0d81-\u0d83\u0dca-\u0ddf"
+)
+_JOINT: Final = r"(?:[./]|::|\\\\?)"
+_ASCII_RUN: Final = rf"\w{{1,{_WORD_MAX_CHARS}}}"
+_ANY_RUN: Final = (
+    rf"[^\W{_UNSPACED}]{{1,{_WORD_MAX_CHARS}}}"
+    rf"(?:[{_MARKS}]{{1,8}}[^\W{_UNSPACED}]{{0,{_WORD_MAX_CHARS}}}){{0,{_WORD_MAX_CHARS}}}"
+)
+
+
+def _path_of(run: str) -> str:
+    return rf"{run}(?:{_JOINT}{run}){{0,{_PATH_MAX_SEGMENTS - 1}}}"
+
+
+_ASCII_CHUNKS: Final = re.compile(_path_of(_ASCII_RUN), re.ASCII)
+_ANY_CHUNKS: Final = re.compile(_path_of(_ANY_RUN))
+_UNSPACED_RUNS: Final = re.compile(f"[{_UNSPACED}]+")
+_JOINTS: Final = re.compile(_JOINT)
+# aB | HTTPServer -> HTTP Server, but not the plural in "URLs".
+_HUMPS: Final = re.compile(
+    r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])(?![A-Z]s(?![a-z]))", re.ASCII
+)
+
+_stemmer: Final = EnglishStemmer()  # the pure one by name: stems must not depend on what else is
+_stemmer_lock: Final = threading.Lock()  # installed; it keeps its word in itself, hence the lock
+
+
+def tokenize(text: str) -> list[str]:
+    """The words of a text as they are counted, repeats included, in no meaningful order."""
+    if text.isascii():
+        return list(chain.from_iterable(map(_words_of_chunk, _ASCII_CHUNKS.findall(text))))
+    words = list(chain.from_iterable(map(_words_of_chunk, _ANY_CHUNKS.findall(text))))
+    for run in _UNSPACED_RUNS.findall(text):
+        composed = normalize("NFKC", run)
+        words.extend(composed)
+        words.extend(map(add, composed, composed[1:]))
+    return words
+
+
+@lru_cache(maxsize=_CACHED_WORDS)
+def _words_of_chunk(chunk: str) -> tuple[str, ...]:
+    if not chunk.isascii():
+        composed = normalize("NFKC", chunk)
+        if composed != chunk:  # one letter may become several words, even of an unspaced script
+            return tuple(tokenize(composed))
+    segments = _JOINTS.split(chunk)
+    if len(segments) == 1:
+        return tuple(_words_of_name(chunk))
+    whole = _folded(_JOINTS.sub(_plain_joint, chunk))
+    words = [whole]
+    _, slash, file_name = whole.rpartition("/")
+    if slash and "." in file_name:
+        words.append(file_name)
+    for segment in segments:
+        words.extend(_words_of_name(segment))
+    return tuple(words)
+
+
+def _plain_joint(joint: re.Match[str]) -> str:
+    return "/" if joint[0].startswith("\\") else joint[0]
+
+
+def _words_of_name(name: str) -> Iterator[str]:
+    """A plain word gives itself; a name of several pieces gives the name and the pieces."""
+    pieces = [piece for part in name.split("_") if part for piece in _humps(part)]
+    if len(pieces) > 1:
+        yield _stem(_folded("".join(pieces)))
+        pieces = [piece for piece in pieces if len(piece) > 1]
+    for piece in pieces:
+        word = _folded(piece)
+        if word not in STOP_WORDS:
+            yield _stem(word)
+
+
+def _humps(name: str) -> list[str]:
+    if name.islower() or not name.isascii():
+        return [name]
+    pieces = _HUMPS.split(name)
+    crowded = len(pieces) > _SHORT_NAME_PIECES and len(name) < _NAME_MIN_PIECE_CHARS * len(pieces)
+    return [name] if crowded or len(pieces) > _NAME_MAX_PIECES else pieces
+
+
+def _folded(word: str) -> str:
+    return word.lower() if word.isascii() else normalize("NFKC", word.casefold())
+
+
+@lru_cache(maxsize=_CACHED_WORDS)
+def _stem(word: str) -> str:
+    if not (word.isascii() and word.isalpha()):
+        return word  # numbers and versions have no stem; other languages have another one
+    with _stemmer_lock:
+        stem: str = _stemmer.stemWord(word)
+    return stem

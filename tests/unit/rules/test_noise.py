@@ -1,0 +1,104 @@
+"""What is kept but not indexed, and what a channel puts before a message."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.rules.noise import NoiseReason, is_noise, strip_channel_prefix
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", NoiseReason.EMPTY),
+        ("  \n", NoiseReason.EMPTY),
+        ("NO_REPLY", NoiseReason.SILENT_REPLY),
+        (" **HEARTBEAT_OK**\n", NoiseReason.SILENT_REPLY),
+        ("Read HEARTBEAT.md, then reply HEARTBEAT_OK.", NoiseReason.HEARTBEAT_PROMPT),
+        ('[Audio] {"file_key": "file_v3_00"}', NoiseReason.RAW_AUDIO),
+        ("[Queued messages while agent was busy]\n---\n1", NoiseReason.QUEUED_MESSAGES),
+        ("ok", NoiseReason.SHORT),
+        ("thanks", NoiseReason.SHORT),
+        ("好的", NoiseReason.SHORT),
+        ("네", NoiseReason.SHORT),
+        ("[Fri 2026-03-06 09:12 UTC] ok", NoiseReason.SHORT),
+    ],
+)
+def test_noise_is_named(text: str, reason: NoiseReason) -> None:
+    assert is_noise(text).reason is reason
+    assert is_noise(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "deploy it",
+        "数据库在哪里",
+        "明天开会",
+        "部署它",
+        "ありがとう",
+        "어디에요",
+        "Where is HEARTBEAT.md kept?",
+        "What does NO_REPLY mean?",
+        "[Audio] is broken on my laptop",
+        "I saw [Queued messages] yesterday",
+    ],
+)
+def test_what_says_something_is_not_noise(text: str) -> None:
+    verdict = is_noise(text)
+    assert verdict.reason is None
+    assert not verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("System: [Fri 2026-03-06 09:12:01 GMT+8] restart it", "restart it"),
+        ("[2026-03-06 09:12] restart it", "restart it"),
+        ("[Feishu Fri 2026-03-06 09:12 UTC] restart it", "restart it"),
+        ("Feishu[work] DM from ou_12: restart it", "restart it"),
+        ("微信消息来自 小王：重启它", "重启它"),
+        ('Sender (untrusted metadata): {"id": {"a": 1}}\n\nrestart it', "restart it"),
+        (
+            'Channel x (untrusted metadata):\n```json\n{"a": "}"}\n```\n[2026-03-06 9] restart it',
+            "restart it",
+        ),
+    ],
+)
+def test_channel_words_are_stripped(text: str, said: str) -> None:
+    assert strip_channel_prefix(text) == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "restart it at [2026-03-06 09:12]",
+        "2026-03-06 was a Friday",
+        "[done] restart it",
+        "Sender (untrusted metadata): no block",
+        "Sender (untrusted metadata): {broken",
+        "Slack is down",
+    ],
+)
+def test_an_authors_own_words_stay(text: str) -> None:
+    assert strip_channel_prefix(text) == text
+
+
+@given(st.text())
+def test_any_text_has_an_answer_and_loses_only_its_beginning(text: str) -> None:
+    assert text.endswith(strip_channel_prefix(text))
+    assert is_noise(text).reason in {None, *NoiseReason}
+
+
+@pytest.mark.parametrize(
+    "unit", ["[2026-01-01 x]", "Sender (untrusted metadata): {", "{", "\n", "[["]
+)
+def test_a_megabyte_of_prefixes_is_quick(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    started = time.process_time()
+    is_noise(text)
+    assert time.process_time() - started < 1

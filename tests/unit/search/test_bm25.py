@@ -1,0 +1,152 @@
+"""One formula, whoever holds the statistics."""
+
+import math
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.search.bm25 import Bm25Index, score_ceiling, score_document
+
+DOCUMENTS = [
+    ["webhook", "payment", "retri"],
+    ["payment", "payment", "fail", "log", "log"],
+    ["cat", "dog"],
+    ["cat", "dog"],
+]
+
+
+def test_the_formula_by_hand() -> None:
+    # 4 documents of 3, 5, 2 and 2 words: the mean is 3; "payment" is in 2 of them
+    worth = math.log(1 + (4 - 2 + 0.5) / (2 + 0.5))
+    first = worth * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / 3))
+    second = worth * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 5 / 3))
+    scores = Bm25Index.build(DOCUMENTS).scores(["payment"])
+    assert scores == pytest.approx([first, second, 0.0, 0.0])
+
+
+def test_rare_words_count_more_than_common_ones() -> None:
+    scores = Bm25Index.build(DOCUMENTS).scores(["webhook", "cat"])
+    assert scores[0] > scores[2] > 0.0
+
+
+def test_a_match_counts_less_in_a_longer_document() -> None:
+    index = Bm25Index.build([["cat"], ["cat", *["x"] * 50]])
+    short, long = index.scores(["cat"])
+    assert short > long > 0.0
+
+
+def test_the_best_come_first_and_ties_by_position() -> None:
+    index = Bm25Index.build(DOCUMENTS)
+    assert [position for position, _ in index.top(["dog"], 5)] == [2, 3]
+    assert [position for position, _ in index.top(["payment", "webhook"], 1)] == [0]
+
+
+def test_documents_without_a_word_of_the_query_are_not_found() -> None:
+    index = Bm25Index.build(DOCUMENTS)
+    assert index.top(["unheard"], 10) == []
+    assert index.scores(["unheard"]) == [0.0] * 4
+
+
+def test_repeating_a_word_in_the_query_changes_nothing() -> None:
+    index = Bm25Index.build(DOCUMENTS)
+    assert index.scores(["cat", "cat", "log"]) == index.scores(["cat", "log"])
+    assert index.ceiling(["cat", "cat", "log"]) == index.ceiling(["cat", "log"])
+
+
+def test_an_empty_index_and_empty_documents_are_harmless() -> None:
+    assert Bm25Index.build([]).top(["cat"], 3) == []
+    assert Bm25Index.build([]).scores(["cat"]) == []
+    assert Bm25Index.build([[], []]).scores(["cat"]) == [0.0, 0.0]
+    index = Bm25Index.build(DOCUMENTS)
+    assert index.scores([]) == [0.0] * 4
+    assert 0.0 / index.ceiling([]) == 0.0
+
+
+def test_an_unknown_word_lowers_the_share_of_the_ceiling() -> None:
+    index = Bm25Index.build(DOCUMENTS)
+    known = index.scores(["webhook"])[0] / index.ceiling(["webhook"])
+    half_known = index.scores(["webhook", "zebra"])[0] / index.ceiling(["webhook", "zebra"])
+    assert 0.0 < half_known < known / 2 < 0.5
+    full_worth = math.log(1 + (4 + 0.5) / 0.5) * 2.2
+    assert index.ceiling(["zebra"]) == pytest.approx(full_worth)
+
+
+word = st.sampled_from([f"w{number}" for number in range(12)])
+documents = st.lists(st.lists(word, max_size=30), max_size=12)
+query = st.lists(word, max_size=8)
+
+
+@given(documents, query)
+def test_the_index_and_the_formula_agree_to_the_last_bit(
+    documents: list[list[str]], query: list[str]
+) -> None:
+    index = Bm25Index.build(documents)
+    lengths = [len(words) for words in documents]
+    average_length = sum(lengths) / len(lengths) if lengths else 0.0
+    frequencies = Counter(word for words in documents for word in set(words))
+    expected = [
+        score_document(
+            term_counts=Counter(words),
+            length=len(words),
+            average_length=average_length,
+            document_frequencies=frequencies,
+            documents=len(documents),
+            query=query,
+        )
+        for words in documents
+    ]
+    assert index.scores(query) == expected
+    assert index.ceiling(query) == score_ceiling(
+        document_frequencies=frequencies, documents=len(documents), query=query
+    )
+
+
+@given(documents, query)
+def test_a_share_lies_between_nought_and_one(documents: list[list[str]], query: list[str]) -> None:
+    index = Bm25Index.build(documents)
+    for score in index.scores(query):
+        assert 0.0 <= score / index.ceiling(query) < 1.0
+
+
+@given(documents, query, st.integers(0, 15))
+def test_the_top_is_the_head_of_all_scores(
+    documents: list[list[str]], query: list[str], limit: int
+) -> None:
+    index = Bm25Index.build(documents)
+    ranked = sorted(
+        ((position, score) for position, score in enumerate(index.scores(query)) if score > 0),
+        key=lambda match: (-match[1], match[0]),
+    )
+    assert index.top(query, limit) == ranked[:limit]
+
+
+@given(documents, query)
+def test_the_order_of_words_in_a_document_does_not_matter(
+    documents: list[list[str]], query: list[str]
+) -> None:
+    turned = [words[::-1] for words in documents]
+    assert Bm25Index.build(documents).scores(query) == Bm25Index.build(turned).scores(query)
+
+
+def test_scores_do_not_depend_on_the_seed_of_the_hash() -> None:
+    program = (
+        "from recollect.search.bm25 import Bm25Index\n"
+        "documents = [[f'w{(i * j) % 17}' for j in range(i + 3)] for i in range(40)]\n"
+        "index = Bm25Index.build(documents)\n"
+        "print(index.top([f'w{k}' for k in range(17)], 40))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1

@@ -1,0 +1,142 @@
+"""Passages are spans of their text: nothing is lost, nothing is doubled, nothing is too long."""
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.search.passages import (
+    TAIL_MIN_CHARS,
+    TARGET_CHARS,
+    WHOLE_MAX_CHARS,
+    split_passages,
+)
+
+
+def texts(source: str) -> list[str]:
+    return [passage.text for passage in split_passages(source)]
+
+
+def test_a_short_message_stays_whole() -> None:
+    message = "One line.\n\nAnother. " + "x" * 500
+    assert texts(f"  {message}\n") == [message]
+
+
+def test_the_longest_whole_message_and_the_first_cut_one() -> None:
+    assert len(texts("word " * 117)) == 1  # 584 characters without the last space
+    assert len(texts("word " * 118)) == 2
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\n\t"])
+def test_blank_texts_have_no_passages(blank: str) -> None:
+    assert split_passages(blank) == ()
+
+
+def test_a_long_message_is_cut_at_line_ends() -> None:
+    lines = [f"Line {number} says something of use. And more." * 4 for number in range(9)]
+    for passage in texts("\n".join(lines)):
+        assert all(line in lines for line in passage.split("\n"))
+
+
+def test_a_long_line_is_cut_at_sentence_ends() -> None:
+    sentences = [f'Sentence {number} is "this long."' * 3 for number in range(40)]
+    for passage in texts(" ".join(sentences)):
+        assert passage.startswith("Sentence")
+        assert passage.endswith('."')
+
+
+@pytest.mark.parametrize("mark", ["。", "！", "？", "。」"])
+def test_chinese_and_japanese_sentences_need_no_space(mark: str) -> None:
+    # eleven of the quoted sentences without the last bracket would fill the target exactly
+    sentence = "今日は天気がいいので散歩に行きました" * 2 + "それで" + mark
+    for passage in texts(sentence * 30):
+        assert passage.endswith(mark)
+        assert len(passage) % len(sentence) == 0
+
+
+def test_a_long_sentence_is_cut_between_words() -> None:
+    for passage in texts("identifier " * 300):
+        assert set(passage.split()) == {"identifier"}
+
+
+def test_a_line_without_any_break_is_cut_hard() -> None:
+    assert [len(text) for text in texts("x" * (3 * TARGET_CHARS))] == [TARGET_CHARS] * 3
+
+
+def test_passages_are_filled_up_to_the_target() -> None:
+    sizes = [len(text) for text in texts("A short line.\n" * 500)]
+    assert all(TARGET_CHARS - 14 < size <= TARGET_CHARS for size in sizes[:-1])
+
+
+def test_a_short_tail_joins_the_passage_before() -> None:
+    body = "x" * TARGET_CHARS
+    joined = f"{body}\n{body}\n" + "y" * (TAIL_MIN_CHARS - 1)
+    alone = f"{body}\n{body}\n" + "y" * TAIL_MIN_CHARS
+    assert [len(text) for text in texts(joined)] == [TARGET_CHARS, TARGET_CHARS + TAIL_MIN_CHARS]
+    assert [len(text) for text in texts(alone)] == [TARGET_CHARS, TARGET_CHARS, TAIL_MIN_CHARS]
+
+
+def test_a_short_tail_far_away_stays_alone() -> None:
+    source = "x" * 600 + "\n" * 1000 + "end"
+    assert texts(source)[-1] == "end"
+
+
+lines = st.text(
+    alphabet=st.sampled_from(list("abcdefgh  ..!?\n\t\"'。！」あ漢\u2028\u00a0\r")), max_size=400
+)
+long_texts = st.lists(st.one_of(lines, st.text(max_size=80)), min_size=2, max_size=12).map(
+    lambda pieces: "".join(piece * 3 for piece in pieces)
+)
+
+
+@given(st.one_of(st.text(), long_texts))
+def test_passages_cover_the_text_in_order_and_lose_only_white_space(source: str) -> None:
+    position = 0
+    for passage in split_passages(source):
+        assert passage.text == source[passage.start : passage.end]
+        assert position <= passage.start < passage.end
+        assert not source[position : passage.start].strip()
+        assert passage.text == passage.text.strip()
+        assert len(passage.text) <= WHOLE_MAX_CHARS
+        position = passage.end
+    assert not source[position:].strip()
+
+
+@given(long_texts)
+def test_only_the_last_of_several_passages_exceeds_the_target(source: str) -> None:
+    sizes = [len(text) for text in texts(source)]
+    if len(sizes) > 1:
+        assert max(sizes[:-1]) <= TARGET_CHARS
+
+
+@given(long_texts)
+def test_neighbours_could_not_have_been_one(source: str) -> None:
+    passages = split_passages(source)
+    for left, right in pairwise(passages):
+        assert right.end - left.start > TARGET_CHARS
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", ".", "x ", ". ", '."', "あ。", "！", "a\n", "\n x", "…\u2028"]
+)
+def test_time_grows_with_the_text_and_not_faster(unit: str) -> None:
+    def seconds(chars: int) -> float:
+        source = "x" + unit * (chars // len(unit)) + "x"
+        best = float("inf")
+        for _ in range(2):
+            started = time.perf_counter()
+            split_passages(source)
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    # quadratic work would take 100 times as long; 30 leaves room for a busy machine
+    assert seconds(500_000) < 30 * max(seconds(50_000), 0.001)
+
+
+def test_five_megabytes_in_one_line() -> None:
+    started = time.perf_counter()
+    passages = split_passages("x" * 5_000_000)
+    assert sum(passage.end - passage.start for passage in passages) == 5_000_000
+    assert time.perf_counter() - started < 20

@@ -1,0 +1,205 @@
+"""What is written and what is asked for must meet in the same words."""
+
+import subprocess
+import sys
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.search import tokenize as tokenize_module
+from recollect.search.tokenize import STOP_WORDS, tokenize
+
+
+def words(text: str) -> list[str]:
+    return sorted(tokenize(text))
+
+
+def test_plain_english_gives_one_stem_per_word_and_drops_stop_words() -> None:
+    assert words("The children were RUNNING to their schools, again!") == [
+        "again",
+        "children",
+        "run",
+        "school",
+    ]
+
+
+def test_inflected_forms_of_a_word_meet() -> None:
+    assert set(tokenize("deployment deployed deploys deploying")) == set(tokenize("deploy"))
+
+
+def test_what_an_apostrophe_leaves_behind_is_not_a_word() -> None:
+    assert words("Caroline's don't I'll you've") == ["carolin", "don"]
+    assert words("Caroline’s") == ["carolin"]
+
+
+def test_repeats_are_kept_because_they_are_counted() -> None:
+    assert tokenize("disk disk disk") == ["disk"] * 3
+
+
+@pytest.mark.parametrize("text", ["", "   \n\t", "!!! --- ???", "the of and", "____"])
+def test_a_text_without_words_gives_none(text: str) -> None:
+    assert tokenize(text) == []
+
+
+class TestIdentifiers:
+    def test_camel_case_gives_the_name_and_its_pieces(self) -> None:
+        assert words("getUserName") == ["get", "getusernam", "name", "user"]
+
+    @pytest.mark.parametrize("spelling", ["get_user_name", "GetUserName", "GET_USER_NAME"])
+    def test_every_spelling_of_a_name_meets_every_other(self, spelling: str) -> None:
+        assert words(spelling) == words("getUserName")
+
+    def test_a_name_meets_itself_written_small(self) -> None:
+        assert set(tokenize("WebSocket")) > set(tokenize("websocket"))
+
+    def test_a_path_gives_itself_its_file_and_its_pieces(self) -> None:
+        assert words("see src/payment/webhook.ts:42.") == sorted(
+            ["see", "src/payment/webhook.ts", "webhook.ts", "src", "payment", "webhook", "ts", "42"]
+        )
+
+    def test_a_path_is_found_by_its_file_name_and_by_its_words(self) -> None:
+        indexed = set(tokenize("edited src/payment/WebhookHandler.ts"))
+        assert set(tokenize("WebhookHandler.ts")) <= indexed
+        assert set(tokenize("the payment webhook handler")) <= indexed
+
+    def test_windows_paths_meet_unix_paths(self) -> None:
+        assert words(r"src\payment\webhook.ts") == words("src/payment/webhook.ts")
+        assert words(r"src\\payment\\webhook.ts") == words("src/payment/webhook.ts")
+
+    def test_dotted_and_scoped_names(self) -> None:
+        assert words("os.path.join") == ["join", "os", "os.path.join", "path"]
+        assert words("std::vector") == ["std", "std::vector", "vector"]
+
+    def test_names_inside_a_path_are_names(self) -> None:
+        indexed = set(tokenize("app/models/user_account.py"))
+        assert set(tokenize("userAccount")) <= indexed
+
+    @pytest.mark.parametrize(
+        ("name", "pieces"),
+        [
+            ("HTTPServer", ["http", "httpserver", "server"]),
+            ("parseJSON", ["json", "pars", "parsejson"]),
+            ("utf8Decoder", ["decod", "utf8", "utf8decoder"]),
+            ("URLs", ["url"]),
+            ("NASA", ["nasa"]),
+            ("sha256", ["sha256"]),
+            ("__init__", ["init"]),
+            ("x_1", ["x1"]),
+        ],
+    )
+    def test_where_a_name_is_cut(self, name: str, pieces: list[str]) -> None:
+        assert words(name) == pieces
+
+    def test_versions_keep_their_whole(self) -> None:
+        assert "3.11.7" in tokenize("Python 3.11.7 is used.")
+
+    def test_sentences_are_not_paths(self) -> None:
+        assert words("It failed. Retry later... perhaps") == ["fail", "later", "perhap", "retri"]
+
+    def test_random_characters_are_one_word_not_many(self) -> None:
+        secret = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9"
+        assert tokenize(secret) == [secret.lower()]
+        assert tokenize("aBcDeFgH") == ["abcdefgh"]
+
+    def test_a_digest_is_one_word_and_longer_runs_are_bounded(self) -> None:
+        digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        assert tokenize(digest) == [digest]
+        assert max(map(len, tokenize("x" * 1000))) == len(digest)
+
+
+class TestScripts:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("東京都", ["東", "京", "都", "東京", "京都"]),
+            ("ひらがな", ["ひ", "ら", "が", "な", "ひら", "らが", "がな"]),
+            ("カタ", ["カ", "タ", "カタ"]),
+            ("한국어", ["한", "국", "어", "한국", "국어"]),
+            ("𠮷野", ["𠮷", "野", "𠮷野"]),
+            ("好", ["好"]),
+        ],
+    )
+    def test_unspaced_scripts_give_characters_and_pairs(
+        self, text: str, expected: list[str]
+    ) -> None:
+        assert words(text) == sorted(expected)
+
+    def test_punctuation_parts_a_run(self) -> None:
+        assert "好世" not in tokenize("你好。世界")
+        assert words("「你好」") == sorted(["你", "好", "你好"])
+
+    def test_half_width_and_decomposed_kana_meet_the_usual_ones(self) -> None:
+        assert words("ｶﾞｲﾄﾞ") == words("ガイド") == words(unicodedata.normalize("NFD", "ガイド"))
+
+    def test_decomposed_hangul_meets_composed(self) -> None:
+        assert words(unicodedata.normalize("NFD", "한국어")) == words("한국어")
+
+    def test_latin_inside_chinese_is_found(self) -> None:
+        found = tokenize("使用getUserName函数")
+        assert {"getusernam", "user", "使用", "函数"} <= set(found)
+        assert "用g" not in found
+
+    def test_a_word_inside_a_thai_sentence_is_found(self) -> None:
+        assert set(tokenize("ไทย")) <= set(tokenize("ฉันพูดภาษาไทยได้"))
+
+    def test_accents_written_apart_meet_accents_written_in_one(self) -> None:
+        assert words("cafe\u0301") == words("café") == ["café"]
+
+    def test_case_is_folded_in_every_alphabet(self) -> None:
+        assert words("STRASSE ΣΊΣΥΦΟΣ МОСКВА") == words("straße Σίσυφος Москва")
+
+    def test_full_width_letters_are_letters(self) -> None:
+        assert words("ＡＰＩ") == ["api"]
+
+    def test_vowel_signs_do_not_cut_indic_words(self) -> None:
+        assert words("हिन्दी भाषा") == sorted(["हिन्दी", "भाषा"])
+
+    def test_one_character_that_stands_for_several_words(self) -> None:
+        assert words("ﷺ") == words("صلى الله عليه وسلم")
+
+
+@given(st.text())
+def test_words_are_never_empty_never_spaced_and_never_a_lone_stop_word(text: str) -> None:
+    for word in tokenize(text):
+        assert word
+        assert not any(character.isspace() for character in word)
+        assert word not in STOP_WORDS or not word.isascii()
+
+
+@given(st.text(), st.text())
+def test_texts_set_apart_by_a_space_do_not_change_each_other(left: str, right: str) -> None:
+    assert words(f"{left} {right}") == sorted(tokenize(left) + tokenize(right))
+
+
+@given(st.text(alphabet=st.sampled_from("abcXYZ019_./\\: é東カ한\u0301")))
+def test_what_is_asked_for_as_it_was_written_is_found(text: str) -> None:
+    assert words(f"before {text} after") == sorted(
+        [*tokenize("before"), *tokenize(text), *tokenize("after")]
+    )
+
+
+def test_threads_get_the_words_that_one_thread_gets() -> None:
+    endings = ("ations", "fulness", "ically", "izers", "ing", "edly")
+    texts = [f"{a}{b}{ending}" for a in "bcdfglm" for b in "aeiou" for ending in endings]
+    alone = [tokenize(text) for text in texts]
+    tokenize_module._words_of_chunk.cache_clear()
+    tokenize_module._stem.cache_clear()
+    switch_interval_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # the stemmer works in place: threads must not meet inside it
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(tokenize, texts)) == alone
+    finally:
+        sys.setswitchinterval(switch_interval_seconds)
+
+
+def test_another_process_gives_the_same_words() -> None:
+    text = "getUserName in src/payment/webhook.ts 東京 running"
+    program = f"from recollect.search.tokenize import tokenize; print(tokenize({text!r}))"
+    printed = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", program], capture_output=True, check=True, text=True
+    )
+    assert printed.stdout.strip() == repr(tokenize(text))
