@@ -1,0 +1,75 @@
+"""The synchronous façade: the engine's own calls, waited for.
+
+One background thread runs one event loop for all calls, so sessions, locks and deadlines
+behave as they do for asynchronous callers. Adds nothing of its own: a test holds its methods
+against the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from recollect.engine import Context, Engine, Observation, Session
+from recollect.values.history import SessionId, SessionState
+from recollect.values.request import FormatName
+
+T = TypeVar("T")
+
+
+class BlockingEngine:
+    """An `Engine` for code without an event loop; close it, or use it in a `with`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="recollect", daemon=True
+        )
+        self._thread.start()
+
+    def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
+        """As `Engine.session`."""
+        return self.engine.session(id, state)
+
+    def prepare(
+        self,
+        session: Session | SessionId,
+        request: bytes | Mapping[str, Any],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+    ) -> Context:
+        """As `Engine.prepare`, waited for."""
+        return self._wait(self.engine.prepare(session, request, format=format))
+
+    def observe(self, session: Session | SessionId, reply: Any) -> Observation:
+        """As `Engine.observe`, waited for."""
+        return self._wait(self.engine.observe(session, reply))
+
+    def close(self) -> None:
+        """Stop the background thread; calls after this fail."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this engine is closed; open a new one")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,88 @@
+"""The one stage boundary: the only place that catches broadly (design.md promise 5).
+
+A stage that fails or comes late leaves its input unchanged and a line in the report. Pure
+stages are bounded by size: they run inline, or in a thread where a server must not block its
+loop. Deadlines bind what waits, and what runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from recollect.values.edit import StageName
+from recollect.values.report import Outcome, StageLine
+
+T = TypeVar("T")
+LOG = logging.getLogger("recollect")
+"""Failures are told in the report; the trace of one is logged at debug level."""
+
+
+class Boundary:
+    """Runs the stages of one turn and writes their lines."""
+
+    def __init__(
+        self, *, turn_seconds: float, stage_seconds: float, off_the_loop: bool = False
+    ) -> None:
+        self.lines: list[StageLine] = []
+        self._stage_seconds = stage_seconds
+        self._waits_until = time.monotonic() + turn_seconds
+        self._off_the_loop = off_the_loop
+
+    async def run(
+        self, stage: StageName, work: Callable[[], T], *, unchanged: T, said: Callable[[T], str]
+    ) -> T:
+        """Run a pure stage; `unchanged` is what the turn goes on with if it fails."""
+        if self._off_the_loop:
+            return await self.wait(stage, asyncio.to_thread(work), unchanged=unchanged, said=said)
+        started = time.perf_counter()
+        try:
+            result = work()
+            words = said(result)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._line(stage, "failed", _told(error), started)
+            return unchanged
+        self._line(stage, "done", words, started)
+        return result
+
+    async def wait(
+        self,
+        stage: StageName,
+        awaited: Awaitable[T],
+        *,
+        unchanged: T,
+        said: Callable[[T], str],
+        seconds: float | None = None,
+    ) -> T:
+        """Wait for a stage, no longer than its deadline and what the turn has left."""
+        started = time.perf_counter()
+        left = max(0.0, self._waits_until - time.monotonic())
+        allowed = min(left, self._stage_seconds if seconds is None else seconds)
+        try:
+            result = await asyncio.wait_for(awaited, allowed)
+            words = said(result)
+        except TimeoutError:
+            self._line(stage, "late", f"no answer within {allowed:.3g} s", started)
+            return unchanged
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._line(stage, "failed", _told(error), started)
+            return unchanged
+        self._line(stage, "done", words, started)
+        return result
+
+    def note(self, stage: StageName, outcome: Outcome, said: str) -> None:
+        """A line for something that did not have to run."""
+        self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=0.0))
+
+    def _line(self, stage: StageName, outcome: Outcome, said: str, started: float) -> None:
+        seconds = time.perf_counter() - started
+        self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=seconds))
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, without the text of messages: an error may quote what it choked on."""
+    LOG.debug("a stage failed and was left out of the turn", exc_info=error)
+    return f"{type(error).__name__}: the stage was left out of this turn"

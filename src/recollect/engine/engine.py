@@ -1,0 +1,243 @@
+"""The engine: one request in, one request out, and a report of what was done.
+
+Sessions are values; the engine commits them by compare-and-set and serialises the turns of
+one session. It never raises for what a message holds: a request that cannot be shaped goes
+out as it came, and the report says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recollect.config import Settings
+from recollect.engine.boundary import Boundary
+from recollect.engine.turn_path import TurnPath
+from recollect.errors import FormatError, StaleSession
+from recollect.formats.codec import CODECS
+from recollect.formats.replies import read_usage
+from recollect.formats.request import join_request, split_request
+from recollect.ports import Clock, Recaller, TokenCounter
+from recollect.rules.budget import limits_of, window_of
+from recollect.rules.identity import space_secret
+from recollect.rules.weigh import Weigher
+from recollect.turn.extend import LastView
+from recollect.turn.read import Remembered, remember
+from recollect.values.edit import Edit
+from recollect.values.history import SessionId, SessionState, SpaceId
+from recollect.values.overflow import Overflow
+from recollect.values.report import Report
+from recollect.values.request import FormatName, Request, Usage
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+
+class Session:
+    """A conversation's handle: where its state lives between turns of this process."""
+
+    def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
+        self.id = id
+        self.state = state or SessionState()
+        self.lock = asyncio.Lock()
+        self.remembered = Remembered()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What to send, and what was done to it."""
+
+    request: Any = field(repr=False)
+    """As it came in: the body's bytes, or a dict to call a client with."""
+    report: Report
+    state: SessionState
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits that stand for this session now."""
+        return self.state.edits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a reply taught us."""
+
+    usage: Usage | None
+    calibration_ratio: float
+    learned_window_tokens: int | None
+
+
+class Engine:
+    """Shapes the requests of one space's sessions."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        space: SpaceId = "default",
+        clock: Clock | None = None,
+        recaller: Recaller | None = None,
+        counter: TokenCounter | None = None,
+        off_the_loop: bool = False,
+    ) -> None:
+        """`off_the_loop` runs pure stages in a thread, as servers want it."""
+        self.settings = settings or Settings()
+        self.space = space
+        self._secret = space_secret(space)
+        self._clock = clock or SystemClock()
+        self._recaller = recaller
+        count = counter.count_text if counter else None
+        self._weigher = Weigher(self.settings.tokens.counter, count=count)
+        self._off_the_loop = off_the_loop
+        self._sessions: dict[SessionId, Session] = {}
+        self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
+
+    def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
+        """The session of this name; `state` continues one that was kept elsewhere."""
+        known = self._sessions.get(id)
+        if known is None or state is not None:
+            known = self._sessions[id] = Session(id, state)
+        return known
+
+    async def prepare(
+        self,
+        session: Session | SessionId,
+        request: bytes | Mapping[str, Any],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+    ) -> Context:
+        """Shape one request: valid for its provider, within its window, explained."""
+        held = self.session(session) if isinstance(session, str) else session
+        async with held.lock:
+            state = held.state
+            path = self._path(held, state, request, format)
+            shaped = await path.run(self._recaller, self.space, held.id)
+            outgoing = (
+                join_request(path.request, path.entries, path.view.rows) if shaped else request
+            )
+            context = Context(
+                request=outgoing, report=_report(path, held.id), state=path.next_state()
+            )
+            if held.state is not state:
+                raise StaleSession(f"session {held.id!r} changed while it was prepared; try again")
+            held.state = context.state
+            if shaped and path.done is not None:
+                remember(
+                    held.remembered,
+                    path.request.format,
+                    path.entries,
+                    path.done,
+                    path.composed,
+                    LastView(entries=path.entries, edits=path.edits, view=path.view),
+                )
+            return context
+
+    async def observe(self, session: Session | SessionId, reply: Any) -> Observation:
+        """Learn from a reply: its usage calibrates the counter, an overflow the window."""
+        held = self.session(session) if isinstance(session, str) else session
+        async with held.lock:
+            state = held.state
+            usage = None
+            if isinstance(reply, Overflow):
+                if reply.limit_tokens:
+                    state = replace(state, learned_window_tokens=reply.limit_tokens)
+            else:
+                usage = read_usage(reply)
+            if usage and state.sent_estimate_tokens and self.settings.tokens.calibrate:
+                learned = state.calibration.learn(
+                    estimated_tokens=state.sent_estimate_tokens,
+                    reported_tokens=usage.input_tokens,
+                )
+                state = replace(state, calibration=learned)
+            held.state = state
+            return Observation(
+                usage=usage,
+                calibration_ratio=state.calibration.ratio,
+                learned_window_tokens=state.learned_window_tokens,
+            )
+
+    def _path(
+        self,
+        held: Session,
+        state: SessionState,
+        given: bytes | Mapping[str, Any],
+        format_name: FormatName | None,
+    ) -> TurnPath:
+        turn = self.settings.turn
+        boundary = Boundary(
+            turn_seconds=turn.deadline_seconds,
+            stage_seconds=turn.stage_deadline_seconds,
+            off_the_loop=self._off_the_loop,
+        )
+        readable = True
+        try:
+            request = split_request(given, format_name)
+        except FormatError as error:
+            boundary.note("read", "failed", str(error))
+            readable = False
+            request = Request(format=format_name or "anthropic", messages=(), field="messages")
+        window = window_of(request.model, self.settings, learned_tokens=state.learned_window_tokens)
+        if held.remembered.format != request.format:
+            held.remembered = Remembered()
+        return TurnPath(
+            settings=self.settings,
+            state=state,
+            readable=readable,
+            request=request,
+            codec=CODECS[request.format],
+            limits=limits_of(window, self.settings),
+            weigher=self._weigher,
+            boundary=boundary,
+            remembered=held.remembered,
+            secret=self._secret,
+            now=self._clock.now(),
+            number=state.turn + 1,
+            fixed_tokens=self._fixed_tokens(request),
+            composed=held.remembered.composed,
+        )
+
+    def _fixed_tokens(self, request: Request) -> int:
+        """System prompt and tool schemas, counted once for as long as they stay the same."""
+        known = (request.system, request.tools)
+        if known not in self._fixed:
+            texts = [raw.decode("utf-8", "replace") for raw in known if raw]
+            self._fixed = {known: sum(self._weigher.text(text) for text in texts)}
+        return self._fixed[known]
+
+
+def _report(path: TurnPath, session: SessionId) -> Report:
+    """What the turn did."""
+    new: tuple[Edit, ...] = ()
+    ended: tuple[Edit, ...] = ()
+    if path.edits is not path.state.edits:  # the same tuple on most turns, and long
+        before, after = set(path.state.edits), set(path.edits)
+        new = tuple([edit for edit in path.edits if edit not in before])
+        ended = tuple([edit for edit in path.state.edits if edit not in after])
+    return Report(
+        session=session,
+        turn=path.number,
+        format=path.request.format,
+        model=path.request.model,
+        window_tokens=path.limits.window_tokens,
+        reserve_tokens=path.limits.reserve_tokens,
+        limit_tokens=path.limits.available_tokens,
+        fixed_tokens=path.fixed_tokens,
+        tokens_before=path.calibrated(path.incoming_tokens),
+        tokens_after=path.used_tokens(),
+        calibration_ratio=path.state.calibration.ratio,
+        moment=path.moment,
+        lines=tuple(path.boundary.lines),
+        new_edits=new,
+        ended_edits=ended,
+        entries=path.entries,
+        view=path.view,
+        edits=path.edits,
+    )

@@ -1,0 +1,26 @@
+"""What the lines of a report say about stages whose results do not say it themselves."""
+
+from __future__ import annotations
+
+from recollect.turn.align import Alignment
+from recollect.turn.apply import Applied
+
+
+def said_of_alignment(alignment: Alignment | None) -> str:
+    """How the history relates to the known one."""
+    if alignment is None:
+        return ""
+    rejoined = f", {alignment.rejoined} recognised further on" if alignment.rejoined else ""
+    return f"{alignment.course}: {alignment.shared} messages as before{rejoined}"
+
+
+def said_of_application(applied: Applied | None) -> str:
+    """What the standing edits and the provider's rules made of it."""
+    if applied is None:
+        return ""
+    said = f"{len(applied.view.rows)} rows"
+    if applied.view.repairs:
+        said += f", {len(applied.view.repairs)} repairs"
+    if applied.gone:
+        said += f", {len(applied.gone)} edits rest: their messages are not in this history"
+    return said

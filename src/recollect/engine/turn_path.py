@@ -1,0 +1,363 @@
+"""The path of every turn: align, apply, and at batch moments prune and trim; recall, inject.
+
+Every step takes the turn as it stands and replaces values in it; the boundary sees to it that
+a step that fails changes nothing. The order is design.md 2's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from recollect.config import Settings
+from recollect.engine.boundary import Boundary
+from recollect.engine.telling import said_of_alignment, said_of_application
+from recollect.formats.codec import Codec
+from recollect.ports import Recaller
+from recollect.rules.budget import Limits
+from recollect.rules.moments import WORTHWHILE_SHARE, batch_moment
+from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
+from recollect.turn.align import Alignment, align
+from recollect.turn.apply import Applied, apply
+from recollect.turn.extend import extend
+from recollect.turn.inject import InjectResult, inject
+from recollect.turn.prune import PruneResult, prune
+from recollect.turn.query import QueryResult, query
+from recollect.turn.read import ReadResult, Remembered, enter, read
+from recollect.turn.trim import TrimResult, trim
+from recollect.values.edit import Edit, Insert, Shorten
+from recollect.values.history import Composed, Entry, SessionState, View
+from recollect.values.message import EntryKey
+from recollect.values.moment import Moment
+from recollect.values.recalled import Recalled
+from recollect.values.request import Request
+from recollect.values.slot import Slot
+
+DORMANT_TURNS = 50
+"""How long edits of a branch not taken wait for the client to come back to it."""
+TRIM_ROUNDS = 3
+"""Trims are repeated when the notes they leave took up what they freed."""
+
+
+@dataclass(slots=True)
+class TurnPath:
+    """One turn as it goes along."""
+
+    settings: Settings
+    state: SessionState
+    request: Request
+    codec: Codec
+    limits: Limits
+    weigher: Weigher
+    boundary: Boundary
+    remembered: Remembered
+    secret: bytes
+    now: float
+    number: int
+    readable: bool = True
+    fixed_tokens: int = 0
+    entries: tuple[Entry, ...] = ()
+    done: ReadResult | None = None
+    alignment: Alignment | None = None
+    edits: tuple[Edit, ...] = ()
+    dormant: tuple[Edit, ...] = ()
+    view: View = field(default_factory=lambda: View(rows=(), tokens=0))
+    incoming_tokens: int = 0
+    moment: Moment | None = None
+    composed: dict[Slot, Composed] = field(default_factory=dict)
+
+    async def run(self, recaller: Recaller | None, space: str, session: str) -> bool:
+        """Walk the path; False when the request could not even be read."""
+        if not self.readable or not await self._read_and_align():
+            return False
+        if not await self._apply_standing():
+            return False
+        asked = await self.boundary.run(
+            "query",
+            lambda: query(self.entries, self.settings.query),
+            unchanged=QueryResult(text="", sources=(), reason=""),
+            said=lambda result: result.reason,
+        )
+        self.moment = batch_moment(
+            self.settings,
+            self.limits,
+            used_tokens=self.used_tokens(),
+            now=self.now,
+            sent_at=self.state.sent_at,
+        )
+        if self.moment is not None:
+            await self._batch(self.moment, asked)
+        await self._recall(recaller, asked, space, session)
+        self._check()
+        return True
+
+    def used_tokens(self) -> int:
+        """The request as it stands, by the calibrated count."""
+        return self.calibrated(self.fixed_tokens + self.view.tokens)
+
+    def calibrated(self, estimate_tokens: int) -> int:
+        """An estimate, corrected by what providers reported for this session."""
+        if not self.settings.tokens.calibrate:
+            return estimate_tokens
+        return self.state.calibration.apply(estimate_tokens)
+
+    def estimated(self, tokens: int) -> int:
+        """The other way round for a difference: calibrated tokens as an estimate."""
+        if not self.settings.tokens.calibrate:
+            return tokens
+        return ceil(tokens / self.state.calibration.ratio)
+
+    async def _read_and_align(self) -> bool:
+        if self.remembered.format != self.request.format:
+            self.remembered = Remembered()
+        done = await self.boundary.run(
+            "read",
+            lambda: read(
+                self.request.messages, self.codec, self.secret, self.weigher, self.remembered
+            ),
+            unchanged=None,
+            said=lambda result: result.reason if result else "",
+        )
+        if done is None:
+            return False
+        alignment = await self.boundary.run(
+            "align", lambda: self._aligned(done), unchanged=None, said=said_of_alignment
+        )
+        if alignment is None:
+            return False
+        settled = len(done.settled)
+        fresh = zip(done.fresh, alignment.keys[settled:], strict=True)
+        self.done, self.alignment = done, alignment
+        self.entries = done.settled + tuple([enter(reading, key) for reading, key in fresh])
+        self.incoming_tokens = self.fixed_tokens + sum([entry.tokens for entry in self.entries])
+        return True
+
+    def _aligned(self, done: ReadResult) -> Alignment:
+        settled = len(done.settled)
+        ids = self.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
+        sizes = [len(reading.message.raw) for reading in done.fresh]
+        return align(self.state, ids, sizes, settled=settled)
+
+    async def _apply_standing(self) -> bool:
+        """The standing edits: dormant ones that fit again wake, blocks that must not stay go."""
+        assert self.alignment is not None
+        edits = self.state.edits
+        if self.state.dormant:
+            keys = set(self.alignment.keys)
+            edits += tuple(edit for edit in self.state.dormant if edit.anchor in keys)
+        if not self.settings.recall.sticky:
+            edits = _without_blocks(edits)
+        applied = await self.boundary.run(
+            "pair", lambda: self._extended(edits), unchanged=None, said=said_of_application
+        )
+        if applied is None:
+            return False
+        self.edits = edits
+        if applied.gone or self.state.dormant:
+            gone = set(applied.gone)
+            self.edits = tuple([edit for edit in edits if edit not in gone])
+            self.dormant = _still_waiting(
+                (*applied.gone, *self.state.dormant), set(self.edits), self.number
+            )
+        self.view = applied.view
+        return True
+
+    def _extended(self, edits: tuple[Edit, ...]) -> Applied:
+        """From the last view where it only grew, else from the start."""
+        extended = None
+        if not self.request.continues:
+            extended = extend(
+                self.remembered.last_view,
+                self.entries,
+                edits,
+                self.codec,
+                self.weigher.message,
+                thinking=self.request.thinking,
+                composed=self.composed,
+            )
+        return extended or self._applied(edits)
+
+    def _applied(self, edits: Sequence[Edit]) -> Applied:
+        return apply(
+            self.entries,
+            edits,
+            self.codec,
+            self.weigher.message,
+            continues=self.request.continues,
+            thinking=self.request.thinking,
+            composed=self.composed,
+        )
+
+    async def _change(self, edits: tuple[Edit, ...]) -> None:
+        """Commit edits to the turn: the view under them, or neither."""
+        applied = await self.boundary.run(
+            "pair", lambda: self._applied(edits), unchanged=None, said=said_of_application
+        )
+        if applied is not None:
+            self.edits, self.view = edits, applied.view
+
+    async def _batch(self, moment: Moment, asked: QueryResult) -> None:
+        """What only a batch moment may do: blocks go first, then prune, then trim."""
+        if any(isinstance(edit, Insert) for edit in self.edits):
+            await self._change(_without_blocks(self.edits))
+        await self._prune(moment)
+        if self.used_tokens() > self.limits.limit_tokens:
+            await self._trim(asked)
+        if self.used_tokens() > self.limits.limit_tokens:
+            await self._prune(moment, everything=True)
+
+    async def _prune(self, moment: Moment, *, everything: bool = False) -> None:
+        used = self.used_tokens()
+        target = self.limits.limit_tokens if everything else self.limits.low_water_tokens
+        made = await self.boundary.run(
+            "prune",
+            lambda: prune(
+                self._visible(),
+                self.edits,
+                self.settings.pruning,
+                self.weigher,
+                moment=moment,
+                used_tokens=self.estimated(used),
+                window_tokens=self.estimated(self.limits.window_tokens),
+                target_tokens=self.estimated(target),
+                turn=self.number,
+                everything=everything,
+            ),
+            unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
+            said=lambda result: result.reason,
+        )
+        if not made.edits:
+            return
+        too_little = made.freed_tokens < self.estimated(
+            self.limits.window_tokens // WORTHWHILE_SHARE
+        )
+        if moment.kind == "ratio" and too_little and not self.settings.turn.trim_first:
+            self.boundary.note("prune", "skipped", "it would free too little to break the cache")
+            return
+        replaced = {(edit.anchor, edit.part) for edit in made.edits}
+        kept = tuple(
+            edit
+            for edit in self.edits
+            if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
+        )
+        await self._change(kept + made.edits)
+
+    async def _trim(self, asked: QueryResult) -> None:
+        settings = self.settings
+        if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
+            self.boundary.note("trim", "skipped", "the query is too short to trim by (seeds)")
+            return
+        for _ in range(TRIM_ROUNDS):
+            excess = self.estimated(self.used_tokens() - self.limits.low_water_tokens)
+            made = await self.boundary.run(
+                "trim",
+                lambda: trim(
+                    self._visible(),
+                    self.edits,
+                    self.codec.rules,
+                    settings.trim,
+                    self.weigher,
+                    query=asked.text,
+                    excess_tokens=excess,  # noqa: B023
+                    turn=self.number,
+                ),
+                unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
+                said=lambda result: result.reason,
+            )
+            if not made.edits:
+                return
+            await self._change(self.edits + made.edits)
+            if self.used_tokens() <= self.limits.limit_tokens:
+                return
+
+    async def _recall(
+        self, recaller: Recaller | None, asked: QueryResult, space: str, session: str
+    ) -> None:
+        newest = self.entries[-1].key if self.entries else None
+        if not self.settings.recall.enabled:
+            self.boundary.note("recall", "skipped", "recall is off")
+        elif recaller is None:
+            self.boundary.note("recall", "nothing", "the memory is empty")
+        elif len(asked.text) < self.settings.trim.min_query_chars:
+            self.boundary.note("recall", "nothing", "the query is too short")
+        elif any(isinstance(edit, Insert) and edit.anchor == newest for edit in self.edits):
+            self.boundary.note("recall", "nothing", "this message has its block already")
+        else:
+            shown = frozenset(entry.key for entry in self._visible())
+            found = await self.boundary.wait(
+                "recall",
+                recaller.recall(space=space, session=session, query=asked.text, shown=shown),
+                unchanged=Recalled(),
+                said=lambda r: f"{len(r.facts)} facts and {len(r.passages)} passages",
+                seconds=self.settings.recall.deadline_seconds,
+            )
+            if not found.empty:
+                await self._inject(found)
+
+    async def _inject(self, found: Recalled) -> None:
+        room = self.limits.available_tokens - self.used_tokens()
+        budget = min(self.limits.block_tokens, room) - MESSAGE_TOKENS
+        made = await self.boundary.run(
+            "inject",
+            lambda: inject(
+                self.entries,
+                found,
+                self.weigher,
+                placement=self.settings.recall.placement,
+                budget_tokens=self.estimated(budget),
+                turn=self.number,
+            ),
+            unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=""),
+            said=lambda result: result.reason,
+        )
+        if made.edit is not None:
+            await self._change((*self.edits, made.edit))
+
+    def _visible(self) -> tuple[Entry, ...]:
+        """The entries that the view shows, whole or in part, in the history's order."""
+        shown: set[EntryKey] = set()
+        for row in self.view.rows:
+            if isinstance(row, Entry):
+                shown.add(row.key)
+            else:
+                shown.update(row.sources)
+        return tuple([entry for entry in self.entries if entry.key in shown])
+
+    def _check(self) -> None:
+        """Say so when the request is over its limit although everything was done."""
+        used = self.used_tokens()
+        if used > self.limits.available_tokens:
+            over = used - self.limits.available_tokens
+            self.boundary.note(
+                "check",
+                "failed",
+                f"still {over:,} tokens over the limit: what is left is protected",
+            )
+
+    def next_state(self) -> SessionState:
+        """The session after this turn."""
+        if self.alignment is None:
+            return replace(self.state, turn=self.number)
+        return replace(
+            self.state,
+            turn=self.number,
+            path=self.alignment.keys,
+            ids=tuple([entry.id for entry in self.entries]),
+            aliases=self.alignment.aliases,
+            edits=self.edits,
+            dormant=self.dormant,
+            sent_at=self.now,
+            sent_estimate_tokens=self.fixed_tokens + self.view.tokens,
+        )
+
+
+def _without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    return tuple(edit for edit in edits if not isinstance(edit, Insert))
+
+
+def _still_waiting(candidates: Sequence[Edit], awake: set[Edit], turn: int) -> tuple[Edit, ...]:
+    waiting = dict.fromkeys(
+        edit for edit in candidates if edit not in awake and turn - edit.turn <= DORMANT_TURNS
+    )
+    return tuple(waiting)

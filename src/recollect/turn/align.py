@@ -1,0 +1,166 @@
+"""Align an incoming history with the one that is known (design.md 6).
+
+Keys chain identities, so a resent prefix keeps its keys without any search. Where the chain
+breaks while known messages are still to come (the client compacted by itself, or changed an
+old message in place), the rest is matched with what was known, longest runs first.
+Never merges by accident: a lone short message ("ok") is not taken for an earlier one, and the
+newest message is only recognised together with the one before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from recollect.rules.identity import ROOT, chain
+from recollect.values.history import SessionState
+from recollect.values.message import EntryKey, MessageId
+
+DISTINCTIVE_CHARS = 40
+"""A lone message shorter than this is never recognised out of its place."""
+
+Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoined"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """The key of every incoming message, and how the history relates to the known one."""
+
+    keys: tuple[EntryKey, ...]
+    course: Course
+    shared: int
+    """How many messages from the start are as they were."""
+    rejoined: int
+    """How many later ones were recognised although something before them changed."""
+    aliases: Mapping[EntryKey, EntryKey]
+
+
+def align(
+    state: SessionState,
+    ids: Sequence[MessageId],
+    sizes: Sequence[int],
+    *,
+    settled: int = 0,
+) -> Alignment:
+    """Give every incoming message its key; the first `settled` are known to be unchanged.
+
+    `sizes` are the lengths of the raw messages from `settled` on, by which a short message is
+    told from a distinctive one.
+    """
+    keys = list(state.path[:settled])
+    parent = keys[-1] if keys else ROOT
+    for identity in ids[settled:]:
+        key = chain(parent, identity)
+        key = state.aliases.get(key, key)
+        if len(keys) < len(state.path) and state.path[len(keys)] != key:
+            break
+        keys.append(key)
+        parent = key
+    shared = len(keys)
+    if shared == len(ids):
+        course: Course = "repeated" if shared <= len(state.path) else "continued"
+        if not state.path:
+            course = "begun"
+        return Alignment(
+            keys=tuple(keys),
+            course=course,
+            shared=min(shared, len(state.path)),
+            rejoined=0,
+            aliases=state.aliases,
+        )
+    offsets = [size >= DISTINCTIVE_CHARS for size in sizes[shared - settled :]]
+    found = _rejoin(state.ids[shared:], ids[shared:], offsets)
+    aliases = dict(state.aliases)
+    for at, identity in enumerate(ids[shared:]):
+        chained = chain(parent, identity)
+        key = aliases.get(chained, chained)
+        if at in found:
+            key = state.path[shared + found[at]]
+            if key != chained:
+                aliases[chained] = key
+        keys.append(key)
+        parent = key
+    return Alignment(
+        keys=tuple(keys),
+        course="rejoined" if found else "branched",
+        shared=shared,
+        rejoined=len(found),
+        aliases=aliases,
+    )
+
+
+def _rejoin(
+    old: Sequence[MessageId], new: Sequence[MessageId], distinctive: Sequence[bool]
+) -> dict[int, int]:
+    """Which of the new messages are which of the old ones, in order, by longest match."""
+    old_counts, new_counts = Counter(old), Counter(new)
+    old_at = {identity: at for at, identity in enumerate(old)}
+    anchors = [
+        (at, old_at[identity])
+        for at, identity in enumerate(new)
+        if old_counts[identity] == 1 and new_counts[identity] == 1
+    ]
+    found: dict[int, int] = {}
+    for new_index, old_index in _longest_increasing(anchors):
+        if new_index in found:
+            continue
+        run = _run_around(old, new, new_index, old_index)
+        last = new_index if len(run) == 1 else -1
+        if len(run) > 1 or (distinctive[new_index] and last != len(new) - 1):
+            found.update(run)
+    return _increasing_only(found)
+
+
+def _run_around(
+    old: Sequence[MessageId], new: Sequence[MessageId], new_index: int, old_index: int
+) -> dict[int, int]:
+    """The contiguous run of equal messages through one match."""
+    start = 0
+    while (
+        min(new_index, old_index) - start > 0
+        and new[new_index - start - 1] == old[old_index - start - 1]
+    ):
+        start += 1
+    run: dict[int, int] = {}
+    a, b = new_index - start, old_index - start
+    while a < len(new) and b < len(old) and new[a] == old[b]:
+        run[a] = b
+        a, b = a + 1, b + 1
+    return run
+
+
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest run of matches that keeps the order on both sides."""
+    tails: list[int] = []
+    tail_at: list[int] = []
+    before: list[int] = []
+    for at, (_, old_index) in enumerate(pairs):
+        place = bisect_left(tails, old_index)
+        before.append(tail_at[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(old_index)
+            tail_at.append(at)
+        else:
+            tails[place] = old_index
+            tail_at[place] = at
+    chosen: list[tuple[int, int]] = []
+    at = tail_at[-1] if tail_at else -1
+    while at >= 0:
+        chosen.append(pairs[at])
+        at = before[at]
+    chosen.reverse()
+    return chosen
+
+
+def _increasing_only(found: dict[int, int]) -> dict[int, int]:
+    """Runs grown from different matches may cross; the earlier one wins."""
+    kept: dict[int, int] = {}
+    highest = -1
+    for new_index in sorted(found):
+        if found[new_index] > highest:
+            highest = found[new_index]
+            kept[new_index] = highest
+    return kept

@@ -1,0 +1,61 @@
+"""Ask memory in the user's own words: the query of a turn.
+
+Made from the last user messages, oldest first, without channel prefixes, noise and our own
+blocks. A turn in mid-loop (tool results last) asks with the message that started it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recollect.config.settings import Query as QuerySettings
+from recollect.rules.noise import is_noise, strip_channel_prefix
+from recollect.values.history import Entry
+from recollect.values.message import EntryKey, Text
+
+OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
+"""Text that begins so is ours (or a compaction's), not what the user asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """The words to search with, whose they are, and why if there are none."""
+
+    text: str
+    sources: tuple[EntryKey, ...]
+    reason: str
+
+
+def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
+    """The query of a turn over these entries."""
+    texts: list[str] = []
+    sources: list[EntryKey] = []
+    for entry in reversed(entries):
+        if len(texts) == settings.user_messages:
+            break
+        if entry.role != "user" or entry.message.summary:
+            continue
+        said = spoken_text(entry)
+        if said and not is_noise(said):
+            texts.append(said)
+            sources.append(entry.key)
+    if not texts:
+        return QueryResult(text="", sources=(), reason="no user message to ask with")
+    count = len(texts)
+    words = "message" if count == 1 else f"{count} messages"
+    return QueryResult(
+        text="\n".join(reversed(texts)),
+        sources=tuple(reversed(sources)),
+        reason=f"the last user {words}",
+    )
+
+
+def spoken_text(entry: Entry) -> str:
+    """What the user said in a message: no results, no blocks of ours, no channel prefix."""
+    said = [
+        part.text
+        for part in entry.parts
+        if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
+    ]
+    return strip_channel_prefix("\n".join(said)).strip()

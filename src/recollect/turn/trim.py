@@ -1,0 +1,221 @@
+"""Trim: leave whole messages out of a view that is over its limit, in one sticky batch.
+
+Protect first (system, summary, the last messages, the newest user message, the last tool
+span, pinned), then leave out what is least relevant to the query, then what is oldest, down
+to the low-water mark. Calls and results leave together. Nothing is lost: what leaves the view
+is in the archive before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recollect.config.settings import Trim
+from recollect.rules.groups import Group, group
+from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
+from recollect.search.bm25 import Bm25Index
+from recollect.search.tokenize import tokenize
+from recollect.turn.place import gap_note
+from recollect.turn.query import spoken_text
+from recollect.values.edit import Edit, LeaveOut, Shorten
+from recollect.values.history import Entry
+from recollect.values.message import EntryKey, Part, Text, ToolCall, ToolResult
+from recollect.values.wire import WireRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimResult:
+    """What leaves the view, what that frees (before calibration), and why."""
+
+    edits: tuple[LeaveOut, ...]
+    freed_tokens: int
+    reason: str
+    protected: frozenset[EntryKey] = frozenset()
+
+
+def trim(
+    entries: Sequence[Entry],
+    edits: Sequence[Edit],
+    rules: WireRules,
+    settings: Trim,
+    weigher: Weigher,
+    *,
+    query: str,
+    excess_tokens: int,
+    turn: int,
+    pinned: frozenset[EntryKey] = frozenset(),
+) -> TrimResult:
+    """Leave out groups of the visible `entries` until `excess_tokens` are freed."""
+    if excess_tokens <= 0:
+        return TrimResult(edits=(), freed_tokens=0, reason="the view fits its limit")
+    groups = group(entries, rules)
+    protected = _protected(entries, groups, settings, pinned)
+    loose = [g for g in groups if not protected.intersection(g.entries)]
+    keys = frozenset(entries[at].key for at in protected)
+    if not loose:
+        return TrimResult(
+            edits=(),
+            freed_tokens=0,
+            reason="everything in the view is protected",
+            protected=keys,
+        )
+    shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
+    ordered = _ordered(loose, entries, shown, settings, query)
+    taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens)
+    made = [
+        LeaveOut(anchor=key, part=part, stage="trim", reason=reason, turn=turn)
+        for candidate, reason, _ in taken
+        for key, part in candidate.members
+    ]
+    if not made:
+        return TrimResult(
+            edits=(),
+            freed_tokens=0,
+            reason="what could go is smaller than the notes it would leave",
+            protected=keys,
+        )
+    left = len({edit.anchor for edit in made})
+    return TrimResult(
+        edits=tuple(made),
+        freed_tokens=sum(freed for _, _, freed in taken),
+        reason=f"{left} messages left out of the view",
+        protected=keys,
+    )
+
+
+def _taken(
+    ordered: list[tuple[Group, str]],
+    groups: Sequence[Group],
+    entries: Sequence[Entry],
+    shown: dict[tuple[EntryKey, int], str],
+    weigher: Weigher,
+    excess_tokens: int,
+) -> list[tuple[Group, str, int]]:
+    """Groups until enough is freed; neighbours share the note that a gap leaves.
+
+    A lone short message may cost more by its note than it frees, until its neighbours go, too.
+    """
+    place = {id(candidate): at for at, candidate in enumerate(groups)}
+    note_tokens = weigher.text(gap_note(len(entries))) + MESSAGE_TOKENS
+    gone: set[int] = set()
+    taken: list[tuple[Group, str, int]] = []
+    freed = 0
+    for candidate, reason in ordered:
+        if freed >= excess_tokens:
+            break
+        at = place[id(candidate)]
+        new_gaps = 1 - (at - 1 in gone) - (at + 1 in gone)
+        gain = _tokens(candidate, entries, shown, weigher) - note_tokens * new_gaps
+        gone.add(at)
+        taken.append((candidate, reason, gain))
+        freed += gain
+    return taken if freed > 0 else []
+
+
+def _protected(
+    entries: Sequence[Entry],
+    groups: Sequence[Group],
+    settings: Trim,
+    pinned: frozenset[EntryKey],
+) -> set[int]:
+    """Places that must stay."""
+    safe = {
+        at
+        for at, entry in enumerate(entries)
+        if entry.role == "system"
+        or entry.message.summary
+        or entry.message.pinned
+        or entry.key in pinned
+    }
+    left = settings.protect_messages
+    newest_user_seen = False
+    for at in range(len(entries) - 1, -1, -1):
+        entry = entries[at]
+        spoken = entry.role == "user" and bool(spoken_text(entry))
+        if entry.role == "assistant" or spoken:
+            if left > 0 or (spoken and not newest_user_seen):
+                safe.add(at)
+            left -= 1
+            newest_user_seen = newest_user_seen or spoken
+        if left <= 0 and newest_user_seen:
+            break
+    last_span = next((g for g in reversed(groups) if g.calls), None)
+    if last_span is not None:
+        safe.update(last_span.entries)
+    if entries:
+        safe.add(len(entries) - 1)
+    return safe
+
+
+def _ordered(
+    loose: list[Group],
+    entries: Sequence[Entry],
+    shown: dict[tuple[EntryKey, int], str],
+    settings: Trim,
+    query: str,
+) -> list[tuple[Group, str]]:
+    """Groups in the order in which they leave, each with its reason."""
+    if len(query) < settings.min_query_chars:
+        return [(g, "the oldest that is not protected") for g in sorted(loose, key=_place)]
+    words = tokenize(query)
+    documents = [tokenize(_text(g, entries, shown)) for g in loose]
+    scores = Bm25Index.build(documents).scores(words)
+    by_relevance = sorted(
+        zip(scores, loose, documents, strict=True), key=lambda s: (s[0], s[1].first)
+    )
+    spoken = [(s, g) for s, g, document in by_relevance if document]
+    silent = [g for _, g, document in by_relevance if not document]
+    return [(g, f"least relevant to the query (score {score:.2f})") for score, g in spoken] + [
+        (g, "nothing to search in it, oldest first") for g in sorted(silent, key=_place)
+    ]
+
+
+def _place(candidate: Group) -> int:
+    return candidate.first
+
+
+def _member_parts(candidate: Group, entries: Sequence[Entry]) -> list[tuple[EntryKey, int, Part]]:
+    by_key = {entries[at].key: entries[at] for at in candidate.entries}
+    found: list[tuple[EntryKey, int, Part]] = []
+    for key, part_at in candidate.members:
+        parts = by_key[key].parts
+        places = range(len(parts)) if part_at is None else (part_at,)
+        found.extend((key, at, parts[at]) for at in places)
+    return found
+
+
+def _text(
+    candidate: Group, entries: Sequence[Entry], shown: dict[tuple[EntryKey, int], str]
+) -> str:
+    texts: list[str] = []
+    for key, at, part in _member_parts(candidate, entries):
+        if (key, at) in shown:
+            texts.append(shown[key, at])
+        elif isinstance(part, Text | ToolResult):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts.append(f"{part.name} {part.arguments}")
+    return "\n".join(texts)
+
+
+def _tokens(
+    candidate: Group,
+    entries: Sequence[Entry],
+    shown: dict[tuple[EntryKey, int], str],
+    weigher: Weigher,
+) -> int:
+    """What leaving the group out frees; whole untouched messages were counted before."""
+    counted = {entries[at].key: entries[at].tokens for at in candidate.entries}
+    edited = {key for key, _ in shown}
+    total = 0
+    for key, part_at in candidate.members:
+        if part_at is None and key not in edited:
+            total += counted[key]
+    for key, at, part in _member_parts(candidate, entries):
+        whole = (key, None) in candidate.members
+        if whole and key not in edited:
+            continue
+        text = shown.get((key, at))
+        total += weigher.part(part) if text is None else weigher.text(text)
+    return total
