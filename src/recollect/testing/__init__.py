@@ -1,0 +1,1 @@
+"""For tests of your own: the rules of the providers, checkable."""

@@ -1,0 +1,174 @@
+"""The generators themselves: messy enough to break every rule, valid where they promise to be."""
+
+import copy
+import json
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.conversations.strategies import (
+    Body,
+    blocks_to_strings,
+    bodies,
+    body_from,
+    encoded,
+    move_cache_marks,
+    reorder_keys,
+    resends,
+    strings_to_blocks,
+    valid_bodies,
+    windows,
+)
+
+from recollect.testing.provider_rules import FORMAT_NAMES, RULES, violations
+
+_ONLY_GENERATE = settings(
+    max_examples=600,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+_QUICK = settings(max_examples=80, deadline=None)
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_valid_bodies_are_valid(format_name: str) -> None:
+    @_QUICK
+    @given(valid_bodies(format_name))
+    def check(body: Body) -> None:
+        assert violations(format_name, body, ids_unique_across_messages=True) == []
+
+    check()
+
+
+# What the ordinary mess leaves to `beyond_repair` and to `with_user_text=False`.
+_BEYOND = {
+    "messages-empty",
+    "input-empty",
+    "role-unknown",
+    "call-id-malformed",
+    "call-id-missing",
+    "thinking-malformed",
+    "cache-marks-over-four",
+}
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_messy_bodies_break_every_rule_a_repair_can_mend(format_name: str) -> None:
+    seen: Counter[str] = Counter()
+
+    @_ONLY_GENERATE
+    @given(bodies(format_name))
+    def collect(body: Body) -> None:
+        seen.update({item.rule for item in violations(format_name, body)} or {"valid"})
+        json.dumps(body)
+
+    collect()
+    assert set(RULES[format_name]) - _BEYOND <= set(seen)
+    assert seen["valid"] > 0
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_the_faults_beyond_repair_cover_the_other_rules(format_name: str) -> None:
+    seen: set[str] = set()
+
+    @_ONLY_GENERATE
+    @given(bodies(format_name, with_user_text=False, beyond_repair=True))
+    def collect(body: Body) -> None:
+        seen.update(item.rule for item in violations(format_name, body))
+
+    collect()
+    assert set(RULES[format_name]) & _BEYOND <= seen
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_numbers_stand_for_one_body_only(format_name: str) -> None:
+    codes = [random.Random(i).randrange(2**24) for i in range(30)]
+
+    assert body_from(format_name, 77, codes) == body_from(format_name, 77, codes)
+    simplest = body_from(format_name, 0, [0])
+    assert violations(format_name, simplest) == []
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_a_resend_says_the_same_and_leaves_the_body_alone(format_name: str) -> None:
+    @_QUICK
+    @given(bodies(format_name), st.data())
+    def check(body: Body, data: st.DataObject) -> None:
+        before = copy.deepcopy(body)
+        again = data.draw(resends(format_name, body))
+        assert body == before
+        assert _plain(format_name, again) == _plain(format_name, before)
+
+    check()
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_a_resend_of_a_valid_body_is_valid(format_name: str) -> None:
+    @_QUICK
+    @given(valid_bodies(format_name), st.data())
+    def check(body: Body, data: st.DataObject) -> None:
+        assert violations(format_name, data.draw(resends(format_name, body))) == []
+
+    check()
+
+
+def _plain(format_name: str, body: Body) -> object:
+    """A body without marks, every string content a block, keys sorted."""
+
+    def without_marks(value: object) -> object:
+        if isinstance(value, dict):
+            return {k: without_marks(v) for k, v in value.items() if k != "cache_control"}
+        return [without_marks(item) for item in value] if isinstance(value, list) else value
+
+    return json.loads(
+        json.dumps(without_marks(strings_to_blocks(format_name, body)), sort_keys=True)
+    )
+
+
+def test_cache_marks_move() -> None:
+    body = {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": str(i)} for i in range(9)]}
+        ]
+    }
+    seen = {json.dumps(move_cache_marks("anthropic", body, random.Random(i))) for i in range(20)}
+
+    assert len(seen) > 10
+    assert max(text.count("cache_control") for text in seen) == 4
+
+
+def test_strings_and_blocks_turn_into_each_other() -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    blocks = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}
+
+    assert strings_to_blocks("anthropic", body) == blocks
+    assert blocks_to_strings("anthropic", blocks) == body
+    assert strings_to_blocks("openai-responses", {"input": "hi"}) == {
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]
+    }
+
+
+def test_keys_are_reordered_and_nothing_else() -> None:
+    body = {"a": 1, "b": {"c": [{"d": 1, "e": 2}], "f": 3}, "g": 4}
+    shuffled = [reorder_keys(body, random.Random(i)) for i in range(10)]
+
+    assert all(item == body for item in shuffled)
+    assert len({json.dumps(item) for item in shuffled}) > 1
+
+
+@pytest.mark.parametrize("style", range(3))
+def test_encoded_bodies_read_back(style: int) -> None:
+    body = body_from("anthropic", 5, [random.Random(i).randrange(2**24) for i in range(20)])
+
+    assert json.loads(encoded(body, style)) == body
+
+
+@_QUICK
+@given(windows())
+def test_windows_stay_in_range(window: int) -> None:
+    assert 4_000 <= window <= 1_000_000

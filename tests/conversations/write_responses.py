@@ -1,0 +1,145 @@
+"""Turns as OpenAI Responses items."""
+
+import json
+from typing import Any
+
+from tests.conversations.script import Part, Turn, flag
+from tests.conversations.write_anthropic import PNG, SUMMARY
+
+_EMPTY: tuple[Any, ...] = ("", [], None)
+_OTHER_CALLS = (
+    "custom_tool_call",
+    "shell_call",
+    "apply_patch_call",
+    "local_shell_call",
+    "computer_call",
+)
+Kinds = dict[object, str]
+
+
+def write(turns: list[Turn], header: int, *, tidy: bool) -> dict[str, Any]:
+    """A request body; `tidy` keeps to spellings the API accepts."""
+    body: dict[str, Any] = {"model": "gpt-5"}
+    if flag(header, 0, 2):
+        body["instructions"] = "You are terse."
+    if flag(header, 3, 2):
+        body["tools"] = [{"type": "function", "name": "read", "parameters": {"type": "object"}}]
+    if flag(header, 5, 2):
+        body.update(store=False, include=["reasoning.encrypted_content"])
+    if flag(header, 7, 5):
+        body.update(stream=True, x_client={"build": 1.5})
+    if flag(header, 9, 8):
+        body[("previous_response_id", "conversation")[header & 1]] = "resp_1"
+    if flag(header, 12, 16) and turns and turns[-1].role == "user":
+        words = [str(part[1]) for part in turns[-1].parts if part[0] == "text"]
+        if "".join(words).strip():
+            return {**body, "input": "\n".join(words)}
+    items: list[dict[str, Any]] = []
+    kinds: Kinds = {}
+    for place, turn in enumerate(turns):
+        items += _items(turn, place, kinds, tidy=tidy or turn.neat)
+    return {**body, "input": items}
+
+
+def _items(turn: Turn, place: int, kinds: Kinds, *, tidy: bool) -> list[dict[str, Any]]:
+    bits = turn.bits
+    if turn.role in ("results", "legacy-result"):
+        return [_output(part, bits, kinds, tidy=tidy) for part in turn.parts]
+    if turn.role in ("assistant", "legacy-call"):
+        return _answer(turn, place, kinds, tidy=tidy)
+    if turn.role in ("summary", "bash"):
+        return [{"role": "user", "content": SUMMARY.format(turn.parts[0][1])}]
+    role = turn.role
+    if role == "system" and flag(bits, 9, 2):
+        role = "developer"
+    parts = [piece for part in turn.parts for piece in _pieces(part, "input_text")]
+    content: Any = parts
+    if not parts:
+        content = _EMPTY[bits % 3]
+    elif len(parts) == 1 and not flag(bits, 2, 2) and "text" in parts[0]:
+        content = parts[0]["text"]
+    item = {"type": "message", "role": role, "content": content}
+    if flag(bits, 19, 2):
+        del item["type"]
+    if flag(bits, 18, 12):
+        item["x_note"] = {"kept": None}
+    return [item]
+
+
+def _pieces(part: Part, text_type: str) -> list[dict[str, Any]]:
+    match part:
+        case ("text", words):
+            return [{"type": text_type, "text": words}]
+        case ("image",):
+            return [{"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}]
+        case ("unknown", number):
+            return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
+        case _:
+            return []
+
+
+def _answer(turn: Turn, place: int, kinds: Kinds, *, tidy: bool) -> list[dict[str, Any]]:
+    """Reasoning, then the message, then the calls, each an item of its own."""
+    bits = turn.bits
+    named = not flag(bits, 20, 3)
+    serial = 999 if not tidy and flag(bits, 21, 10) else place
+    items: list[dict[str, Any]] = []
+    for index, part in enumerate(turn.parts):
+        match part:
+            case ("thinking", words, _) | ("redacted", words):
+                item: dict[str, Any] = {"type": "reasoning", "summary": []}
+                item["encrypted_content"] = f"gAAA{place}.{index}"
+                if part[0] == "thinking":
+                    item["summary"] = [{"type": "summary_text", "text": words}]
+            case ("call", identity, name, args):
+                item = _call(identity, name, args, bits, kinds, tidy=tidy)
+            case ("search" | "search-cut", _):
+                item = {"type": "web_search_call", "status": "completed", "action": {"query": "q"}}
+            case _:
+                pieces: Any = _pieces(part, "output_text")
+                if flag(bits, 2, 3) and "text" in pieces[0]:
+                    pieces = pieces[0]["text"]
+                item = {"type": "message", "role": "assistant", "content": pieces}
+        if named:
+            item["id"] = f"{item['type'][:2]}_{serial}_{index}"
+        items.append(item)
+    if not turn.parts:
+        items.append({"role": "assistant", "content": _EMPTY[bits % 3]})
+    return items
+
+
+def _call(
+    identity: object, name: object, args: object, bits: int, kinds: Kinds, *, tidy: bool
+) -> dict[str, Any]:
+    kind = _OTHER_CALLS[bits % 5] if flag(bits, 22, 5) else "function_call"
+    kinds[identity] = kind
+    item: dict[str, Any] = {"type": kind, "call_id": identity, "status": "completed"}
+    match kind:
+        case "function_call":
+            loose = not tidy and flag(bits, 17, 24)
+            item.update(name=name, arguments=args if loose else json.dumps(args))
+        case "custom_tool_call":
+            item.update(name=name, input=json.dumps(args, ensure_ascii=False))
+        case "apply_patch_call":
+            item["operation"] = {"type": "update_file", "path": "a.py", "diff": "@@\n-a\n+b"}
+        case _:
+            item["action"] = {"type": "exec", "command": ["ls"], "commands": ["ls"]}
+    return item
+
+
+def _output(part: Part, bits: int, kinds: Kinds, *, tidy: bool) -> dict[str, Any]:
+    _, identity, _, words, _, pictured = part
+    kind = kinds.get(identity, "function_call")
+    item: dict[str, Any] = {"type": f"{kind}_output", "call_id": identity, "output": words}
+    if kind == "local_shell_call" and flag(bits, 13, 2):
+        item["type"] = "function_call_output"
+    if kind == "computer_call" or (pictured and kind == "function_call"):
+        picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
+        item["output"] = [{"type": "input_text", "text": words}, picture]
+        if kind == "computer_call":
+            item["output"] = {**picture, "type": "computer_screenshot"}
+    elif flag(bits, 12, 3):
+        item["output"] = [{"type": "input_text", "text": words}]
+    if not tidy and flag(bits, 23, 40):
+        del item[("output", "call_id")[bits >> 5 & 1]]
+    return item

@@ -1,0 +1,579 @@
+"""Every rule of the independent validator: one body that passes, one that breaks that rule alone.
+
+The wordings and sources of the rules stand in `recollect.testing.provider_rules`.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+
+from recollect.testing.provider_rules import (
+    FORMAT_NAMES,
+    RULES,
+    Violation,
+    unfaithful,
+    violations,
+)
+
+Body = dict[str, Any]
+
+
+# --- Anthropic ------------------------------------------------------------------------------------
+def user(*blocks: Any) -> Body:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> Body:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def text(words: str = "hello", **more: Any) -> Body:
+    return {"type": "text", "text": words, **more}
+
+
+def call(identity: str = "toolu_1", spelling: str = "tool_use") -> Body:
+    return {"type": spelling, "id": identity, "name": "read", "input": {"path": "a.py"}}
+
+
+def result(identity: str = "toolu_1", content: Any = "done") -> Body:
+    return {"type": "tool_result", "tool_use_id": identity, "content": content}
+
+
+def thinking(**more: Any) -> Body:
+    return {"type": "thinking", "thinking": "hm", "signature": "EqQB", **more}
+
+
+def search(identity: str = "srvtoolu_1") -> Body:
+    return {"type": "server_tool_use", "id": identity, "name": "web_search", "input": {}}
+
+
+def found(identity: str = "srvtoolu_1") -> Body:
+    return {"type": "web_search_tool_result", "tool_use_id": identity, "content": []}
+
+
+MARK: Body = {"cache_control": {"type": "ephemeral"}}
+EMPTIES: tuple[Any, ...] = ("", [], None)
+HI = {"role": "user", "content": "hi"}
+THINKING_ON = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+ANTHROPIC_VALID: dict[str, Body] = {
+    "one string": {"messages": [HI]},
+    "a call and its result": {"messages": [HI, assistant(text(), call()), user(result(), text())]},
+    "parallel calls, results in another order": {
+        "messages": [HI, assistant(call("a"), call("b")), user(result("b"), result("a"))]
+    },
+    "a result without content": {
+        "messages": [HI, assistant(call()), user({"type": "tool_result", "tool_use_id": "toolu_1"})]
+    },
+    "thinking kept before a call": {
+        **THINKING_ON,
+        "messages": [HI, assistant(thinking(), call()), user(result())],
+    },
+    "thinking without a signature, as other hosts send it": {
+        "messages": [HI, assistant({"type": "thinking", "thinking": "hm"}, text()), HI]
+    },
+    "thinking as the last block of an answer that is not the last": {
+        "messages": [HI, assistant(thinking()), HI]
+    },
+    "a prefill": {"messages": [HI, {"role": "assistant", "content": "Sure:"}]},
+    "a prefill after thinking, thinking enabled": {
+        **THINKING_ON,
+        "messages": [HI, assistant(thinking(), text())],
+    },
+    "a server tool and its result": {"messages": [HI, assistant(search(), found(), text()), HI]},
+    "a paused server tool at the end": {"messages": [HI, assistant(text(), search())]},
+    "four cache marks": {
+        "system": [text(**MARK)],
+        "messages": [user(text(**MARK), text(**MARK), text(**MARK))],
+    },
+    "an unknown block": {"messages": [user({"type": "hologram", "data": ""})]},
+    "an id used again, each answered": {
+        "messages": [HI, assistant(call()), user(result()), assistant(call()), user(result())]
+    },
+}
+
+ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
+    "messages-empty": [("messages", {"messages": []}), ("messages", {})],
+    "role-unknown": [("messages[1].role", {"messages": [HI, {**HI, "role": "system"}]})],
+    "first-not-user": [
+        ("messages[0].role", {"messages": [{"role": "assistant", "content": "hi"}, HI]})
+    ],
+    "roles-not-alternating": [("messages[1].role", {"messages": [HI, HI]})],
+    "content-empty": [
+        ("messages[0].content", {"messages": [{"role": "user", "content": content}]})
+        for content in EMPTIES
+    ],
+    "text-blank": [
+        ("messages[0].content", {"messages": [{"role": "user", "content": " \n"}]}),
+        ("messages[0].content[1]", {"messages": [user(text(), text(""))]}),
+        ("messages[0].content[1]", {"messages": [user(text(), text("\t "))]}),
+    ],
+    "text-blank-in-result": [
+        (
+            "messages[2].content[0].content[0]",
+            {"messages": [HI, assistant(call()), user(result(content=[text("")]))]},
+        )
+    ],
+    "block-in-wrong-role": [
+        ("messages[0].content[0]", {"messages": [user(block)]}) for block in (call(), thinking())
+    ],
+    "call-unanswered": [
+        ("messages[1].content[0]", {"messages": [HI, assistant(call())]}),
+        ("messages[1].content[0]", {"messages": [HI, assistant(call()), HI]}),
+        (
+            "messages[1].content[1]",
+            {"messages": [HI, assistant(call("a"), call("b")), user(result("a"))]},
+        ),
+        *[
+            ("messages[1].content[0]", {"messages": [HI, assistant(call(spelling=spelling)), HI]})
+            for spelling in ("toolUse", "toolCall", "functionCall")
+        ],
+    ],
+    "result-orphan": [
+        ("messages[0].content[0]", {"messages": [user(result())]}),
+        (
+            "messages[2].content[1]",
+            {"messages": [HI, assistant(call()), user(result(), result("x"))]},
+        ),
+    ],
+    "result-duplicate": [
+        ("messages[2].content[1]", {"messages": [HI, assistant(call()), user(result(), result())]})
+    ],
+    "result-not-first": [
+        ("messages[2].content[1]", {"messages": [HI, assistant(call()), user(text(), result())]})
+    ],
+    "call-id-duplicate": [
+        ("messages[1].content[1]", {"messages": [HI, assistant(call(), call()), user(result())]})
+    ],
+    "call-id-malformed": [
+        (
+            "messages[1].content[0]",
+            {"messages": [HI, assistant(call("edit:22")), user(result("edit:22"))]},
+        )
+    ],
+    "thinking-malformed": [
+        ("messages[1].content[0]", {"messages": [HI, assistant(block, text()), HI]})
+        for block in (
+            {"type": "redacted_thinking"},
+            {"type": "thinking", "signature": "EqQB"},
+            thinking(signature=None),
+        )
+    ],
+    "final-thinking-last": [
+        ("messages[1].content[1]", {**THINKING_ON, "messages": [HI, assistant(text(), thinking())]})
+    ],
+    "final-thinking-disabled": [
+        ("messages[1].content[0]", {"messages": [HI, assistant(thinking(), text())]})
+    ],
+    "final-trailing-whitespace": [
+        ("messages[1].content", {"messages": [HI, {"role": "assistant", "content": "Sure: "}]}),
+        ("messages[1].content[0]", {"messages": [HI, assistant(text("Sure:\n"))]}),
+    ],
+    "server-result-orphan": [
+        ("messages[1].content[0]", {"messages": [HI, assistant(found(), text()), HI]})
+    ],
+    "server-call-unanswered": [
+        ("messages[1].content[0]", {"messages": [HI, assistant(search(), text()), HI]})
+    ],
+    "cache-marks-over-four": [
+        ("messages", {"system": [text(**MARK)], "messages": [user(*[text(**MARK)] * 4)]})
+    ],
+}
+
+# --- OpenAI Chat Completions ----------------------------------------------------------------------
+MODEL_SAYS = {"role": "assistant", "content": "fine"}
+
+
+def asks(*ids: str, **more: Any) -> Body:
+    calls = [
+        {"id": i, "type": "function", "function": {"name": "read", "arguments": "{}"}} for i in ids
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **more}
+
+
+def tool(identity: str = "call_1") -> Body:
+    return {"role": "tool", "tool_call_id": identity, "content": "done"}
+
+
+LEGACY = {
+    "role": "assistant",
+    "content": None,
+    "function_call": {"name": "read", "arguments": "{}"},
+}
+FUNCTION = {"role": "function", "name": "read", "content": "done"}
+
+CHAT_VALID: dict[str, Body] = {
+    "two users in a row, a system message between": {
+        "messages": [HI, HI, {"role": "system", "content": ""}, MODEL_SAYS]
+    },
+    "calls answered in another order": {"messages": [asks("a", "b"), tool("b"), tool("a"), HI]},
+    "no content but a refusal": {"messages": [HI, {"role": "assistant", "refusal": "no"}]},
+    "the legacy pair": {"messages": [HI, LEGACY, FUNCTION, MODEL_SAYS]},
+    "a custom tool": {
+        "messages": [
+            asks(
+                "a",
+                tool_calls=[{"id": "a", "type": "custom", "custom": {"name": "x", "input": ""}}],
+            ),
+            tool("a"),
+        ]
+    },
+    "an id used again, each answered": {"messages": [asks("a"), tool("a"), asks("a"), tool("a")]},
+}
+
+CHAT_BROKEN: dict[str, list[tuple[str, Body]]] = {
+    "messages-empty": [("messages", {"messages": []})],
+    "role-unknown": [("messages[0].role", {"messages": [{**HI, "role": "critic"}]})],
+    "content-missing": [
+        ("messages[0].content", {"messages": [{"role": "user", "content": None}]}),
+        ("messages[0].content", {"messages": [{"role": "assistant"}]}),
+    ],
+    "content-empty-list": [
+        ("messages[0].content", {"messages": [{"role": "user", "content": []}]})
+    ],
+    "tool-calls-empty": [
+        ("messages[0].tool_calls", {"messages": [{**MODEL_SAYS, "tool_calls": []}]})
+    ],
+    "arguments-not-string": [
+        (
+            "messages[0].tool_calls[0].function",
+            {
+                "messages": [
+                    asks("a", tool_calls=[{"id": "a", "function": {"name": "x", "arguments": {}}}]),
+                    tool("a"),
+                ]
+            },
+        ),
+        (
+            "messages[0].function_call",
+            {
+                "messages": [
+                    {**LEGACY, "function_call": {"name": "read", "arguments": {}}},
+                    FUNCTION,
+                ]
+            },
+        ),
+    ],
+    "call-id-missing": [
+        (
+            "messages[0].tool_calls[0]",
+            {
+                "messages": [
+                    asks("", tool_calls=[{"id": "", "function": {"name": "x", "arguments": ""}}]),
+                    tool(""),
+                ]
+            },
+        )
+    ],
+    "call-id-duplicate": [("messages[0].tool_calls[1]", {"messages": [asks("a", "a"), tool("a")]})],
+    "call-unanswered": [
+        ("messages[0].tool_calls[0]", {"messages": [asks("a")]}),
+        ("messages[0].tool_calls[1]", {"messages": [asks("a", "b"), tool("a"), HI]}),
+    ],
+    "result-orphan": [
+        ("messages[1]", {"messages": [HI, tool()]}),
+        ("messages[3]", {"messages": [asks("a"), tool("a"), HI, tool("a")]}),
+    ],
+    "result-duplicate": [("messages[2]", {"messages": [asks("a"), tool("a"), tool("a")]})],
+    "function-call-unanswered": [
+        ("messages[0].function_call", {"messages": [LEGACY, HI]}),
+        ("messages[0].function_call", {"messages": [LEGACY]}),
+    ],
+    "function-orphan": [("messages[1]", {"messages": [HI, FUNCTION]})],
+}
+
+# --- OpenAI Responses -----------------------------------------------------------------------------
+
+
+def function_call(identity: str = "call_1", **more: Any) -> Body:
+    return {"type": "function_call", "call_id": identity, "name": "x", "arguments": "{}", **more}
+
+
+def output(identity: str = "call_1", kind: str = "function_call") -> Body:
+    return {"type": f"{kind}_output", "call_id": identity, "output": "done"}
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+
+RESPONSES_VALID: dict[str, Body] = {
+    "a plain string": {"input": "hi"},
+    "a call, a message, then its output": {"input": [HI, function_call(), MODEL_SAYS, output()]},
+    "every kind of call": {
+        "input": [
+            item
+            for kind in ("shell_call", "apply_patch_call", "computer_call", "local_shell_call")
+            for item in ({"type": kind, "call_id": kind}, output(kind, kind))
+        ]
+        + [
+            {"type": "custom_tool_call", "call_id": "c", "input": ""},
+            output("c", "custom_tool_call"),
+        ]
+    },
+    "Codex's local shell": {"input": [{"type": "local_shell_call", "call_id": "a"}, output("a")]},
+    "a local shell's output by id": {
+        "input": [
+            {"type": "local_shell_call", "id": "lsh_1", "call_id": "a"},
+            {"type": "local_shell_call_output", "id": "a", "output": "{}"},
+        ]
+    },
+    "a local shell call without a call id": {
+        "input": [{"type": "local_shell_call", "id": "lsh_1"}, output("lsh_1")]
+    },
+    "a patch answered by its status, a search by its tools, a search of the server": {
+        "input": [
+            {"type": "apply_patch_call", "call_id": "p"},
+            {"type": "apply_patch_call_output", "call_id": "p", "status": "completed"},
+            {"type": "tool_search_call", "call_id": "s"},
+            {"type": "tool_search_output", "call_id": "s", "tools": []},
+            {"type": "tool_search_call", "call_id": None},
+        ]
+    },
+    "reasoning and its items": {"input": [HI, THOUGHT, MODEL_SAYS]},
+    "reasoning before a search": {
+        "input": [HI, THOUGHT, {"type": "web_search_call", "id": "ws_1"}]
+    },
+    "an output whose call the server holds": {
+        "previous_response_id": "resp_1",
+        "input": [output()],
+    },
+    "an output whose call a conversation holds": {"conversation": "conv_1", "input": [output()]},
+    "an output behind a reference": {"input": [{"type": "item_reference", "id": "fc_1"}, output()]},
+    "nothing new": {"previous_response_id": "resp_1"},
+    "an id used again, each answered": {
+        "input": [function_call(), output(), function_call(), output()]
+    },
+}
+
+RESPONSES_BROKEN: dict[str, list[tuple[str, Body]]] = {
+    "input-empty": [("input", {"input": []}), ("input", {"input": ""}), ("input", {})],
+    "role-unknown": [("input[0]", {"input": [{**HI, "role": "tool"}]})],
+    "content-missing": [("input[0]", {"input": [{"role": "assistant", "content": None}]})],
+    "arguments-not-string": [
+        ("input[0]", {"input": [function_call(arguments={}), output()]}),
+        (
+            "input[0]",
+            {
+                "input": [
+                    {"type": "custom_tool_call", "call_id": "a", "input": {}},
+                    output("a", "custom_tool_call"),
+                ]
+            },
+        ),
+    ],
+    "output-missing": [("input[1]", {"input": [function_call(), {**output(), "output": None}]})],
+    "call-id-missing": [("input[0]", {"input": [function_call("")]})],
+    "call-id-duplicate": [("input[1]", {"input": [function_call(), function_call(), output()]})],
+    "call-unanswered": [
+        ("input[0]", {"input": [function_call()]}),
+        ("input[0]", {"previous_response_id": "resp_1", "input": [function_call(), HI]}),
+    ],
+    "result-orphan": [
+        ("input[0]", {"input": [output(), MODEL_SAYS]}),
+        ("input[0]", {"input": [output(), function_call(), output()]}),
+        ("input[0]", {"input": [output("a", "custom_tool_call")]}),
+    ],
+    "result-duplicate": [
+        ("input[2]", {"input": [function_call(), output(), output()]}),
+        ("input[1]", {"conversation": "c", "input": [output(), output()]}),
+    ],
+    "reasoning-without-item": [
+        ("input[1]", {"input": [HI, THOUGHT]}),
+        ("input[0]", {"input": [THOUGHT, HI]}),
+        ("input[1]", {"input": [function_call(), THOUGHT, output()]}),
+    ],
+    "item-id-duplicate": [("input[2]", {"input": [THOUGHT, MODEL_SAYS, THOUGHT, MODEL_SAYS]})],
+}
+
+# --- pi -------------------------------------------------------------------------------------------
+
+
+def pi_answer(*blocks: Any, stop: str = "stop") -> Body:
+    return {"role": "assistant", "content": list(blocks), "stopReason": stop}
+
+
+def pi_call(identity: str = "t1") -> Body:
+    return {"type": "toolCall", "id": identity, "name": "read", "arguments": {}}
+
+
+def pi_result(identity: str = "t1") -> Body:
+    return {"role": "toolResult", "toolCallId": identity, "toolName": "read", "content": [text()]}
+
+
+PI_VALID: dict[str, Body] = {
+    "a call and its result": {"messages": [HI, pi_answer(pi_call()), pi_result(), HI]},
+    "results in another order": {
+        "messages": [pi_answer(pi_call("a"), pi_call("b")), pi_result("b"), pi_result("a")]
+    },
+    "its other roles": {
+        "messages": [
+            {"role": "compactionSummary", "summary": "s"},
+            {"role": "branchSummary", "summary": "s"},
+            {"role": "bashExecution", "command": "ls", "output": ""},
+            {"role": "custom", "content": "note"},
+        ]
+    },
+    "thinking alone": {"messages": [HI, pi_answer({"type": "thinking", "thinking": "hm"})]},
+    "an id used again, each answered": {
+        "messages": [pi_answer(pi_call()), pi_result(), pi_answer(pi_call()), pi_result()]
+    },
+}
+
+PI_BROKEN: dict[str, list[tuple[str, Body]]] = {
+    "messages-empty": [("messages", {"messages": []})],
+    "role-unknown": [("messages[0].role", {"messages": [{**HI, "role": "hookMessage"}]})],
+    "assistant-aborted": [
+        ("messages[1]", {"messages": [HI, pi_answer(text(), stop=stop)]})
+        for stop in ("error", "aborted")
+    ],
+    "assistant-empty": [
+        ("messages[0]", {"messages": [pi_answer(*blocks)]})
+        for blocks in ([], [text(" ")], [{"type": "thinking", "thinking": ""}])
+    ],
+    "call-id-duplicate": [
+        ("messages[0].content[1]", {"messages": [pi_answer(pi_call(), pi_call()), pi_result()]})
+    ],
+    "call-unanswered": [
+        ("messages[0].content[0]", {"messages": [pi_answer(pi_call())]}),
+        (
+            "messages[0].content[1]",
+            {"messages": [pi_answer(pi_call("a"), pi_call("b")), pi_result("a"), HI]},
+        ),
+    ],
+    "result-orphan": [
+        ("messages[0]", {"messages": [pi_result()]}),
+        ("messages[3]", {"messages": [pi_answer(pi_call()), pi_result(), HI, pi_result()]}),
+    ],
+    "result-duplicate": [
+        ("messages[2]", {"messages": [pi_answer(pi_call()), pi_result(), pi_result()]})
+    ],
+}
+
+VALID = {
+    "anthropic": ANTHROPIC_VALID,
+    "openai-chat": CHAT_VALID,
+    "openai-responses": RESPONSES_VALID,
+    "pi": PI_VALID,
+}
+BROKEN = {
+    "anthropic": ANTHROPIC_BROKEN,
+    "openai-chat": CHAT_BROKEN,
+    "openai-responses": RESPONSES_BROKEN,
+    "pi": PI_BROKEN,
+}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "case"), [(name, case) for name, cases in VALID.items() for case in cases]
+)
+def test_a_valid_body_passes(format_name: str, case: str) -> None:
+    assert violations(format_name, VALID[format_name][case]) == []
+
+
+@pytest.mark.parametrize(
+    ("format_name", "rule", "index"),
+    [
+        (name, rule, index)
+        for name, rules in BROKEN.items()
+        for rule, cases in rules.items()
+        for index in range(len(cases))
+    ],
+)
+def test_a_broken_rule_is_named_with_its_place(format_name: str, rule: str, index: int) -> None:
+    where, body = BROKEN[format_name][rule][index]
+    before = copy.deepcopy(body)
+
+    reported = violations(format_name, body)
+
+    assert [(item.rule, item.where) for item in reported] == [(rule, where)]
+    assert reported[0].sentence.endswith(".")
+    assert body == before
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_every_rule_has_a_body_that_breaks_it(format_name: str) -> None:
+    assert set(BROKEN[format_name]) == set(RULES[format_name])
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_an_id_used_again_is_refused_only_on_request(format_name: str) -> None:
+    body = VALID[format_name]["an id used again, each answered"]
+
+    assert violations(format_name, body) == []
+    strict = violations(format_name, body, ids_unique_across_messages=True)
+    assert [item.rule for item in strict] == ["call-id-reused"]
+
+
+def test_a_displaced_result_breaks_both_directions() -> None:
+    body = {"messages": [HI, assistant(call()), HI, MODEL_SAYS, user(result())]}
+
+    assert {item.rule for item in violations("anthropic", body)} == {
+        "call-unanswered",
+        "result-orphan",
+    }
+
+
+def test_an_unknown_format_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        violations("gemini", {})
+
+
+def test_a_violation_cannot_be_changed() -> None:
+    item = Violation(rule="r", where="w", sentence="s.")
+    with pytest.raises(AttributeError):
+        item.rule = "other"  # type: ignore[misc]
+
+
+# --- rules that need the request as it was --------------------------------------------------------
+def test_thinking_that_went_out_as_it_came_is_faithful() -> None:
+    original = {"messages": [HI, assistant(thinking(**MARK), call()), user(result())]}
+    body = {"messages": [HI, assistant(thinking(), call()), user(result())]}
+
+    assert unfaithful("anthropic", original, body) == []
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"type": "thinking", "thinking": "hm"}, thinking(thinking="hmm"), thinking(signature="")],
+)
+def test_thinking_that_changed_is_reported(block: Body) -> None:
+    original = {"messages": [HI, assistant(thinking(), text()), HI]}
+    body = {"messages": [HI, assistant(block, text()), HI]}
+
+    reported = unfaithful("anthropic", original, body)
+
+    assert [(item.rule, item.where) for item in reported] == [
+        ("thinking-altered", "messages[1].content[0]")
+    ]
+
+
+def test_thinking_may_be_dropped_from_old_answers_but_not_from_the_latest() -> None:
+    old = [HI, assistant(thinking(), call("a")), user(result("a"))]
+    latest = [assistant(thinking(signature="Zz"), call("b")), user(result("b"))]
+    without_old = [HI, assistant(call("a")), user(result("a")), *latest]
+    without_latest = [*old, assistant(call("b")), user(result("b"))]
+    original = {"messages": [*old, *latest]}
+
+    assert unfaithful("anthropic", original, {"messages": without_old}) == []
+    reported = unfaithful("anthropic", original, {"messages": without_latest})
+    assert [(item.rule, item.where) for item in reported] == [
+        ("thinking-lost-in-latest", "messages[3]")
+    ]
+
+
+def test_an_item_keeps_the_reasoning_it_came_with() -> None:
+    original = {"input": [HI, THOUGHT, function_call(id="fc_1"), output()]}
+    kept = {"input": [THOUGHT, function_call(id="fc_1"), output()]}
+    lost = {"input": [function_call(id="fc_1"), output()]}
+    nameless = {"input": [function_call(), output()]}
+
+    assert unfaithful("openai-responses", original, kept) == []
+    assert unfaithful("openai-responses", original, nameless) == []
+    reported = unfaithful("openai-responses", original, lost)
+    assert [(item.rule, item.where) for item in reported] == [
+        ("item-without-its-reasoning", "input[0]")
+    ]
+
+
+def test_chat_has_nothing_to_be_unfaithful_to() -> None:
+    assert unfaithful("openai-chat", {"messages": [HI]}, {"messages": [MODEL_SAYS]}) == []
