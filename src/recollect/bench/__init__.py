@@ -1,0 +1,1 @@
+"""Measurements behind the documentation: what anyone can run to check a figure."""

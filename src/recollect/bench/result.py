@@ -1,0 +1,29 @@
+"""What every bench returns, and how it is written as JSON (design.md 8).
+
+Figures are flat names to numbers; shares are fractions between 0 and 1; times are ratios
+against work done in the same run. A bench never types a figure in by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import recollect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchResult:
+    """One run of one bench: its figures, what they are held against, and remarks."""
+
+    bench: str
+    figures: dict[str, float]
+    baselines: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    version: str = recollect.__version__
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        ordered = ("bench", "version", "figures", "baselines", "notes")
+        fields = asdict(self)
+        return {name: fields[name] for name in ordered}

@@ -1,0 +1,1 @@
+"""How people and programs meet Recollect: the command line first."""

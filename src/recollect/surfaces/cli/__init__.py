@@ -1,0 +1,60 @@
+"""The `recollect` command. Commands load when they are called, so that help is instant.
+
+Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 the
+answer is no, 2 something has to be changed before it can work (one line says what).
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+
+import click
+
+import recollect
+from recollect.errors import RecollectError
+
+COMMANDS = {
+    "doctor": "recollect.surfaces.cli.doctor:doctor",
+    "explain": "recollect.surfaces.cli.explain:explain",
+}
+"""Name to module and object. Further ones come from the entry points of `recollect.commands`;
+the benches use that door, since nothing may import them."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are first used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command's name, our own and those of entry points."""
+        del ctx
+        return sorted({*COMMANDS, *entry_points(group="recollect.commands").names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        target = COMMANDS.get(cmd_name)
+        if target is not None:
+            module, _, name = target.partition(":")
+            command = getattr(importlib.import_module(module), name)
+        else:
+            found = entry_points(group="recollect.commands", name=cmd_name)
+            if not found:
+                return None
+            command = next(iter(found)).load()
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; an error of ours is one line and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except RecollectError as error:
+            click.echo(f"recollect: {error}", err=True)
+            raise SystemExit(2) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(recollect.__version__, prog_name="recollect")
+def main() -> None:
+    """What an LLM agent knows after its context window has overflowed."""

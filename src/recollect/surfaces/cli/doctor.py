@@ -1,0 +1,187 @@
+"""`recollect doctor`: every setting in force, where it came from, what it deviates from.
+
+Prints data on stdout and errors on stderr; changes nothing. What the table shows and what
+`--json` prints are the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect import config
+from recollect.config.presets import SEEDS
+from recollect.config.shapes import shown, written
+from recollect.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_CLIP_CHARS = 32
+_LONG_CHARS = 200
+_WIDE_COLUMNS = 130  # from here on a source's own spelling of a key fits on the line
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """One setting as the doctor sees it."""
+
+    key: str
+    value: Any
+    source: config.Source
+    default: Any
+    seeds: Any
+    effect: config.Effect
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the value is what it would be without any source."""
+        return bool(self.value == self.default)
+
+    @property
+    def deviates_from(self) -> str:
+        """The default and the seeds' value, where this is not it."""
+        marks = [] if self.is_default else [f"default: {_clipped(shown(self.default))}"]
+        if self.value != self.seeds and self.seeds != self.default:
+            marks.append(f"seeds: {_clipped(shown(self.seeds))}")
+        return ", ".join(marks)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as `--json` prints it; durations are text as in a file."""
+        return {
+            "value": written(self.value),
+            "source": str(self.source),
+            "source_kind": self.source.kind,
+            "default": written(self.default),
+            "is_default": self.is_default,
+            "seeds": written(self.seeds),
+            "effect": str(self.effect),
+        }
+
+
+def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
+    """Every setting, in the order of docs/settings.md."""
+    return [
+        SettingRow(
+            key=key.path,
+            value=config.value_of(loaded.settings, key.path),
+            source=loaded.sources[key.path],
+            default=key.default,
+            seeds=SEEDS.get(key.path, key.default),
+            effect=config.EFFECTS[key.path],
+        )
+        for key in config.known_keys().values()
+    ]
+
+
+@click.command("doctor")
+@click.option("--config", "file", type=_FILE, help="Read this file instead of recollect.toml.")
+@click.option("--openclaw", type=_FILE, help="Read the settings of this openclaw.json too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
+    """Show every setting in force, where it came from and what it deviates from."""
+    try:
+        loaded = config.load_settings(file=file, openclaw=openclaw)
+    except SettingsError as problem:
+        click.echo(f"recollect doctor: {problem}", err=True)
+        raise SystemExit(2) from None
+    rows = setting_rows(loaded)
+    if as_json:
+        click.echo(json.dumps(_as_object(loaded, rows), ensure_ascii=False, indent=2))
+    else:
+        _draw(loaded, rows)
+
+
+def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[str, Any]:
+    return {
+        "preset": loaded.settings.preset,
+        "settings": {row.key: row.as_json() for row in rows},
+        "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
+    }
+
+
+def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
+    from rich.console import Console  # the drawing library only when something is drawn
+
+    console = Console(highlight=False)
+    console.print(_table(rows, full_sources=console.width >= _WIDE_COLUMNS))
+    changed = sum(not row.is_default for row in rows)
+    console.print(
+        f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
+        f'preset "{loaded.settings.preset}"   [dim]● changed   ○ waits for a later version[/]'
+    )
+    _draw_notices(console, loaded.notices)
+
+
+def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1), expand=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("value", overflow="fold", min_width=12, max_width=_CLIP_CHARS)
+    table.add_column("from", overflow="fold", no_wrap=not full_sources)
+    table.add_column("deviates from", overflow="fold", min_width=14)
+    group = ""
+    for row in rows:
+        top, _, name = row.key.partition(".")
+        if name and top != group:
+            group = top
+            table.add_row()
+            table.add_row("", Text(top, style="bold"))
+        quiet = "dim" if row.is_default else ""
+        table.add_row(
+            Text("" if row.is_default else "●", style="yellow"),
+            _name_text(row, f"  {name}" if name else top),
+            _value_text(row),
+            Text(_source_text(row.source, full=full_sources), style=quiet),
+            Text(row.deviates_from, style=quiet or "yellow"),
+        )
+    return table
+
+
+def _name_text(row: SettingRow, name: str) -> Text:
+    from rich.text import Text as RichText
+
+    waits = "" if row.effect.state == "active" else " ○"
+    return RichText.assemble((name, "" if row.is_default else "cyan"), (waits, "dim"))
+
+
+def _value_text(row: SettingRow) -> Text:
+    from rich.text import Text as RichText
+
+    if row.is_default:  # one quiet line; what somebody set may take several
+        return RichText(shown(row.value), style="dim", no_wrap=True, overflow="ellipsis")
+    return RichText(_clipped(shown(row.value), _LONG_CHARS), style="bold cyan")
+
+
+def _source_text(source: config.Source, *, full: bool) -> str:
+    """The source, or on a narrow screen only its kind; `--json` always has all of it."""
+    if full:
+        return str(source)
+    return Path(source.name).name if source.kind in ("file", "openclaw") else source.kind
+
+
+def _draw_notices(console: Console, notices: tuple[config.Notice, ...]) -> None:
+    """Each notice once; keys with the same to say share a line."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    keys_by_message: dict[str, list[str]] = {}
+    for notice in notices:
+        keys_by_message.setdefault(notice.message, []).append(notice.key)
+    for message, keys in keys_by_message.items():
+        console.print(Text.assemble(("\n! ", "yellow"), (", ".join(keys), "bold")))
+        console.print(Padding(Text(message), (0, 0, 0, 2)))
+
+
+def _clipped(text: str, at_most_chars: int = _CLIP_CHARS) -> str:
+    return text if len(text) <= at_most_chars else text[: at_most_chars - 1].rstrip() + "…"

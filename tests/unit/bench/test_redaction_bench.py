@@ -1,0 +1,65 @@
+"""The redaction bench counts honestly, and our rules reach what the issue asks of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recollect.bench import redaction
+from recollect.bench.redaction_baselines import redact_by_seeds
+from recollect.bench.redaction_corpora import DataNotFoundError, load_corpora
+
+_DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[4] / "shared" / "data"))
+needs_data = pytest.mark.skipif(
+    not (_DATA / "secrets").is_dir(), reason="RECOLLECT_DATA holds no secrets/"
+)
+
+
+def test_a_part_of_a_secret_counts_as_surviving() -> None:
+    assert redaction.is_masked("key=[REDACTED]", ["abcdefghijklmnop"])
+    assert not redaction.is_masked("key=abcdefgh[REDACTED]", ["abcdefghijklmnop"])
+    assert not redaction.is_masked("key=hunter", ["hunter"])
+    assert not redaction.is_masked("one [REDACTED] secondsecret", ["firstsecret", "secondsecret"])
+
+
+def test_the_seeds_patterns_behave_as_noted() -> None:
+    sha = "da39a3ee5e6b4b0d3255bfef95601890afd80709"
+    assert redact_by_seeds(f"commit {sha}") == "commit [REDACTED_HEX]"
+    assert redact_by_seeds("OPENAI_API_KEY=sk-abcdefghijklmnop1234") == (
+        "OPENAI_API_KEY=sk-abcdefghijklmnop1234"
+    )
+
+
+def test_missing_data_say_how_to_name_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    with pytest.raises(DataNotFoundError, match="set RECOLLECT_DATA"):
+        load_corpora()
+
+
+@needs_data
+def test_our_rules_reach_the_targets() -> None:
+    corpora = load_corpora()
+    marks = redaction._secret_marks(corpora.examples)
+    measured = redaction._measure(
+        redaction._ours, corpora, marks, timed=corpora.transcript_texts[::10], timed_runs=1
+    )
+    assert measured.true_masked >= 0.95
+    assert measured.false_touched <= 0.03
+    assert measured.clean_touched == 0
+
+
+@needs_data
+def test_the_figure_without_the_sample_list_is_told() -> None:
+    corpora = load_corpora()
+    more = redaction._more_figures(corpora, redaction._secret_marks(corpora.examples))
+    assert more["false_touched_without_sample_list"] > 0.03
+
+
+@needs_data
+def test_every_mark_lies_in_its_example() -> None:
+    corpora = load_corpora()
+    marks = redaction._secret_marks(corpora.examples)
+    assert sum(example.is_true for example in corpora.examples) == 250
+    assert all(secrets and all(secrets) for secrets in marks.values())

@@ -1,0 +1,152 @@
+"""What is drawn says what is so, on narrow and wide screens, with and without colours."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from dataclasses import replace as with_changes
+
+import pytest
+from rich.console import Console
+
+from recollect.config import Settings
+from recollect.surfaces.cli.draw_fates import stretches
+from recollect.surfaces.cli.draw_session import draw_session
+from recollect.surfaces.cli.explain_replay import replay
+from recollect.surfaces.cli.explain_session import explain_session
+from recollect.surfaces.cli.explained import Explained, MessageFate
+from recollect.values.transcript import RecordedRequest, Transcript, TranscriptItem
+
+
+def fate(number: int | None, kind: str, reason: str) -> MessageFate:
+    return MessageFate(
+        number=number,
+        line=number,
+        role="user",
+        what="user",
+        fate=kind,  # type: ignore[arg-type]
+        reason=reason,
+        tokens_before=10,
+        tokens_after=10 if kind == "kept" else 0,
+        excerpt="",
+    )
+
+
+def explained_session(*, window_tokens: int, turns: int = 30) -> Explained:
+    items: list[TranscriptItem] = []
+    requests: list[RecordedRequest] = []
+
+    def add(message: dict[str, object]) -> None:
+        raw = json.dumps(message).encode()
+        items.append(TranscriptItem(raw=raw, line=len(items) + 1))
+
+    for turn in range(turns):
+        add({"role": "user", "content": f"question {turn}"})
+        call = {"type": "tool_use", "id": f"c{turn}", "name": "grep", "input": {}}
+        requests.append(RecordedRequest(shown=tuple(range(len(items))), answered=(len(items),)))
+        add({"role": "assistant", "content": [call]})
+        result = {"type": "tool_result", "tool_use_id": f"c{turn}", "content": "found " * 90}
+        add({"role": "user", "content": [result]})
+        requests.append(RecordedRequest(shown=tuple(range(len(items))), answered=(len(items),)))
+        add({"role": "assistant", "content": f"answer {turn}"})
+    transcript = Transcript(
+        kind="messages", format="anthropic", items=tuple(items), requests=tuple(requests)
+    )
+    settings = Settings(window_tokens=window_tokens)
+    done = asyncio.run(replay(transcript, settings, turn=len(requests)))
+    return explain_session(
+        transcript,
+        done,
+        settings,
+        turn=len(requests),
+        file="session.json",
+        run=1,
+        runs=1,
+        window_source="argument",
+    )
+
+
+def screen(explained: Explained, *, width: int, colours: bool = False, every: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colours,
+        color_system="truecolor" if colours else None,
+        legacy_windows=False,
+        highlight=False,
+    )
+    draw_session(explained, console, every=every)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 140, 300])
+@pytest.mark.parametrize("window_tokens", [4_000, 200_000])
+def test_no_line_is_wider_than_the_screen(width: int, window_tokens: int) -> None:
+    explained = explained_session(window_tokens=window_tokens)
+    for every in (False, True):
+        lines = screen(explained, width=width, every=every).splitlines()
+        assert max(map(len, lines)) <= width
+
+
+def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
+    explained = explained_session(window_tokens=4_000)
+    lines = screen(explained, width=120).splitlines()
+    came = next(line for line in lines if line.startswith(" came "))
+    sent = next(line for line in lines if line.startswith(" sent "))
+    bars = [len(line[15:].split("┊")[0].strip()) for line in (came, sent)]
+    assert bars[0] == 120 - 2 - 14
+    ratio = explained.sent_tokens / explained.came_tokens
+    assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
+
+
+def test_what_is_sent_is_never_drawn_above_the_limit() -> None:
+    explained = explained_session(window_tokens=8_000, turns=70)
+    lines = screen(explained, width=120).splitlines()
+    top = next(at for at, line in enumerate(lines) if "How the window filled" in line)
+    limit = next(at for at, line in enumerate(lines) if at > top and "6k ┤" in line)
+    assert explained.window.limit_tokens == 6_000
+    assert max(point.sent_tokens for point in explained.filling) <= 6_000
+    assert not any("█" in line for line in lines[top + 1 : limit + 1])
+    assert any("█" in line for line in lines[limit + 1 : limit + 4])
+    assert any("▲" in line for line in lines)
+
+
+def test_colours_are_used_only_where_there_are_any() -> None:
+    explained = explained_session(window_tokens=4_000)
+    assert "\x1b[" in screen(explained, width=100, colours=True)
+    assert "\x1b[" not in screen(explained, width=100)
+
+
+def test_text_of_a_transcript_is_never_read_as_markup() -> None:
+    explained = explained_session(window_tokens=200_000, turns=2)
+    odd = with_changes(explained.largest[0], excerpt="[red]x[/red] :smile: [/]")
+    drawn = screen(with_changes(explained, largest=(odd,)), width=120)
+    assert "[red]x[/red] :smile: [/]" in drawn
+
+
+def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
+    fates = [fate(n, "kept", "as it came") for n in range(1, 5)]
+    fates += [fate(n, "left out", f"least relevant (score {n}.00)") for n in (5, 6)]
+    fates += [fate(None, "inserted", "a note"), fate(7, "kept", "as it came")]
+    found = stretches(fates)
+    assert [(one.fate, one.span) for one in found] == [
+        ("kept", "#1–#4"),
+        ("left out", "#5–#6"),
+        ("inserted", "ours"),
+        ("kept", "#7"),
+    ]
+    assert found[1].why == "least relevant (score 5.00 to 6.00)"
+    together = stretches(fates, together=True)
+    assert [(one.fate, len(one.members)) for one in together] == [
+        ("kept", 5),
+        ("left out", 2),
+        ("inserted", 1),
+    ]
+    assert sum(len(one.members) for one in together) == len(fates)
+
+
+def test_turns_that_were_passed_over_are_told() -> None:
+    explained = with_changes(explained_session(window_tokens=200_000, turns=3), skipped_turns=4)
+    assert "4 of the 5 turns before were not replayed" in screen(explained, width=100)

@@ -1,0 +1,125 @@
+"""Which turns are replayed, by what clock, and with what before the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.config import Settings
+from recollect.errors import RecollectError
+from recollect.rules.weigh import Weigher
+from recollect.surfaces.cli import explain_replay
+from recollect.surfaces.cli.explain import window_from
+from recollect.surfaces.cli.explain_kinds import apportioned
+from recollect.surfaces.cli.explain_replay import (
+    LAST_TURNS,
+    LEAST_LAST_TURNS,
+    WHOLE_REPLAY_MESSAGES,
+    Replay,
+    chosen_turns,
+    fixed_parts,
+    replay,
+)
+from recollect.values.request import Usage
+from recollect.values.transcript import RecordedRequest, Transcript, TranscriptItem
+
+
+def recorded(times: list[float | None], *, usage: int | None = None) -> Transcript:
+    """A question and an answer a turn, each turn at its time."""
+    items: list[TranscriptItem] = []
+    requests: list[RecordedRequest] = []
+    for turn, time in enumerate(times):
+        for role in ("user", "assistant"):
+            content = [{"type": "text", "text": f"{role} says {turn}"}]
+            raw = json.dumps({"role": role, "content": content}).encode()
+            items.append(TranscriptItem(raw=raw, line=len(items) + 1, timestamp=time))
+        told = Usage(input_tokens=usage + 20 * turn) if usage else None
+        shown = tuple(range(len(items) - 1))
+        requests.append(RecordedRequest(shown=shown, answered=(len(items) - 1,), usage=told))
+    return Transcript(kind="pi", format="pi", items=tuple(items), requests=tuple(requests))
+
+
+def replayed(transcript: Transcript, turn: int, settings: Settings | None = None) -> Replay:
+    return asyncio.run(replay(transcript, settings or Settings(), turn=turn))
+
+
+def test_the_clock_follows_the_recording_so_that_caches_expire_as_they_did() -> None:
+    moments = [
+        point.moment for point in replayed(recorded([1000.0, 1060.0, 1900.0, 1910.0]), 4).points
+    ]
+    assert moments == [None, None, "cache-expired", None]
+
+
+def test_without_times_no_cache_expires() -> None:
+    points = replayed(recorded([None] * 6), 6).points
+    assert [point.moment for point in points] == [None] * 6
+
+
+def test_a_pause_in_turns_that_are_passed_over_is_seen_and_steps_are_no_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times: list[float | None] = [1000.0 + 60 * turn for turn in range(200)]
+    monkeypatch.setattr(explain_replay, "WHOLE_REPLAY_MESSAGES", 8000)
+    steady = replayed(recorded(times), 200)
+    assert steady.skipped_turns > 50
+    assert {point.moment for point in steady.points} == {None}
+    paused = [time + 3600 if at > 60 else time for at, time in enumerate(times) if time]
+    seen = replayed(recorded(list(paused)), 200)
+    assert [point.moment for point in seen.points].count("cache-expired") == 1
+
+
+@given(st.lists(st.integers(0, 30_000), min_size=1, max_size=400))
+def test_the_turns_chosen_end_with_the_last_ones_and_stay_affordable(sizes: list[int]) -> None:
+    chosen = chosen_turns(sizes)
+    assert chosen == sorted(set(chosen))
+    assert chosen[0] == 1
+    assert chosen[-1] == len(sizes)
+    if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
+        assert len(chosen) == len(sizes)
+    else:
+        last = min(LEAST_LAST_TURNS, len(sizes))
+        assert chosen[-last:] == list(range(len(sizes) - last + 1, len(sizes) + 1))
+        assert len(chosen) <= len(sizes)
+
+
+def test_a_long_history_is_replayed_within_its_means() -> None:
+    sizes = list(range(1, 20_001, 2))
+    work = sum(sizes[turn - 1] for turn in chosen_turns(sizes))
+    assert work <= 2 * WHOLE_REPLAY_MESSAGES
+    assert LEAST_LAST_TURNS < len(chosen_turns(sizes)) < 20 * LAST_TURNS
+
+
+def test_what_the_first_request_held_besides_its_messages_is_counted() -> None:
+    weigher = Weigher()
+    fixed = fixed_parts(recorded([None] * 3, usage=5000), weigher)
+    assert fixed.unrecorded_tokens == pytest.approx(5000, rel=0.02)
+    assert fixed_parts(recorded([None] * 3), weigher).unrecorded_tokens == 0
+    result = replayed(recorded([None] * 3, usage=5000), 3)
+    assert [point.came_tokens for point in result.points] == pytest.approx(
+        [5000, 5020, 5040], rel=0.02
+    )
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=12), st.integers(0, 2_000_000))
+def test_apportioned_parts_add_up_and_keep_their_order(parts: list[int], total: int) -> None:
+    shares = apportioned(parts, total)
+    assert sum(shares) == (total if sum(parts) else 0)
+    for one, share in zip(parts, shares, strict=True):
+        assert abs(share - one * total / max(1, sum(parts))) < 1
+
+
+def test_windows_are_read_as_people_write_them() -> None:
+    told = [window_from(text) for text in ("32k", "200_000", "1M", "1.5m", " 128,000 ", "4096")]
+    assert told == [32_000, 200_000, 1_000_000, 1_500_000, 128_000, 4096]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "k", "-5k", "1e9", "12", "nan", "inf", "1.2.3k", "٣٢k", "9" * 40]
+)
+def test_a_window_that_is_none_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(RecollectError, match="between 1,000 and 100,000,000"):
+        window_from(text)
