@@ -31,3 +31,7 @@ full:
 docs:
     python -m recollect.config.page > docs/settings.md
     recollect explain "${RECOLLECT_DATA:-../shared/data}/transcripts/pi_before-compaction.jsonl.gz" --window 128k --svg docs/images/explain.svg
+
+# Measure, and write docs/figures.md
+figures:
+    python -m recollect.bench.figures > docs/figures.md

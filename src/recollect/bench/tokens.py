@@ -34,7 +34,7 @@ _SPEED_CHARS = 1_000_000
 _SPEED_REPEATS = 7
 # Odd pages of these kinds are searched for in further cuts, and learned.
 _MINED_KINDS = HELD_KINDS
-_POOL_SEEDS = (21, 22, 23, 24, 25, 26)
+_POOL_SEEDS = range(21, 33)
 
 
 @cache

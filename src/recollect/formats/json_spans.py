@@ -140,6 +140,8 @@ def _scan_text(text: str, opening: str) -> list[tuple[str, Any, bytes]]:
         at = _skip_text(text, end)
         if text[at : at + 1] == ",":
             at = _skip_text(text, at + 1)
+            if text[at : at + 1] == closing:
+                raise ValueError(f"a comma before the end at character {at}")
         elif text[at : at + 1] != closing:
             raise ValueError(f"expected ',' or {closing!r} at character {at}")
     if _skip_text(text, at + 1) != len(text):

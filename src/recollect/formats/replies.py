@@ -63,11 +63,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
         return {}
     if isinstance(value, Mapping):
         return value
-    if isinstance(value, bytes):
-        value = decode(value)
-        return value if isinstance(value, Mapping) else {}
     try:
-        made = plain(value)
+        made = decode(value) if isinstance(value, bytes) else plain(value)
     except FormatError:
         return {}
     return made if isinstance(made, Mapping) else {}
