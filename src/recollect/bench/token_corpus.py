@@ -8,7 +8,6 @@ text anywhere. The same sources give the same samples.
 
 from __future__ import annotations
 
-import base64
 import gettext
 import gzip
 import html
@@ -16,18 +15,16 @@ import json
 import os
 import random
 import re
-import string
 import struct
-import sys
 import sysconfig
 import tarfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from recollect.bench import token_texts
+from recollect.bench.token_generated import generated_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,11 +32,12 @@ if TYPE_CHECKING:
 HELD_KINDS = ("english", "python", "hex_json", "base64", "chinese", "japanese", "korean")
 """The kinds for which the bounds of `recollect.rules.tokens` are promised."""
 
-SAMPLE_SIZES_CHARS = (300, 1000, 2000, 20_000)
-_SAMPLES_PER_SIZE = {300: 120, 1000: 150, 2000: 150, 20_000: 20}
+_SAMPLES_PER_SIZE = {300: 240, 1000: 300, 2000: 300, 20_000: 40}
 # The promised kinds are looked at more closely: their worst samples are what counts.
 _MORE_OF_HELD_KINDS = 3
 _SMALLEST_DOCUMENT_CHARS = 200
+_SHORTEST_PROSE_CHARS = 40
+_MOST_TILES_PER_KIND = 14_000
 
 _LANGUAGE_KINDS = {
     "zh": "chinese", "chinese": "chinese", "traditionalchinese": "chinese", "ja": "japanese",
@@ -70,7 +68,6 @@ class Sample:
     kind: str
     size_chars: int
     text: str
-    held_out: bool
 
 
 def data_folder() -> Path | None:
@@ -83,7 +80,11 @@ def data_folder() -> Path | None:
 def gather_documents(corpus: Path | None = None) -> dict[str, list[str]]:
     """Every document at hand, by kind, without duplicates."""
     found: dict[str, list[str]] = defaultdict(list)
-    sources: list[Iterator[tuple[str, str]]] = [_own(), _python(), _generated()]
+    sources: list[Iterator[tuple[str, str]]] = [
+        _own(),
+        _python(),
+        generated_documents(list(python_sources())),
+    ]
     if (data := data_folder()) is not None:
         sources += [_memory_data(data), _transcripts(data)]
     if corpus is None and (named := os.environ.get("RECOLLECT_TOKEN_CORPUS")):
@@ -98,32 +99,38 @@ def gather_documents(corpus: Path | None = None) -> dict[str, list[str]]:
 
 
 def cut_samples(documents: dict[str, list[str]], *, seed: int = 11) -> list[Sample]:
-    """Slices at each size, and whole documents; half of the documents are held out from fitting."""
+    """Random slices at each size, and whole documents; another seed gives other slices."""
     samples = []
     for kind, texts in documents.items():
         chooser = random.Random(f"{seed}:{kind}")
-        halves = [[t for t in texts if _held_out(t) is half] for half in (False, True)]
         more = _MORE_OF_HELD_KINDS if kind in HELD_KINDS else 1
-        for size_chars in SAMPLE_SIZES_CHARS:
-            for half, members in enumerate(halves):
-                large = [text for text in members if len(text) >= size_chars]
-                for _ in range(more * _SAMPLES_PER_SIZE[size_chars] if large else 0):
-                    text = chooser.choice(large)
-                    start = chooser.randrange(len(text) - size_chars + 1)
-                    piece = text[start : start + size_chars]
-                    samples.append(
-                        Sample(kind=kind, size_chars=size_chars, text=piece, held_out=half == 1)
-                    )
+        for size_chars, how_many in _SAMPLES_PER_SIZE.items():
+            large = [text for text in texts if len(text) >= size_chars]
+            for _ in range(more * how_many if large else 0):
+                text = chooser.choice(large)
+                start = chooser.randrange(len(text) - size_chars + 1)
+                piece = text[start : start + size_chars]
+                samples.append(Sample(kind=kind, size_chars=size_chars, text=piece))
         whole = [text for text in texts if 1000 <= len(text) <= 30_000]
         samples += [
-            Sample(kind=kind, size_chars=0, text=text, held_out=_held_out(text))
+            Sample(kind=kind, size_chars=0, text=text)
             for text in chooser.sample(whole, min(100 * more, len(whole)))
         ]
     return samples
 
 
-def _held_out(text: str) -> bool:
-    return crc32(text.encode("utf-8", "surrogatepass")) % 2 == 1
+def tile_documents(documents: dict[str, list[str]], *, size_chars: int = 1000) -> list[Sample]:
+    """Consecutive stretches over all of the text, at most some thousands of each kind."""
+    tiles = []
+    for kind, texts in documents.items():
+        stride = max(size_chars // 2, sum(map(len, texts)) // _MOST_TILES_PER_KIND)
+        for text in texts:
+            starts = range(0, len(text) - size_chars + 1, stride)
+            tiles += [
+                Sample(kind=kind, size_chars=size_chars, text=text[start : start + size_chars])
+                for start in starts
+            ]
+    return tiles
 
 
 def _own() -> Iterator[tuple[str, str]]:
@@ -138,7 +145,7 @@ _PYTHON_PACKAGES = ("asyncio", "email", "json", "importlib", "unittest", "idleli
                     "wsgiref", "ctypes", "sqlite3", "zoneinfo", "collections")  # fmt: skip
 
 
-def _python_sources(folders: tuple[str, ...] = (".", *_PYTHON_PACKAGES)) -> Iterator[str]:
+def python_sources(folders: tuple[str, ...] = (".", *_PYTHON_PACKAGES)) -> Iterator[str]:
     library = Path(sysconfig.get_path("stdlib"))
     for folder in folders:
         for path in sorted((library / folder).glob("*.py")):
@@ -149,10 +156,10 @@ def _python_sources(folders: tuple[str, ...] = (".", *_PYTHON_PACKAGES)) -> Iter
 
 
 def _python() -> Iterator[tuple[str, str]]:
-    for text in _python_sources():
+    for text in python_sources():
         yield "python", text
     # The library's own tests are full of tables, escapes and odd literals: a kind of their own.
-    for text in list(_python_sources(("test",)))[::3]:
+    for text in list(python_sources(("test",)))[::3]:
         yield "python_tests", text
 
 
@@ -224,19 +231,32 @@ def _translations(corpus: Path) -> Iterator[tuple[str, str]]:
         kind = next((_LANGUAGE_KINDS[w] for w in reversed(words) if w in _LANGUAGE_KINDS), None)
         is_english = "en" in words and path.suffix == ".html"
         if is_english or kind is not None:
-            text = _plain_text(path)
-            if path.suffix == ".mo" and kind in HELD_KINDS:
-                yield "interface_strings", text  # labels, a few words each: no one's prose
-            else:
-                yield ("english", text) if kind is None else (kind, _own_lines(kind, text))
+            yield from _told_apart("english" if kind is None else kind, path)
+
+
+def _told_apart(kind: str, path: Path) -> Iterator[tuple[str, str]]:
+    """A file's text under its kind; of a catalogue only what is long enough to be prose."""
+    if path.suffix == ".mo":
+        messages = _catalogue(path)
+        labels = [message for message in messages if len(message) < _SHORTEST_PROSE_CHARS]
+        yield "interface_strings", "\n".join(labels)
+        prose = [message for message in messages if len(message) >= _SHORTEST_PROSE_CHARS]
+        yield kind, _own_lines(kind, "\n".join(prose))
+    else:
+        yield kind, _own_lines(kind, _plain_text(path))
+
+
+def _catalogue(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            messages: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
+    except (UnicodeDecodeError, struct.error, OSError):
+        return []
+    return [text for key, text in messages.items() if key]
 
 
 def _plain_text(path: Path) -> str:
     try:
-        if path.suffix == ".mo":
-            with path.open("rb") as file:
-                catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
-            return "\n".join(text for key, text in catalogue.items() if key)
         if path.suffix in (".html", ".yml", ".txt"):
             text = path.read_text(encoding="utf-8")
             text = re.sub(r"(?s)<(script|style|head).*?</\1>|<[^>]+>", "", text)
@@ -259,95 +279,3 @@ def _own_lines(kind: str, text: str) -> str:
         return len(own.findall(line)) >= share * max(1, len(line) - line.count(" "))
 
     return "\n".join(line for line in text.splitlines() if is_own(line))
-
-
-def _generated() -> Iterator[tuple[str, str]]:
-    dice = random.Random(7)
-    for index in range(160):
-        yield "hex_json", hex_json(dice, indent=(None, 2, 4)[index % 3], entries=150)
-    for index in range(120):
-        yield "base64", base64_text(dice.randbytes(17_000), style=index)
-    binaries = [Path(sys.executable).resolve(), *_compiled_modules()]
-    for index, source in enumerate(_python_sources()):
-        if index % 4 == 0:
-            yield "base64", base64_text(source.encode()[:17_000], style=index)
-            machine_code = dice.choice(binaries).read_bytes()
-            start = dice.randrange(max(1, len(machine_code) - 17_000))
-            yield "base64_binary", base64_text(machine_code[start : start + 17_000], style=index)
-        if index % 20 == 0:
-            yield "shouted", source.upper()
-    for _ in range(20):
-        yield "ids", "\n".join(base64.b32encode(dice.randbytes(15)).decode() for _ in range(300))
-        yield "ids", "\n".join(_letters(dice, dice.randint(8, 24)) for _ in range(300))
-        yield "hex_dump", _hex_dump(dice)
-        yield "numbers", "\n".join(_number_row(dice) for _ in range(300))
-        yield "spelled", " ".join(dice.choice(_ALPHABETS[dice.randrange(2)]) for _ in range(2000))
-        yield "logs", "\n".join(_log_line(dice) for _ in range(200))
-        yield "emoji", "".join(dice.choice(_EMOJI) + dice.choice(("", "", " ")) for _ in range(900))
-
-
-def _compiled_modules() -> list[Path]:
-    library = Path(sysconfig.get_path("stdlib"))
-    compiled = [*library.glob("lib-dynload/*"), *library.glob("asyncio/__pycache__/*.pyc")]
-    return sorted(path for path in compiled if path.stat().st_size > 17_000)
-
-
-_EMOJI = (*"😀😂👍🎉🙏🔥✨🚀🤔✅❌📦🧵💡🐍", "❤️", "⚠️", "👩\u200d💻", "🇩🇪")
-_ALPHABETS = (string.ascii_uppercase, string.ascii_letters + string.digits + "\n")
-_FIELDS = ("status", "name", "createdAt", "type", "user", "parent", "hash", "size", "version",
-           "trace_id", "span", "session", "request_id", "path", "owner", "level")  # fmt: skip
-
-
-def _letters(dice: random.Random, length: int) -> str:
-    return "".join(dice.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(length))
-
-
-def _hex_dump(dice: random.Random) -> str:
-    separator, group = dice.choice(" \n"), dice.choice((2, 4))
-    text = dice.randbytes(3000).hex(separator, group)
-    return text.upper() if dice.random() < 0.5 else text
-
-
-def _number_row(dice: random.Random) -> str:
-    return ",".join(f"{dice.uniform(-1e4, 1e4):.{dice.randint(0, 6)}f}" for _ in range(8))
-
-
-def _log_line(dice: random.Random) -> str:
-    clock = f"{dice.randint(0, 23):02}:{dice.randint(0, 59):02}:{dice.uniform(0, 59):06.3f}"
-    event = f"{dice.choice(_FIELDS)}.{dice.choice(_FIELDS)} took {dice.randint(1, 9999)} ms"
-    address = f"10.{dice.randint(0, 255)}.{dice.randint(0, 255)}.{dice.randint(1, 254)}:8080"
-    day = f"2026-11-{dice.randint(1, 30):02}"
-    return f"{day}T{clock}Z INFO [{dice.choice(_FIELDS)}] {event} {address}"
-
-
-def hex_json(dice: random.Random, *, indent: int | None, entries: int) -> str:
-    """JSON whose values are mostly digests and UUIDs, as tools and trackers print it."""
-    density = dice.choice((0.4, 0.7, 0.95))
-    length = dice.choice((8, 16, 24, 32, 40, 64))
-
-    def value() -> Any:
-        digest = dice.randbytes(length // 2).hex()
-        if dice.random() > density:
-            return dice.choice((dice.randint(0, 10**6), True, None, dice.choice(_FIELDS)))
-        if dice.random() < 0.5:
-            return digest
-        h = dice.randbytes(16).hex()
-        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-
-    def row() -> dict[str, Any]:
-        return {"id": dice.randbytes(length // 2).hex()} | {
-            dice.choice(_FIELDS): value() for _ in range(dice.randint(1, 6))
-        }
-
-    separators = (",", ":") if indent is None and dice.random() < 0.5 else None
-    return json.dumps([row() for _ in range(entries)], indent=indent, separators=separators)
-
-
-def base64_text(data: bytes, *, style: int) -> str:
-    """Base64 as it is met: in one line, wrapped, URL-safe, as a JSON value."""
-    if style % 4 == 1:
-        return base64.encodebytes(data).decode()
-    if style % 4 == 2:
-        return base64.urlsafe_b64encode(data).decode()
-    text = base64.b64encode(data).decode()
-    return json.dumps({"content": text}) if style % 4 == 3 else text

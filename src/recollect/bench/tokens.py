@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.bench.result import BenchResult
-from recollect.bench.token_corpus import HELD_KINDS, Sample, cut_samples, gather_documents
+from recollect.bench.token_corpus import (
+    HELD_KINDS,
+    Sample,
+    cut_samples,
+    gather_documents,
+    tile_documents,
+)
 from recollect.bench.token_fit import fit_costs
 from recollect.bench.token_sessions import simulated_sessions, worst_calibrated_error
 from recollect.rules import token_costs
@@ -32,9 +38,8 @@ SMALLEST_PROMISED_CHARS = 1000
 
 _SPEED_CHARS = 1_000_000
 _SPEED_REPEATS = 7
-# Odd pages of these kinds are searched for in further cuts, and learned.
-_MINED_KINDS = HELD_KINDS
-_POOL_SEEDS = range(21, 33)
+# Further cuts in which the fit looks for what it misses.
+_POOL_SEEDS = range(21, 27)
 
 
 @cache
@@ -134,13 +139,10 @@ def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
     """Re-derive the cost tables; returns the rows as they stand in `rules/token_costs.py`."""
     documents = gather_documents(corpus)
     samples = [s for s in cut_samples(documents) if s.size_chars != 300]
-    learned_whole = {kind: documents[kind] for kind in _MINED_KINDS if kind in documents}
-    pool = [
-        sample
-        for seed in _POOL_SEEDS
-        for sample in cut_samples(learned_whole, seed=seed)
-        if sample.size_chars in (1000, 2000)
-    ]
+    promised = {kind: documents[kind] for kind in HELD_KINDS if kind in documents}
+    pool = tile_documents(promised)
+    for seed in _POOL_SEEDS:
+        pool += [s for s in cut_samples(promised, seed=seed) if s.size_chars == 2000]
     progress(f"counting {len(samples) + len(pool)} samples with o200k")
     tables = fit_costs(
         [(sample, count_o200k(sample.text)) for sample in samples],

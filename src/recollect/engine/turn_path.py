@@ -198,16 +198,24 @@ class TurnPath:
             self.edits, self.view = edits, applied.view
 
     async def _batch(self, moment: Moment, asked: QueryResult) -> None:
-        """What only a batch moment may do: blocks go first, then prune, then trim."""
+        """What only a batch moment may do: blocks go first, then prune, then trim.
+
+        A ratio is a moment only if pruning is worth it; then what it frees comes first.
+        """
+        if moment.kind == "ratio" and not await self._prune(moment):
+            self.moment = None
+            return
         if any(isinstance(edit, Insert) for edit in self.edits):
             await self._change(_without_blocks(self.edits))
-        await self._prune(moment)
+        if moment.kind != "ratio":
+            await self._prune(moment)
         if self.used_tokens() > self.limits.limit_tokens:
             await self._trim(asked)
         if self.used_tokens() > self.limits.limit_tokens:
             await self._prune(moment, everything=True)
 
-    async def _prune(self, moment: Moment, *, everything: bool = False) -> None:
+    async def _prune(self, moment: Moment, *, everything: bool = False) -> bool:
+        """Whether anything was pruned."""
         used = self.used_tokens()
         target = self.limits.limit_tokens if everything else self.limits.low_water_tokens
         made = await self.boundary.run(
@@ -228,13 +236,13 @@ class TurnPath:
             said=lambda result: result.reason,
         )
         if not made.edits:
-            return
+            return False
         too_little = made.freed_tokens < self.estimated(
             self.limits.window_tokens // WORTHWHILE_SHARE
         )
         if moment.kind == "ratio" and too_little and not self.settings.turn.trim_first:
             self.boundary.note("prune", "skipped", "it would free too little to break the cache")
-            return
+            return False
         replaced = {(edit.anchor, edit.part) for edit in made.edits}
         kept = tuple(
             edit
@@ -242,6 +250,7 @@ class TurnPath:
             if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
         )
         await self._change(kept + made.edits)
+        return True
 
     async def _trim(self, asked: QueryResult) -> None:
         settings = self.settings

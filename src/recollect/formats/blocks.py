@@ -34,14 +34,14 @@ CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
 def read_wire(raw: bytes) -> dict[str, Any]:
     """One message as an object; anything else is read as words of the user."""
     value = decode(raw)
-    if isinstance(value, dict):
+    if type(value) is dict:
         return value
     return {"role": "user", "content": value if isinstance(value, str) else canonical(value)}
 
 
 def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
     """Whether the message is an object at all."""
-    if raw.lstrip()[:1] == b"{":
+    if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
         return ()
     return (Flaw(part=None, reason="a message that is not an object"),)
 
@@ -79,11 +79,11 @@ def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
     """A tool call, whichever names its fields go by."""
     nested = block.get("functionCall")
     fields = nested if isinstance(nested, dict) else block
-    given: Any = None
-    for name in ("input", "arguments", "args", "params"):
-        if name in fields:
-            given = fields[name]
-            break
+    if "input" in fields:  # Anthropic's own spelling first: it is read by the thousand
+        given = fields["input"]
+    else:
+        named = [name for name in ("arguments", "args", "params") if name in fields]
+        given = fields[named[0]] if named else None
     return ToolCall(
         id=CallId(_first_text(block, "id", "toolCallId", "toolUseId", "call_id")),
         name=_first_text(fields, "name", "toolName"),

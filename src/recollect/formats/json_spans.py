@@ -38,16 +38,24 @@ def encode(value: Any) -> bytes:
     """Compact JSON in UTF-8; what UTF-8 cannot carry is escaped."""
     try:
         return _COMPACT.encode(value)
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
-        return json.dumps(value, separators=(",", ":"), default=plain).encode("ascii")
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        return _standard(value, sort_keys=False).encode("ascii")
 
 
 def canonical(value: Any) -> str:
     """The one spelling of a JSON value: compact, keys sorted."""
     try:
         return _CANONICAL.encode(value).decode()
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
-        return json.dumps(value, separators=(",", ":"), sort_keys=True, default=plain)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        return _standard(value, sort_keys=True)
+
+
+def _standard(value: Any, *, sort_keys: bool) -> str:
+    """What msgspec refuses, by the standard library; what that refuses is no JSON."""
+    try:
+        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"this cannot be sent as JSON: {error}") from error
 
 
 def plain(value: Any) -> Any:

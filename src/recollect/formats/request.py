@@ -109,6 +109,8 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
     if held is None:
         raise FormatError("a request needs `messages` or `input`; this mapping has neither")
     bare_text = isinstance(held, str)
+    if not bare_text and not isinstance(held, list | tuple):
+        raise FormatError(f"`{field}` must be a list of messages, not {type(held).__name__}")
     objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
     messages = [encode(item) for item in objects]
     seen = {

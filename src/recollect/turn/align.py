@@ -83,6 +83,8 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
+    here = set(keys)
+    aliases = {alias: key for alias, key in aliases.items() if key in here}
     return Alignment(
         keys=tuple(keys),
         course="rejoined" if found else "branched",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recollect.formats.codec import Codec
 from recollect.rules.identity import identify
@@ -18,10 +19,15 @@ from recollect.values.history import Composed, Entry
 from recollect.values.message import CallId, EntryKey, Message, MessageId
 from recollect.values.slot import Slot
 
+SPARE_ROWS = 256
+"""How many composed rows that no view shows any more are kept before they are forgotten."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """A message and what was worked out about it, before it has a place."""
+
+class Reading(NamedTuple):
+    """A message and what was worked out about it, before it has a place.
+
+    A tuple because a cold request makes thousands of them.
+    """
 
     message: Message
     id: MessageId
@@ -109,6 +115,9 @@ def remember(
         [reading.message.raw for reading in done.fresh]
     )
     remembered.entries = entries
+    if len(composed) > len(last_view.view.rows) + SPARE_ROWS:
+        shown = {id(row) for row in last_view.view.rows}
+        composed = {slot: row for slot, row in composed.items() if id(row) in shown}
     remembered.composed = composed
     remembered.last_view = last_view
 

@@ -151,6 +151,39 @@ def test_what_is_no_request_goes_through_and_is_told(body: bytes) -> None:
     assert [line.stage for line in context.report.failures][:1] == ["read"]
 
 
+@pytest.mark.parametrize("messages", [7, {"role": "user"}, [object()], [print]])
+def test_what_is_no_list_of_messages_goes_through_and_is_told(messages: Any) -> None:
+    given = {"messages": messages}
+    context = run(Engine().prepare("s", given))
+    assert context.request is given
+    assert [line.stage for line in context.report.failures][:1] == ["read"]
+
+
+def test_messages_that_refer_to_themselves_go_through() -> None:
+    loop: dict[str, Any] = {"role": "user"}
+    loop["content"] = [loop]
+    given = {"messages": [loop]}
+    assert run(Engine().prepare("s", given)).request is given
+
+
+def test_a_long_session_does_not_pile_up() -> None:
+    """Thousands of turns, several batch moments: what is remembered stays in proportion."""
+    engine = Engine(build({"window_tokens": 4_000}))
+    session = Session("s")
+    messages: list[dict[str, Any]] = []
+    for turn in range(400):
+        messages.append({"role": "user", "content": f"turn {turn}: " + "crane winch " * 30})
+        run(engine.prepare(session, {"messages": messages}))
+        messages.append({"role": "assistant", "content": f"reply {turn}"})
+        if len(messages) > 80:
+            messages = [{"role": "user", "content": f"summary {turn}"}, *messages[-39:]]
+    remembered = session.remembered
+    assert len(remembered.readings) <= 2 * len(messages) + 64
+    assert len(remembered.composed) <= len(messages) + 300
+    assert len(session.state.aliases) <= len(messages)
+    assert len(session.state.dormant) <= 60 * len(messages)
+
+
 def test_usage_calibrates_the_count() -> None:
     engine = Engine()
     session = Session("s")

@@ -14,15 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.bench.token_corpus import (
-    HELD_KINDS,
-    base64_text,
-    cut_samples,
-    data_folder,
-    gather_documents,
-    hex_json,
-)
+from recollect.bench.token_corpus import HELD_KINDS, cut_samples, data_folder, gather_documents
 from recollect.bench.token_fit import pair_counts
+from recollect.bench.token_generated import base64_text, hex_json
 from recollect.bench.token_sessions import calibrated_errors, simulated_sessions
 from recollect.bench.tokens import count_o200k as true_tokens
 from recollect.rules import token_costs

@@ -1,0 +1,112 @@
+"""Text that no one wrote: digests, base64, identifiers, numbers, logs, emoji, by a seeded generator.
+
+Owns the generated half of the token corpus. It must never draw on anything but its seed, the
+sources it is given and the interpreter's own binaries. The same input gives the same text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def generated_documents(python_sources: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Documents with their kind; the sources are given back in base64 and in capitals."""
+    dice = random.Random(7)
+    for index in range(160):
+        yield "hex_json", hex_json(dice, indent=(None, 2, 4)[index % 3], entries=150)
+    for index in range(120):
+        yield "base64", base64_text(dice.randbytes(17_000), style=index)
+    binaries = [Path(sys.executable).resolve(), *_compiled_modules()]
+    for index, source in enumerate(python_sources):
+        if index % 4 == 0:
+            yield "base64", base64_text(source.encode()[:17_000], style=index)
+            machine_code = dice.choice(binaries).read_bytes()
+            start = dice.randrange(max(1, len(machine_code) - 17_000))
+            yield "base64_binary", base64_text(machine_code[start : start + 17_000], style=index)
+        if index % 20 == 0:
+            yield "shouted", source.upper()
+    for _ in range(20):
+        yield "ids", "\n".join(base64.b32encode(dice.randbytes(15)).decode() for _ in range(300))
+        yield "ids", "\n".join(_letters(dice, dice.randint(8, 24)) for _ in range(300))
+        yield "hex_dump", _hex_dump(dice)
+        yield "numbers", "\n".join(_number_row(dice) for _ in range(300))
+        yield "spelled", " ".join(dice.choice(_ALPHABETS[dice.randrange(2)]) for _ in range(2000))
+        yield "logs", "\n".join(_log_line(dice) for _ in range(200))
+        yield "emoji", "".join(dice.choice(_EMOJI) + dice.choice(("", "", " ")) for _ in range(900))
+
+
+def _compiled_modules() -> list[Path]:
+    library = Path(sysconfig.get_path("stdlib"))
+    compiled = [*library.glob("lib-dynload/*"), *library.glob("asyncio/__pycache__/*.pyc")]
+    return sorted(path for path in compiled if path.stat().st_size > 17_000)
+
+
+_EMOJI = (*"😀😂👍🎉🙏🔥✨🚀🤔✅❌📦🧵💡🐍", "❤️", "⚠️", "👩\u200d💻", "🇩🇪")
+_ALPHABETS = (string.ascii_uppercase, string.ascii_letters + string.digits + "\n")
+_FIELDS = ("status", "name", "createdAt", "type", "user", "parent", "hash", "size", "version",
+           "trace_id", "span", "session", "request_id", "path", "owner", "level")  # fmt: skip
+
+
+def _letters(dice: random.Random, length: int) -> str:
+    return "".join(dice.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(length))
+
+
+def _hex_dump(dice: random.Random) -> str:
+    separator, group = dice.choice(" \n"), dice.choice((2, 4))
+    text = dice.randbytes(3000).hex(separator, group)
+    return text.upper() if dice.random() < 0.5 else text
+
+
+def _number_row(dice: random.Random) -> str:
+    return ",".join(f"{dice.uniform(-1e4, 1e4):.{dice.randint(0, 6)}f}" for _ in range(8))
+
+
+def _log_line(dice: random.Random) -> str:
+    clock = f"{dice.randint(0, 23):02}:{dice.randint(0, 59):02}:{dice.uniform(0, 59):06.3f}"
+    event = f"{dice.choice(_FIELDS)}.{dice.choice(_FIELDS)} took {dice.randint(1, 9999)} ms"
+    address = f"10.{dice.randint(0, 255)}.{dice.randint(0, 255)}.{dice.randint(1, 254)}:8080"
+    day = f"2026-11-{dice.randint(1, 30):02}"
+    return f"{day}T{clock}Z INFO [{dice.choice(_FIELDS)}] {event} {address}"
+
+
+def hex_json(dice: random.Random, *, indent: int | None, entries: int) -> str:
+    """JSON whose values are mostly digests and UUIDs, as tools and trackers print it."""
+    density = dice.choice((0.4, 0.7, 0.95))
+    length = dice.choice((8, 16, 24, 32, 40, 64))
+
+    def value() -> Any:
+        digest = dice.randbytes(length // 2).hex()
+        if dice.random() > density:
+            return dice.choice((dice.randint(0, 10**6), True, None, dice.choice(_FIELDS)))
+        if dice.random() < 0.5:
+            return digest
+        h = dice.randbytes(16).hex()
+        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+    def row() -> dict[str, Any]:
+        return {"id": dice.randbytes(length // 2).hex()} | {
+            dice.choice(_FIELDS): value() for _ in range(dice.randint(1, 6))
+        }
+
+    separators = (",", ":") if indent is None and dice.random() < 0.5 else None
+    return json.dumps([row() for _ in range(entries)], indent=indent, separators=separators)
+
+
+def base64_text(data: bytes, *, style: int) -> str:
+    """Base64 as it is met: in one line, wrapped, URL-safe, as a JSON value."""
+    if style % 4 == 1:
+        return base64.encodebytes(data).decode()
+    if style % 4 == 2:
+        return base64.urlsafe_b64encode(data).decode()
+    text = base64.b64encode(data).decode()
+    return json.dumps({"content": text}) if style % 4 == 3 else text
