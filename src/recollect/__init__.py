@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from recollect.engine import Observation as Observation
     from recollect.engine import Session as Session
     from recollect.errors import RecollectError as RecollectError
+    from recollect.formats.session_state import read_state as read_state
+    from recollect.formats.session_state import write_state as write_state
     from recollect.values.history import SessionState as SessionState
     from recollect.values.report import Report as Report
     from recollect.wiring import open_blocking_memory as open_blocking_memory
@@ -42,6 +44,8 @@ _EXPORTS = {
     "SessionState": "recollect.values.history",
     "Settings": "recollect.config",
     "load_settings": "recollect.config",
+    "read_state": "recollect.formats.session_state",
+    "write_state": "recollect.formats.session_state",
     "open_blocking_memory": "recollect.wiring",
     "open_memory": "recollect.wiring",
 }

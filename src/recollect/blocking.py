@@ -35,10 +35,14 @@ class BlockingEngine:
         """As `Engine.session`."""
         return self.engine.session(id, state)
 
+    def end(self, session: Session | SessionId) -> None:
+        """As `Engine.end`."""
+        self.engine.end(session)
+
     def prepare(
         self,
         session: Session | SessionId,
-        request: bytes | Mapping[str, Any],
+        request: bytes | bytearray | memoryview | Mapping[str, Any],
         *,
         format: FormatName | None = None,  # noqa: A002
     ) -> Context:

@@ -6,10 +6,12 @@ Only what the turn path needs stands here so far; `Store`, `Model`, `Embedder`, 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.message import EntryKey
+from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled
 
 
@@ -26,6 +28,16 @@ class TokenCounter(Protocol):
 
     def count_text(self, text: str) -> int:
         """Tokens of `text`; at least 1 unless it is empty."""
+        ...
+
+
+class RecogniseOverflow(Protocol):
+    """Tells from an error whether a request was refused for its size."""
+
+    def __call__(
+        self, *, status: int | None, message: str, body: Mapping[str, Any] | None = None
+    ) -> Overflow | None:
+        """What the provider said of it; None when it was refused for something else."""
         ...
 
 

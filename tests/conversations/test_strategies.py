@@ -25,7 +25,7 @@ from tests.conversations.strategies import (
 from recollect.testing.provider_rules import FORMAT_NAMES, RULES, violations
 
 _ONLY_GENERATE = settings(
-    max_examples=600,
+    max_examples=2_000,
     deadline=None,
     database=None,
     phases=[Phase.generate],

@@ -61,6 +61,8 @@ def test_the_exported_names_are_these() -> None:
         "load_settings",
         "open_blocking_memory",
         "open_memory",
+        "read_state",
+        "write_state",
     }
 
 

@@ -21,6 +21,7 @@ from recollect.engine import Engine, Session
 from recollect.formats.transcripts import read_transcripts
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.message import CallId
+from recollect.values.request import FormatName
 from recollect.values.transcript import Transcript
 
 WINDOWS = (8_000, 32_000, 128_000)
@@ -40,6 +41,12 @@ class Replay:
     left_out: int = 0
 
 
+def refused(format_name: FormatName, body: Any) -> list[Any]:
+    """What the provider would refuse; Anthropic's ids held unique in the whole request."""
+    strict = format_name == "anthropic"
+    return violations(format_name, body, ids_unique_across_messages=strict)
+
+
 def replay(transcript: Transcript, window: int) -> Replay:
     engine = Engine(build({"window_tokens": window}))
     session = Session("replay")
@@ -54,14 +61,19 @@ def replay(transcript: Transcript, window: int) -> Replay:
         context = asyncio.run(engine.prepare(session, body, format=transcript.format))
         out = json.loads(context.request)
         done.requests += 1
-        done.invalid += violations(transcript.format, out)
+        done.invalid += refused(transcript.format, out)
         done.invalid += unfaithful(transcript.format, json.loads(body), out)
         done.failures += [x for x in context.report.failures if x.stage != "check"]
         done.told_calls |= {r.call_id for r in context.report.repairs if r.call_id}
         done.over_limit += context.report.over_limit
         done.left_out += len(context.report.view.rows) < len(shown)
+        if context.report.over_limit:
+            (line,) = [x for x in context.report.lines if x.stage == "check"]
+            assert "over the limit" in line.said
         if recorded.usage is not None:
-            reply = {"usage": {"input_tokens": recorded.usage.input_tokens}}
+            # recorded for the request as it came; what we sent is a share of it
+            share = context.report.tokens_after / max(1, context.report.tokens_before)
+            reply = {"usage": {"input_tokens": round(recorded.usage.input_tokens * share)}}
             asyncio.run(engine.observe(session, reply))
     return done
 

@@ -16,7 +16,7 @@ from recollect.errors import MissingExtra
 if TYPE_CHECKING:
     from types import TracebackType
 
-# The patterns of the seeds' memory-context plugin, in their order (notes/formats.md C).
+# The patterns of the seeds' memory-context plugin, in their order (docs/sources.md).
 _SEEDS_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(Authorization\s*[:=]\s*)(Bearer\s+)\S{20,}", re.I), r"\1\2[REDACTED]"),
     (re.compile(r"\bBearer\s+[A-Za-z0-9_\-.]{20,}"), "Bearer [REDACTED]"),

@@ -146,6 +146,7 @@ _PYTHON_PACKAGES = ("asyncio", "email", "json", "importlib", "unittest", "idleli
 
 
 def python_sources(folders: tuple[str, ...] = (".", *_PYTHON_PACKAGES)) -> Iterator[str]:
+    """The standard library's modules, package by package."""
     library = Path(sysconfig.get_path("stdlib"))
     for folder in folders:
         for path in sorted((library / folder).glob("*.py")):

@@ -57,7 +57,10 @@ _FIRST_INSISTING_STEP = 5
 _INSISTENCE = 2.0
 _NEAR_UNDER = 0.96
 _NEAR_OVER = 1.29
+# Of these rounds the one is taken that leaves the most room to the promised bounds.
 _ROUNDS = 7
+_LEAST_RATIO = 0.95
+_GREATEST_RATIO = 1.30
 _ADDED_WEIGHT = 2.0
 
 
@@ -89,23 +92,27 @@ def fit_costs(
         for second in _LETTER_CLASS_NUMBERS:
             lowest[first << 4 | second] = _LOWEST_COST_IN_WORDS
     lowest[LETTER_CLASSES[ord("0")] * 17] = _LOWEST_COST_IN_NUMBERS
+    best, most_room = costs, -float("inf")
     for round_number in range(_ROUNDS):
         used = shares.sum(0) > 0
         costs[used] = _newton(np, shares[:, used], targets, weights, promised, lowest[used])
         costs[::_PAIRS] = 0  # pairs of bytes that are another table's business
         costs = np.round(costs * UNITS_PER_TOKEN) / UNITS_PER_TOKEN
         ratios = pool_shares @ costs
+        seen = np.append(ratios, shares[promised] @ costs)
         progress(
-            f"round {round_number}: {len(shares)} samples, the pool lies between "
-            f"{ratios.min():.3f} and {ratios.max():.3f}"
+            f"round {round_number}: {len(shares)} samples, {seen.min():.3f} to {seen.max():.3f}"
         )
+        room = min(seen.min() - _LEAST_RATIO, _GREATEST_RATIO - seen.max())
+        if room > most_room:
+            most_room, best = room, costs.copy()
         missed = ((ratios < _NEAR_UNDER) | (ratios > _NEAR_OVER)) & ~is_added
         is_added |= missed
         shares = np.vstack([shares, pool_shares[missed]])
         weights = np.append(weights, np.full(int(missed.sum()), added_weight))
         promised = np.append(promised, np.ones(int(missed.sum()), bool))
         targets = np.append(targets, np.full(int(missed.sum()), TARGET_RATIO))
-    units = [round(float(cost) * UNITS_PER_TOKEN) for cost in costs]
+    units = [round(float(cost) * UNITS_PER_TOKEN) for cost in best]
     return [units[start : start + _PAIRS] for start in range(0, len(units), _PAIRS)]
 
 

@@ -1,4 +1,4 @@
-"""Text that no one wrote: digests, base64, identifiers, numbers, logs, emoji, by a seeded generator.
+"""Text that no one wrote: digests, base64, identifiers, numbers, logs, emoji; by a seeded dice.
 
 Owns the generated half of the token corpus. It must never draw on anything but its seed, the
 sources it is given and the interpreter's own binaries. The same input gives the same text.
@@ -39,6 +39,7 @@ def generated_documents(python_sources: Sequence[str]) -> Iterator[tuple[str, st
         yield "ids", "\n".join(base64.b32encode(dice.randbytes(15)).decode() for _ in range(300))
         yield "ids", "\n".join(_letters(dice, dice.randint(8, 24)) for _ in range(300))
         yield "hex_dump", _hex_dump(dice)
+        yield "symbols", "".join(_symbol_run(dice) for _ in range(600))
         yield "numbers", "\n".join(_number_row(dice) for _ in range(300))
         yield "spelled", " ".join(dice.choice(_ALPHABETS[dice.randrange(2)]) for _ in range(2000))
         yield "logs", "\n".join(_log_line(dice) for _ in range(200))
@@ -59,6 +60,14 @@ _FIELDS = ("status", "name", "createdAt", "type", "user", "parent", "hash", "siz
 
 def _letters(dice: random.Random, length: int) -> str:
     return "".join(dice.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(length))
+
+
+def _symbol_run(dice: random.Random) -> str:
+    """A few box-drawing characters, blocks, arrows, Braille dots or signs, as terminals draw."""
+    first, last = dice.choice(((0x2500, 0x257F), (0x2580, 0x259F), (0x2190, 0x21FF),
+                               (0x2800, 0x28FF), (0x2600, 0x26FF), (0x2200, 0x22FF)))  # fmt: skip
+    run = chr(dice.randint(first, last)) * dice.choice((1, 1, 1, 2, 6, 20))
+    return run + dice.choice(("", " ", "\n", dice.choice(_FIELDS)))
 
 
 def _hex_dump(dice: random.Random) -> str:

@@ -11,7 +11,8 @@ import random
 from typing import TYPE_CHECKING
 
 from recollect.bench.token_corpus import HELD_KINDS
-from recollect.rules.tokens import Calibration, count_text
+from recollect.rules.tokens import count_text
+from recollect.values.calibration import Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,6 +8,7 @@ Owns `recollect bench tokens` and the command that re-derives the counter's tabl
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import time
@@ -27,6 +28,7 @@ from recollect.bench.token_corpus import (
 )
 from recollect.bench.token_fit import fit_costs
 from recollect.bench.token_sessions import simulated_sessions, worst_calibrated_error
+from recollect.errors import MissingExtra
 from recollect.rules import token_costs
 from recollect.rules.tokens import count_text, count_text_seeds
 
@@ -46,7 +48,10 @@ _POOL_SEEDS = range(21, 27)
 def _o200k() -> Any:
     with warnings.catch_warnings():  # bpe-openai 0.1.4 opens its tables in a deprecated way
         warnings.simplefilter("ignore", DeprecationWarning)
-        bpe_openai = import_module("bpe_openai")
+        try:
+            bpe_openai = import_module("bpe_openai")
+        except ModuleNotFoundError as error:
+            raise MissingExtra(feature="The token bench", extra="bench") from error
         return bpe_openai.get_encoding("o200k_base")
 
 
@@ -84,6 +89,7 @@ def run(progress: Callable[[str], None], *, corpus: Path | None = None) -> Bench
             f"{len(samples)} samples of {len(documents)} kinds, ratios are estimate / o200k",
             f"*_under, *_over: the worst of samples from {SMALLEST_PROMISED_CHARS} characters on",
             "*_short: samples of 300 characters",
+            "messages_to_json_ratio: counting messages of 550 characters / json.loads + dumps",
             *([f"no text at hand for: {', '.join(missing)}"] if missing else []),
         ),
     )
@@ -118,19 +124,29 @@ def _speed(documents: dict[str, list[str]]) -> dict[str, float]:
     ascii_text = source.encode("ascii", "ignore").decode()[:_SPEED_CHARS]
     mixed = "\n".join(documents.get("japanese", ()))[: _SPEED_CHARS // 3]
     short = ascii_text[:500]
+    body = [ascii_text[start : start + 550] for start in range(0, len(ascii_text), 550)]
+    counting = _best_seconds(lambda: [count_text(message) for message in body])
+    json_text = json.dumps(body)
     return {
-        "mb_per_s": round(len(ascii_text) / _best_seconds(ascii_text, 1) / 1e6, 1),
-        "japanese_mb_per_s": round(len(mixed.encode()) / _best_seconds(mixed, 1) / 1e6, 1),
-        "microseconds_500_chars": round(_best_seconds(short, 1000) * 1e6, 2),
+        "mb_per_s": _megabytes_per_second(ascii_text),
+        "japanese_mb_per_s": _megabytes_per_second(mixed),
+        "microseconds_500_chars": round(_best_seconds(lambda: count_text(short), 1000) * 1e6, 2),
+        "messages_to_json_ratio": round(
+            counting / _best_seconds(lambda: json.dumps(json.loads(json_text))), 2
+        ),
     }
 
 
-def _best_seconds(text: str, times: int) -> float:
+def _megabytes_per_second(text: str) -> float:
+    return round(len(text.encode()) / _best_seconds(lambda: count_text(text)) / 1e6, 1)
+
+
+def _best_seconds(work: Callable[[], object], times: int = 1) -> float:
     best = float("inf")
     for _ in range(_SPEED_REPEATS):
         start = time.perf_counter()
         for _ in range(times):
-            count_text(text)
+            work()
         best = min(best, time.perf_counter() - start)
     return best / times
 
@@ -142,7 +158,7 @@ def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
     promised = {kind: documents[kind] for kind in HELD_KINDS if kind in documents}
     pool = tile_documents(promised)
     for seed in _POOL_SEEDS:
-        pool += [s for s in cut_samples(promised, seed=seed) if s.size_chars == 2000]
+        pool += [s for s in cut_samples(promised, seed=seed) if s.size_chars in (1000, 2000)]
     progress(f"counting {len(samples) + len(pool)} samples with o200k")
     tables = fit_costs(
         [(sample, count_o200k(sample.text)) for sample in samples],
@@ -154,6 +170,23 @@ def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
         f"{name} = bytes((\n{_table_rows(costs)}))\n"
         for name, costs in zip(names, tables, strict=True)
     )
+
+
+def error_table(result: BenchResult) -> str:
+    """The errors of a run as a Markdown table, as `docs/tokens.md` shows them."""
+    lines = ["| kind | under | median | over | at 300 chars |", "|---|---|---|---|---|"]
+    medians = [name for name in result.figures if name.endswith("_median")]
+    kinds = [name.removesuffix("_median") for name in medians]
+    for kind in sorted(kinds, key=lambda kind: (kind not in HELD_KINDS, kind)):
+        under, over, short_under, short_over = (
+            result.figures.get(f"{kind}{suffix}", float("nan"))
+            for suffix in ("_under", "_over", "_short_under", "_short_over")
+        )
+        name = f"**{kind}**" if kind in HELD_KINDS else kind
+        median = result.figures[f"{kind}_median"]
+        short = f"{short_under:.2f} to {short_over:.2f}"
+        lines.append(f"| {name} | {under:.3f} | {median:.3f} | {over:.3f} | {short} |")
+    return "\n".join(lines) + "\n"
 
 
 def _table_rows(costs: Sequence[int]) -> str:
@@ -174,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("action", choices=("run", "fit"), nargs="?", default="run")
     parser.add_argument("--corpus", type=Path, help="a folder of unpacked packages")
     parser.add_argument("--write", action="store_true", help="rewrite the tables in the source")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the docs")
     chosen = parser.parse_args(arguments)
 
     def progress(line: str) -> None:
@@ -186,6 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_tables(tables, Path(token_costs.__file__))
         return
     result = run(progress, corpus=chosen.corpus)
+    if chosen.markdown:
+        sys.stdout.write(error_table(result))
+        return
     for title, figures in (("figures", result.figures), ("baselines", result.baselines)):
         sys.stdout.write(f"{title}\n")
         sys.stdout.writelines(f"  {name:40} {figure:10.3f}\n" for name, figure in figures.items())

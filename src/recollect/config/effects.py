@@ -63,6 +63,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "pruning.tools.deny": ACTIVE,
     "trim.low_water_ratio": ACTIVE,
     "trim.protect_messages": ACTIVE,
+    "trim.protect_first_user": ACTIVE,
     "trim.min_query_chars": ACTIVE,
     "query.user_messages": ACTIVE,
     "recall.enabled": ACTIVE,

@@ -24,6 +24,7 @@ SEEDS: Mapping[str, Any] = {
     # Trim before compaction on every turn, and stop as soon as the limit is met.
     "turn.trim_first": True,
     "trim.low_water_ratio": 1.0,
+    "trim.protect_first_user": False,
     # ceil(len/3), never corrected by what the provider reports.
     "tokens.counter": "seeds",
     "tokens.calibrate": False,

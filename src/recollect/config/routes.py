@@ -15,7 +15,7 @@ from typing import Any, Final
 from recollect.config.shapes import Flag
 
 SEEDS_MIN_SCORE: Final = 0.7  # the seeds' default of autoRecallMinScore
-CALIBRATED_MIN_SCORE: Final = 0.266  # the absolute score that means as much (notes/recall.md)
+CALIBRATED_MIN_SCORE: Final = 0.266  # the absolute score that means as much (docs/sources.md)
 
 DEFAULTS: Final = "agents.defaults"
 CONTEXT_PLUGIN: Final = "memory-context"
@@ -145,7 +145,7 @@ _MEMORY_SEARCH: Final[Mapping[str, Route]] = {
     "query.hybrid.vector_weight": _to("recall.hybrid.vector_weight"),
     "query.hybrid.text_weight": _to("recall.hybrid.text_weight"),
     "query.hybrid.candidate_multiplier": _to("recall.hybrid.candidate_multiplier"),
-    "query.hybrid.mmr": _without_effect("it lowers recall where measured (notes/recall.md)"),
+    "query.hybrid.mmr": _without_effect("it lowers recall where measured (docs/sources.md)"),
     "query.hybrid.temporal_decay": _without_effect("see recall.decay_per_day"),
     "query.max_results": _to("recall.max_results"),
     "query.min_score": _without_effect("its score is not ours; see recall.min_score"),
@@ -159,7 +159,7 @@ _MEMORY_SEARCH: Final[Mapping[str, Route]] = {
     "fallback": _without_effect("the fallback is always local"),
     "local": _without_effect("models are found in Recollect's own folder"),
     "store": _without_effect("the store is Recollect's own"),
-    "chunking": _without_effect("passages are cut as measured (notes/recall.md)"),
+    "chunking": _without_effect("passages are cut as measured (docs/sources.md)"),
     "sync": _without_effect("files are re-indexed when they change"),
 }
 

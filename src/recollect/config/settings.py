@@ -284,6 +284,9 @@ class Trim(Validated):
         "Share of the limit that one sticky batch goes down to",
     ] = 0.6
     protect_messages: Annotated[int, "Last user and assistant messages never left out"] = 6
+    protect_first_user: Annotated[
+        bool, "The first user message, which often is the task, is never left out"
+    ] = True
     min_query_chars: Annotated[int, "Queries shorter than this do not choose by relevance"] = 3
 
 

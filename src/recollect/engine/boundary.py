@@ -2,7 +2,7 @@
 
 A stage that fails or comes late leaves its input unchanged and a line in the report. Pure
 stages are bounded by size: they run inline, or in a thread where a server must not block its
-loop. Deadlines bind what waits, and what runs in a thread.
+loop. Deadlines bind what waits.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from recollect.errors import RecollectError
 from recollect.values.edit import StageName
 from recollect.values.report import Outcome, StageLine
 
@@ -36,11 +38,9 @@ class Boundary:
         self, stage: StageName, work: Callable[[], T], *, unchanged: T, said: Callable[[T], str]
     ) -> T:
         """Run a pure stage; `unchanged` is what the turn goes on with if it fails."""
-        if self._off_the_loop:
-            return await self.wait(stage, asyncio.to_thread(work), unchanged=unchanged, said=said)
         started = time.perf_counter()
         try:
-            result = work()
+            result = await asyncio.to_thread(work) if self._off_the_loop else work()
             words = said(result)
         except Exception as error:  # noqa: BLE001 - the boundary
             self._line(stage, "failed", _told(error), started)
@@ -51,7 +51,7 @@ class Boundary:
     async def wait(
         self,
         stage: StageName,
-        awaited: Awaitable[T],
+        start: Callable[[], Awaitable[T]],
         *,
         unchanged: T,
         said: Callable[[T], str],
@@ -62,7 +62,7 @@ class Boundary:
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
         try:
-            result = await asyncio.wait_for(awaited, allowed)
+            result = await asyncio.wait_for(start(), allowed)
             words = said(result)
         except TimeoutError:
             self._line(stage, "late", f"no answer within {allowed:.3g} s", started)
@@ -84,5 +84,9 @@ class Boundary:
 
 def _told(error: Exception) -> str:
     """What went wrong, without the text of messages: an error may quote what it choked on."""
-    LOG.debug("a stage failed and was left out of the turn", exc_info=error)
+    if isinstance(error, RecollectError):
+        return str(error)  # ours say what to do, and quote nothing
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
     return f"{type(error).__name__}: the stage was left out of this turn"

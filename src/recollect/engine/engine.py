@@ -16,11 +16,11 @@ from typing import Any
 from recollect.config import Settings
 from recollect.engine.boundary import Boundary
 from recollect.engine.turn_path import TurnPath
-from recollect.errors import FormatError, StaleSession
+from recollect.errors import StaleSession
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import read_usage
+from recollect.formats.replies import read_error, read_usage
 from recollect.formats.request import join_request, split_request
-from recollect.ports import Clock, Recaller, TokenCounter
+from recollect.ports import Clock, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
@@ -29,8 +29,13 @@ from recollect.turn.read import Remembered, remember
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState, SpaceId
 from recollect.values.overflow import Overflow
-from recollect.values.report import Report
+from recollect.values.report import Report, StageLine
 from recollect.values.request import FormatName, Request, Usage
+
+KNOWN_PROMPTS = 64
+"""How many pairs of system prompt and tools are counted only once."""
+SHRINK_RATIO = 0.9
+"""What a window is taken to be, of what was sent, when a provider refuses without a number."""
 
 
 class SystemClock:
@@ -73,6 +78,7 @@ class Observation:
     usage: Usage | None
     calibration_ratio: float
     learned_window_tokens: int | None
+    failures: tuple[StageLine, ...] = ()
 
 
 class Engine:
@@ -86,6 +92,7 @@ class Engine:
         clock: Clock | None = None,
         recaller: Recaller | None = None,
         counter: TokenCounter | None = None,
+        recognise_overflow: RecogniseOverflow | None = None,
         off_the_loop: bool = False,
     ) -> None:
         """`off_the_loop` runs pure stages in a thread, as servers want it."""
@@ -96,40 +103,56 @@ class Engine:
         self._recaller = recaller
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
+        self._recognise_overflow = recognise_overflow
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
+        if not isinstance(id, str):
+            raise TypeError(f"a session is named by a string, not by {type(id).__name__}")
         known = self._sessions.get(id)
         if known is None or state is not None:
             known = self._sessions[id] = Session(id, state)
         return known
 
+    def end(self, session: Session | SessionId) -> None:
+        """Forget a session's handle; its state is gone unless you kept it."""
+        self._sessions.pop(session if isinstance(session, str) else session.id, None)
+
     async def prepare(
         self,
         session: Session | SessionId,
-        request: bytes | Mapping[str, Any],
+        request: bytes | bytearray | memoryview | Mapping[str, Any],
         *,
         format: FormatName | None = None,  # noqa: A002
     ) -> Context:
         """Shape one request: valid for its provider, within its window, explained."""
-        held = self.session(session) if isinstance(session, str) else session
+        held = session if isinstance(session, Session) else self.session(session)
+        if isinstance(request, bytearray | memoryview):
+            request = bytes(request)
+        if not isinstance(request, bytes | Mapping):
+            raise TypeError(
+                "a request is a mapping with `messages` or `input`, or an HTTP body as bytes, "
+                f"not a {type(request).__name__}"
+            )
+        if format is not None and format not in CODECS:
+            raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         async with held.lock:
             state = held.state
-            path = self._path(held, state, request, format)
-            shaped = await path.run(self._recaller, self.space, held.id)
-            outgoing = (
-                join_request(path.request, path.entries, path.view.rows) if shaped else request
-            )
+            path = await self._path(held, state, request, format)
+            outgoing = await self._shape(path, held) if path.readable else None
+            if outgoing is None:
+                outgoing = request
+                path.pass_by(_size_chars(path.request, request))
             context = Context(
                 request=outgoing, report=_report(path, held.id), state=path.next_state()
             )
             if held.state is not state:
                 raise StaleSession(f"session {held.id!r} changed while it was prepared; try again")
             held.state = context.state
-            if shaped and path.done is not None:
+            if path.shaped and path.done is not None:
                 remember(
                     held.remembered,
                     path.request.format,
@@ -140,17 +163,33 @@ class Engine:
                 )
             return context
 
+    async def _shape(self, path: TurnPath, held: Session) -> Any:
+        """The shaped request, or None where it could not be shaped."""
+        if not await path.run(self._recaller, self.space, held.id):
+            return None
+        return await path.boundary.run(
+            "send",
+            lambda: join_request(path.request, path.entries, path.view.rows),
+            unchanged=None,
+            said=lambda _: f"{len(path.view.rows)} messages",
+        )
+
     async def observe(self, session: Session | SessionId, reply: Any) -> Observation:
-        """Learn from a reply: its usage calibrates the counter, an overflow the window."""
-        held = self.session(session) if isinstance(session, str) else session
+        """Learn from a reply: its usage calibrates the counter, an overflow the window.
+
+        `reply` is the provider's reply or its error: a mapping, a client's object, bytes, or
+        the exception that the client raised.
+        """
+        held = session if isinstance(session, Session) else self.session(session)
         async with held.lock:
             state = held.state
-            usage = None
-            if isinstance(reply, Overflow):
-                if reply.limit_tokens:
-                    state = replace(state, learned_window_tokens=reply.limit_tokens)
-            else:
-                usage = read_usage(reply)
+            boundary = self._boundary()
+            nothing: tuple[Usage | None, Overflow | None] = (None, None)
+            usage, overflow = await boundary.run(
+                "read", lambda: self._learned_from(reply), unchanged=nothing, said=lambda _: ""
+            )
+            if overflow is not None:
+                state = _after_overflow(state, overflow)
             if usage and state.sent_estimate_tokens and self.settings.tokens.calibrate:
                 learned = state.calibration.learn(
                     estimated_tokens=state.sent_estimate_tokens,
@@ -162,55 +201,105 @@ class Engine:
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
+                failures=tuple(line for line in boundary.lines if line.outcome == "failed"),
             )
 
-    def _path(
+    def _learned_from(self, reply: Any) -> tuple[Usage | None, Overflow | None]:
+        """What a reply says of usage, or an error of its size."""
+        if isinstance(reply, Overflow):
+            return None, reply
+        usage = read_usage(reply)
+        if usage is not None or self._recognise_overflow is None:
+            return usage, None
+        said = read_error(reply)
+        if said is None:
+            return None, None
+        found = self._recognise_overflow(status=said.status, message=said.message, body=said.body)
+        return None, found
+
+    def _boundary(self) -> Boundary:
+        turn = self.settings.turn
+        return Boundary(
+            turn_seconds=turn.deadline_seconds,
+            stage_seconds=turn.stage_deadline_seconds,
+            off_the_loop=self._off_the_loop,
+        )
+
+    async def _path(
         self,
         held: Session,
         state: SessionState,
         given: bytes | Mapping[str, Any],
         format_name: FormatName | None,
     ) -> TurnPath:
-        turn = self.settings.turn
-        boundary = Boundary(
-            turn_seconds=turn.deadline_seconds,
-            stage_seconds=turn.stage_deadline_seconds,
-            off_the_loop=self._off_the_loop,
+        boundary = self._boundary()
+        nothing = Request(format=format_name or "anthropic", messages=(), field="")
+        request, fixed_tokens = await boundary.run(
+            "read",
+            lambda: self._split(given, format_name),
+            unchanged=(nothing, 0),
+            said=lambda split: f"{len(split[0].messages)} messages, {split[0].format}",
         )
-        readable = True
-        try:
-            request = split_request(given, format_name)
-        except FormatError as error:
-            boundary.note("read", "failed", str(error))
-            readable = False
-            request = Request(format=format_name or "anthropic", messages=(), field="messages")
-        window = window_of(request.model, self.settings, learned_tokens=state.learned_window_tokens)
+        learned = state.learned_window_tokens
+        if request.model != state.learned_for_model:
+            learned = None
+        window = window_of(request.model, self.settings, learned_tokens=learned)
         if held.remembered.format != request.format:
             held.remembered = Remembered()
         return TurnPath(
             settings=self.settings,
             state=state,
-            readable=readable,
+            readable=request is not nothing,
             request=request,
             codec=CODECS[request.format],
-            limits=limits_of(window, self.settings),
+            limits=limits_of(window.tokens, self.settings, output_tokens=request.output_tokens),
+            window_source=window.source,
             weigher=self._weigher,
             boundary=boundary,
             remembered=held.remembered,
             secret=self._secret,
             now=self._clock.now(),
             number=state.turn + 1,
-            fixed_tokens=self._fixed_tokens(request),
+            fixed_tokens=fixed_tokens,
             composed=held.remembered.composed,
         )
+
+    def _split(
+        self, given: bytes | Mapping[str, Any], format_name: FormatName | None
+    ) -> tuple[Request, int]:
+        request = split_request(given, format_name)
+        return request, self._fixed_tokens(request)
 
     def _fixed_tokens(self, request: Request) -> int:
         """System prompt and tool schemas, counted once for as long as they stay the same."""
         known = (request.system, request.tools)
         if known not in self._fixed:
+            if len(self._fixed) >= KNOWN_PROMPTS:
+                self._fixed.clear()
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
-            self._fixed = {known: sum(self._weigher.text(text) for text in texts)}
+            self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
+
+
+def _after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
+    """The session after a provider refused a request for its size.
+
+    Where it names no limit, the window must be smaller than what was sent.
+    """
+    limit = overflow.limit_tokens
+    if limit is None and state.sent_estimate_tokens:
+        sent = state.calibration.apply(state.sent_estimate_tokens)
+        limit = int(sent * SHRINK_RATIO)
+    if not limit:
+        return state
+    return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
+
+
+def _size_chars(request: Request, given: bytes | Mapping[str, Any]) -> int:
+    """How large a request is that nobody could read."""
+    if isinstance(given, bytes):
+        return len(given)
+    return sum(len(raw) for raw in request.messages)
 
 
 def _report(path: TurnPath, session: SessionId) -> Report:
@@ -227,6 +316,7 @@ def _report(path: TurnPath, session: SessionId) -> Report:
         format=path.request.format,
         model=path.request.model,
         window_tokens=path.limits.window_tokens,
+        window_source=path.window_source,
         reserve_tokens=path.limits.reserve_tokens,
         limit_tokens=path.limits.available_tokens,
         fixed_tokens=path.fixed_tokens,
@@ -234,6 +324,7 @@ def _report(path: TurnPath, session: SessionId) -> Report:
         tokens_after=path.used_tokens(),
         calibration_ratio=path.state.calibration.ratio,
         moment=path.moment,
+        query=path.asked,
         lines=tuple(path.boundary.lines),
         new_edits=new,
         ended_edits=ended,

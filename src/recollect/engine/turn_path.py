@@ -23,7 +23,7 @@ from recollect.turn.apply import Applied, apply
 from recollect.turn.extend import extend
 from recollect.turn.inject import InjectResult, inject
 from recollect.turn.prune import PruneResult, prune
-from recollect.turn.query import QueryResult, query
+from recollect.turn.query import QueryResult, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Insert, Shorten
@@ -31,11 +31,14 @@ from recollect.values.history import Composed, Entry, SessionState, View
 from recollect.values.message import EntryKey
 from recollect.values.moment import Moment
 from recollect.values.recalled import Recalled
+from recollect.values.report import WindowSource
 from recollect.values.request import Request
 from recollect.values.slot import Slot
 
 DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
+CHARS_A_TOKEN = 4
+"""A rough size for what could not be read."""
 TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
@@ -49,6 +52,7 @@ class TurnPath:
     request: Request
     codec: Codec
     limits: Limits
+    window_source: WindowSource
     weigher: Weigher
     boundary: Boundary
     remembered: Remembered
@@ -61,10 +65,14 @@ class TurnPath:
     done: ReadResult | None = None
     alignment: Alignment | None = None
     edits: tuple[Edit, ...] = ()
-    dormant: tuple[Edit, ...] = ()
+    dormant: tuple[tuple[Edit, int], ...] = ()
     view: View = field(default_factory=lambda: View(rows=(), tokens=0))
     incoming_tokens: int = 0
     moment: Moment | None = None
+    asked: str = ""
+    shaped: bool = False
+    """A view was made; otherwise the request goes out as it came and the session stays."""
+    trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
 
     async def run(self, recaller: Recaller | None, space: str, session: str) -> bool:
@@ -73,12 +81,16 @@ class TurnPath:
             return False
         if not await self._apply_standing():
             return False
+        if not self.view.rows:
+            self.boundary.note("check", "skipped", "no message says anything: sent as it came")
+            return False
         asked = await self.boundary.run(
             "query",
             lambda: query(self.entries, self.settings.query),
             unchanged=QueryResult(text="", sources=(), reason=""),
             said=lambda result: result.reason,
         )
+        self.asked = asked.text
         self.moment = batch_moment(
             self.settings,
             self.limits,
@@ -89,8 +101,18 @@ class TurnPath:
         if self.moment is not None:
             await self._batch(self.moment, asked)
         await self._recall(recaller, asked, space, session)
+        self.shaped = True
         self._check()
         return True
+
+    def pass_by(self, size_chars: int) -> None:
+        """The request goes out as it came: forget what was done, and say how large it is."""
+        self.shaped = False
+        self.entries, self.view = (), View(rows=(), tokens=size_chars // CHARS_A_TOKEN)
+        self.edits, self.moment = self.state.edits, None
+        self.incoming_tokens = self.fixed_tokens + self.view.tokens
+        self.trim_said = "it is sent as it came"
+        self._check()
 
     def used_tokens(self) -> int:
         """The request as it stands, by the calibrated count."""
@@ -136,8 +158,8 @@ class TurnPath:
     def _aligned(self, done: ReadResult) -> Alignment:
         settled = len(done.settled)
         ids = self.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
-        sizes = [len(reading.message.raw) for reading in done.fresh]
-        return align(self.state, ids, sizes, settled=settled)
+        weights = [reading.tokens for reading in done.fresh]
+        return align(self.state, ids, weights, settled=settled)
 
     async def _apply_standing(self) -> bool:
         """The standing edits: dormant ones that fit again wake, blocks that must not stay go."""
@@ -145,7 +167,7 @@ class TurnPath:
         edits = self.state.edits
         if self.state.dormant:
             keys = set(self.alignment.keys)
-            edits += tuple(edit for edit in self.state.dormant if edit.anchor in keys)
+            edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = _without_blocks(edits)
         applied = await self.boundary.run(
@@ -157,9 +179,8 @@ class TurnPath:
         if applied.gone or self.state.dormant:
             gone = set(applied.gone)
             self.edits = tuple([edit for edit in edits if edit not in gone])
-            self.dormant = _still_waiting(
-                (*applied.gone, *self.state.dormant), set(self.edits), self.number
-            )
+            resting = [*self.state.dormant, *((edit, self.number) for edit in applied.gone)]
+            self.dormant = _still_waiting(resting, set(self.edits), self.number)
         self.view = applied.view
         return True
 
@@ -211,7 +232,7 @@ class TurnPath:
             await self._prune(moment)
         if self.used_tokens() > self.limits.limit_tokens:
             await self._trim(asked)
-        if self.used_tokens() > self.limits.limit_tokens:
+        if self.used_tokens() > self.limits.available_tokens:
             await self._prune(moment, everything=True)
 
     async def _prune(self, moment: Moment, *, everything: bool = False) -> bool:
@@ -270,10 +291,12 @@ class TurnPath:
                     query=asked.text,
                     excess_tokens=excess,  # noqa: B023
                     turn=self.number,
+                    by_exchange=not settings.turn.trim_first,
                 ),
                 unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
                 said=lambda result: result.reason,
             )
+            self.trim_said = made.reason if not made.edits else "what is left is protected"
             if not made.edits:
                 return
             await self._change(self.edits + made.edits)
@@ -283,26 +306,37 @@ class TurnPath:
     async def _recall(
         self, recaller: Recaller | None, asked: QueryResult, space: str, session: str
     ) -> None:
-        newest = self.entries[-1].key if self.entries else None
         if not self.settings.recall.enabled:
             self.boundary.note("recall", "skipped", "recall is off")
         elif recaller is None:
             self.boundary.note("recall", "nothing", "the memory is empty")
         elif len(asked.text) < self.settings.trim.min_query_chars:
             self.boundary.note("recall", "nothing", "the query is too short")
-        elif any(isinstance(edit, Insert) and edit.anchor == newest for edit in self.edits):
-            self.boundary.note("recall", "nothing", "this message has its block already")
+        elif self._has_its_block():
+            self.boundary.note("recall", "nothing", "this turn has its block already")
         else:
             shown = frozenset(entry.key for entry in self._visible())
             found = await self.boundary.wait(
                 "recall",
-                recaller.recall(space=space, session=session, query=asked.text, shown=shown),
+                lambda: recaller.recall(
+                    space=space, session=session, query=asked.text, shown=shown
+                ),
                 unchanged=Recalled(),
                 said=lambda r: f"{len(r.facts)} facts and {len(r.passages)} passages",
                 seconds=self.settings.recall.deadline_seconds,
             )
             if not found.empty:
                 await self._inject(found)
+
+    def _has_its_block(self) -> bool:
+        """Whether a block stands that was recalled since the newest user message."""
+        since = len(self.entries)
+        while since > 0:
+            since -= 1
+            if self.entries[since].role == "user" and spoken_text(self.entries[since]):
+                break
+        recent = {entry.key for entry in self.entries[since:]}
+        return any(isinstance(edit, Insert) and edit.anchor in recent for edit in self.edits)
 
     async def _inject(self, found: Recalled) -> None:
         room = self.limits.available_tokens - self.used_tokens()
@@ -321,7 +355,10 @@ class TurnPath:
             said=lambda result: result.reason,
         )
         if made.edit is not None:
-            await self._change((*self.edits, made.edit))
+            kept = self.edits
+            if made.edit.placement == "head":  # one block at the head, and it is the newest
+                kept = _without_blocks(kept)
+            await self._change((*kept, made.edit))
 
     def _visible(self) -> tuple[Entry, ...]:
         """The entries that the view shows, whole or in part, in the history's order."""
@@ -346,7 +383,7 @@ class TurnPath:
 
     def next_state(self) -> SessionState:
         """The session after this turn."""
-        if self.alignment is None:
+        if not self.shaped or self.alignment is None:
             return replace(self.state, turn=self.number)
         return replace(
             self.state,
@@ -358,6 +395,7 @@ class TurnPath:
             dormant=self.dormant,
             sent_at=self.now,
             sent_estimate_tokens=self.fixed_tokens + self.view.tokens,
+            sent_model=self.request.model,
         )
 
 
@@ -365,8 +403,12 @@ def _without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
     return tuple(edit for edit in edits if not isinstance(edit, Insert))
 
 
-def _still_waiting(candidates: Sequence[Edit], awake: set[Edit], turn: int) -> tuple[Edit, ...]:
-    waiting = dict.fromkeys(
-        edit for edit in candidates if edit not in awake and turn - edit.turn <= DORMANT_TURNS
-    )
-    return tuple(waiting)
+def _still_waiting(
+    resting: Sequence[tuple[Edit, int]], awake: set[Edit], turn: int
+) -> tuple[tuple[Edit, int], ...]:
+    """Edits that rest, each since when it first did, and not for too long."""
+    since: dict[Edit, int] = {}
+    for edit, first in resting:
+        if edit not in awake and turn - first <= DORMANT_TURNS:
+            since.setdefault(edit, first)
+    return tuple(since.items())

@@ -16,10 +16,11 @@ from recollect.formats.blocks import (
     read_wire,
     reword_result,
     wire_flaws,
+    word,
 )
 from recollect.formats.json_spans import encode
 from recollect.formats.summaries import is_summary
-from recollect.values.message import Flaw, Message, Role, Text
+from recollect.values.message import CallId, Flaw, Message, Role, Text
 from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
 from recollect.values.wire import WireRules
 
@@ -29,6 +30,7 @@ RULES = WireRules(
     results_share_a_message=True,
     results_adjacent=True,
     refuses_blank_text=True,
+    ids_unique=True,
 )
 
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
@@ -43,7 +45,7 @@ class AnthropicCodec:
     def read(self, raw: bytes) -> Message:
         """One message; unknown roles are read as the user's."""
         wire = read_wire(raw)
-        role = _ROLES.get(wire.get("role", ""), "user")
+        role = _ROLES.get(word(wire, "role"), "user")
         content = wire.get("content")
         flaws = _flaws(content) if isinstance(content, list) else wire_flaws(raw)
         parts = read_content(content)
@@ -60,9 +62,10 @@ class AnthropicCodec:
 
     def _block(self, piece: Piece, wires: dict[int, Any]) -> Any:
         if isinstance(piece, Kept):
-            return _without_blanks(_source_block(piece.entry.raw, piece.part, wires))
-        if isinstance(piece, Reworded):
             block = _source_block(piece.entry.raw, piece.part, wires)
+            return _with_id(_without_blanks(block), piece.call_id)
+        if isinstance(piece, Reworded):
+            block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
             if isinstance(piece.entry.parts[piece.part], Text):
                 return {**block, "text": piece.text}
             return {**block, "content": reword_result(block.get("content"), piece.text)}
@@ -74,6 +77,15 @@ class AnthropicCodec:
                 "is_error": True,
             }
         return {"type": "text", "text": piece.text}
+
+
+def _with_id(block: Any, call_id: CallId | None) -> Any:
+    """The block under another id of its call, if it got one."""
+    if call_id is None:
+        return block
+    result_key = next((k for k in ("tool_use_id", "toolUseId", "toolCallId") if k in block), "id")
+    key = result_key if block.get("type") in RESULT_TYPES else "id"
+    return {**block, key: call_id}
 
 
 def _flaws(blocks: list[Any]) -> tuple[Flaw, ...]:

@@ -39,6 +39,12 @@ def read_wire(raw: bytes) -> dict[str, Any]:
     return {"role": "user", "content": value if isinstance(value, str) else canonical(value)}
 
 
+def word(fields: Mapping[str, Any], name: str) -> str:
+    """A field that holds one word, or nothing where it holds anything else."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
     """Whether the message is an object at all."""
     if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
@@ -61,18 +67,18 @@ def read_block(block: Any) -> Part:
     """One content block."""
     if not isinstance(block, dict):
         return Text(text=block) if isinstance(block, str) else _other("value", block)
-    kind = block.get("type")
+    kind = word(block, "type")
     if kind in TEXT_TYPES and isinstance(text := block.get("text"), str):
         return Text(text=text)
     if kind in CALL_TYPES:
-        return read_call(block, variant=str(kind))
+        return read_call(block, variant=kind)
     if kind in RESULT_TYPES:
         return read_result(block)
     if kind in ("thinking", "redacted_thinking"):
         return _thinking(block)
     if kind in IMAGE_TYPES:
         return _image(block)
-    return _other(kind if isinstance(kind, str) else "block", block)
+    return _other(kind or "block", block)
 
 
 def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:

@@ -98,7 +98,9 @@ def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int
         if body[at : at + 1] == b",":
             at = _skip(body, at + 1)
         closing = body.find(b'"', at + 1)
-        if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode():
+        if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode(
+            "utf-8", "surrogatepass"
+        ):
             return None  # an escaped or repeated key: the caller rebuilds the object instead
         at = _skip(body, closing + 1)
         if body[at : at + 1] != b":":

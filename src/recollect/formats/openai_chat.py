@@ -16,6 +16,7 @@ from recollect.formats.blocks import (
     read_wire,
     reword_result,
     wire_flaws,
+    word,
 )
 from recollect.formats.json_spans import canonical, encode
 from recollect.formats.summaries import is_summary
@@ -62,7 +63,7 @@ class OpenAIChatCodec:
     def read(self, raw: bytes) -> Message:
         """One message; unknown roles are read as the user's."""
         wire = read_wire(raw)
-        role = _ROLES.get(wire.get("role", ""), "user")
+        role = _ROLES.get(word(wire, "role"), "user")
         if role == "tool":
             empty = Flaw(part=None, reason="a result without content")
             flaws = () if wire.get("content") or wire.get("content") == "" else (empty,)

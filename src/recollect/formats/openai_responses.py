@@ -17,6 +17,7 @@ from recollect.formats.blocks import (
     reword_result,
     wire_flaws,
     without_cache_marks,
+    word,
 )
 from recollect.formats.json_spans import canonical, encode
 from recollect.formats.summaries import is_summary
@@ -81,9 +82,9 @@ class OpenAIResponsesCodec:
     def read(self, raw: bytes) -> Message:
         """One item: a message, a call, an output, reasoning, or something we only carry."""
         wire = read_wire(raw)
-        kind = wire.get("type", "message" if "role" in wire else "item")
+        kind = word(wire, "type") or ("message" if "role" in wire else "item")
         if kind == "message":
-            role = _ROLES.get(wire.get("role", ""), "user")
+            role = _ROLES.get(word(wire, "role"), "user")
             content = read_content(wire.get("content"))
             return Message(
                 role=role,
@@ -174,13 +175,13 @@ def _text(wire: dict[str, Any], name: str) -> str | None:
 def _call_id(wire: dict[str, Any]) -> str:
     """What ties an output to its call: `call_id`, and the kind, since each has its own output.
 
-    A local shell's items may name the call in `id` alone, and Codex answers them with function
-    outputs, so these two share their ids.
+    A local shell's items may name the call in `id` alone. Codex answers them with function
+    outputs, which is what a result's alternative is for.
     """
     kind = str(wire.get("type")).removesuffix("_output")
     named = _text(wire, "call_id")
     if kind == "local_shell_call":
-        return named or _text(wire, "id") or ""
+        named = named or _text(wire, "id")
     return named or "" if not named or kind == "function_call" else f"{kind}:{named}"
 
 
@@ -204,8 +205,14 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:
+    call_id = _call_id(wire)
+    alternative = None
+    if word(wire, "type") == "function_call_output" and call_id:
+        alternative = CallId(f"local_shell_call:{call_id}")
     return ToolResult(
-        call_id=CallId(_call_id(wire)), content=read_result_content(wire.get("output"))
+        call_id=CallId(call_id),
+        content=read_result_content(wire.get("output")),
+        alternative=alternative,
     )
 
 

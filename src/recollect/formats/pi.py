@@ -15,6 +15,7 @@ from recollect.formats.blocks import (
     read_wire,
     reword_result,
     wire_flaws,
+    word,
 )
 from recollect.formats.json_spans import encode
 from recollect.formats.summaries import is_summary
@@ -51,7 +52,7 @@ class PiCodec:
     def read(self, raw: bytes) -> Message:
         """One message; roles of pi's own are read as the user's."""
         wire = read_wire(raw)
-        spelled = wire.get("role", "")
+        spelled = word(wire, "role")
         role = _ROLES.get(spelled, "user")
         parts: tuple[Part, ...]
         if role == "tool":
@@ -62,7 +63,7 @@ class PiCodec:
             parts = (Text(text=str(wire.get("summary") or "")),)
         else:
             parts = read_content(wire.get("content"))
-        ending = _ENDINGS.get(wire.get("stopReason", ""), "complete")
+        ending = _ENDINGS.get(word(wire, "stopReason"), "complete")
         return Message(
             role=role,
             parts=parts,

@@ -1,8 +1,13 @@
-"""What a provider's reply says about usage, in every spelling, dict or client object alike."""
+"""What a provider's reply says about usage, or its error about itself, in every spelling.
+
+Dict, bytes, client object and exception alike; what says nothing is None, never an exception.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from recollect.errors import FormatError
@@ -32,6 +37,38 @@ def read_usage(reply: Any) -> Usage | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidError:
+    """A provider's error as far as it could be read."""
+
+    status: int | None
+    message: str
+    body: Mapping[str, Any] | None
+
+
+def read_error(reply: Any) -> SaidError | None:
+    """The error in a reply, or in the exception a client raised; None where there is none."""
+    if isinstance(reply, str):
+        return SaidError(status=None, message=reply, body=None)
+    status = getattr(reply, "status_code", getattr(reply, "status", None))
+    if isinstance(reply, BaseException):
+        body = getattr(reply, "body", None)
+        return SaidError(
+            status=status if isinstance(status, int) else None,
+            message=str(getattr(reply, "message", "") or reply),
+            body=body if isinstance(body, Mapping) else None,
+        )
+    fields = _mapping(reply)
+    error = fields.get("error") or _mapping(fields.get("response")).get("error")
+    if not error:
+        return None
+    told = _mapping(error).get("message")
+    message = told if isinstance(told, str) else str(error)
+    return SaidError(
+        status=status if isinstance(status, int) else None, message=message, body=fields
+    )
+
+
 def _usage(
     usage: Mapping[str, Any],
     whole: str,
@@ -55,6 +92,8 @@ def _usage(
 
 def _number(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
+    if isinstance(value, float) and not isfinite(value):
+        return 0
     return int(value) if isinstance(value, int | float) else 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from recollect.errors import FormatError
-from recollect.formats.detect import detect_request_format
+from recollect.formats.detect import format_of
 from recollect.formats.json_spans import (
     array_spans,
     decode,
@@ -24,8 +24,11 @@ from recollect.formats.json_spans import (
 from recollect.values.history import Entry, Row
 from recollect.values.request import FormatName, Request
 
+OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
 CONTINUING_KEYS = ("previous_response_id", "conversation")
+LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
+"""What is looked at of a request besides its messages."""
 
 
 _ABSENT = msgspec.Raw()
@@ -44,6 +47,9 @@ class _Body(msgspec.Struct):
     previous_response_id: msgspec.Raw = _ABSENT
     conversation: msgspec.Raw = _ABSENT
     thinking: msgspec.Raw = _ABSENT
+    max_tokens: msgspec.Raw = _ABSENT
+    max_completion_tokens: msgspec.Raw = _ABSENT
+    max_output_tokens: msgspec.Raw = _ABSENT
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -85,7 +91,7 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
         found = _BODY.decode(body)
         spans = {
             name: span
-            for name in (*SYSTEM_KEYS, *CONTINUING_KEYS, "input", "tools", "model", "thinking")
+            for name in (*LOOKED_AT, "input")
             if (span := bytes(getattr(found, name))) and span != b"null"
         }
         messages = None if found.messages is None else [bytes(raw) for raw in found.messages]
@@ -113,11 +119,7 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
         raise FormatError(f"`{field}` must be a list of messages, not {type(held).__name__}")
     objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
     messages = [encode(item) for item in objects]
-    seen = {
-        key: encode(given[key])
-        for key in (*SYSTEM_KEYS, *CONTINUING_KEYS, "tools", "model", "thinking")
-        if given.get(key) is not None
-    }
+    seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
     made = _request(format_name, field, messages, seen, bare_text=bare_text)
     return replace(made, origin=given, objects=tuple(objects))
 
@@ -130,7 +132,7 @@ def _request(
     *,
     bare_text: bool,
 ) -> Request:
-    name = format_name or detect_request_format(field, messages, spans)
+    name = format_name or format_of(messages, body={**spans, field: b""})
     return Request(
         format=name,
         messages=tuple(messages),
@@ -138,6 +140,7 @@ def _request(
         system=next((spans[key] for key in SYSTEM_KEYS if key in spans), None),
         tools=spans.get("tools"),
         model=_text_or_none(spans.get("model")),
+        output_tokens=_output_tokens(spans),
         continues=any(key in spans for key in CONTINUING_KEYS)
         or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
         thinking=_thinks(name, spans.get("thinking")),
@@ -159,6 +162,12 @@ def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
         return True
     asked = decode(raw) if raw else None
     return isinstance(asked, dict) and asked.get("type") != "disabled"
+
+
+def _output_tokens(spans: Mapping[str, bytes]) -> int | None:
+    asked = [decode(spans[key]) for key in OUTPUT_KEYS if key in spans]
+    counts = [value for value in asked if isinstance(value, int) and value > 0]
+    return max(counts, default=None)
 
 
 def _text_or_none(raw: bytes | None) -> str | None:

@@ -35,7 +35,7 @@ _BODY_MAX_DEPTH: Final = 6
 
 _FINISHED: Final = frozenset({"stop", "end_turn", "stop_sequence", "completed"})
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
-_FULL_WINDOW_RATIO: Final = 0.99  # notes/formats.md D
+_FULL_WINDOW_RATIO: Final = 0.99  # docs/sources.md
 
 
 def recognise_overflow(

@@ -4,7 +4,7 @@ Owns wordings and where their numbers stand, nothing else; `overflow.py` reads t
 never hold an open gap (`.*`): what is matched comes from outside. What always holds: patterns
 ignore case, and a known HTTP status stands at the start of the text they are matched against.
 
-The wordings are literals of the providers' protocols (notes/formats.md D); a provider is named
+The wordings are literals of the providers' protocols (docs/sources.md); a provider is named
 where the wording is its own.
 """
 

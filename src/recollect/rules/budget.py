@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.config import Settings
+from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
+from recollect.values.report import WindowSource
 
 RESERVE_SHARE = 4
 """The reserve is at most a quarter of the window."""
+OUTPUT_SHARE = 2
+"""A reply may ask for more than the reserve, but for no more than half of the window."""
 BLOCK_SHARE = 10
 """The recalled block is at most a tenth of the window."""
 FLUSH_SHARE = 20
@@ -24,6 +27,11 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
     ("claude-", 200_000),
     ("gpt-3.5", 16_385),
     ("gpt-4", 8_192),
+    ("gpt-4-", 128_000),
+    ("gpt-4-0314", 8_192),
+    ("gpt-4-0613", 8_192),
+    ("gpt-4-32k", 32_768),
+    ("gpt-4.5", 128_000),
     ("gpt-4-turbo", 128_000),
     ("gpt-4.1", 1_047_576),
     ("gpt-4o", 128_000),
@@ -58,25 +66,46 @@ class Limits:
     """From here on a compaction is due."""
 
 
-def window_of(model: str | None, settings: Settings, *, learned_tokens: int | None = None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A window's size, and where the number comes from."""
+
+    tokens: int
+    source: WindowSource
+
+
+def window_of(
+    model: str | None, settings: Settings, *, learned_tokens: int | None = None
+) -> Window:
     """The window: as set, but never above what a provider said; else by table, else 200,000."""
-    from recollect.config.settings import FALLBACK_WINDOW_TOKENS
+    name = (model or "").rpartition("/")[2].lower()
+    matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
+    if settings.window_tokens is not None:
+        window = Window(tokens=settings.window_tokens, source="settings")
+    elif matches:
+        window = Window(tokens=max(matches)[1], source="model")
+    else:
+        window = Window(tokens=FALLBACK_WINDOW_TOKENS, source="assumed")
+    if learned_tokens is None or (learned_tokens >= window.tokens and window.source != "assumed"):
+        return window
+    return Window(tokens=learned_tokens, source="provider")
 
-    known = settings.window_tokens
-    if known is None:
-        name = (model or "").rpartition("/")[2].lower()
-        matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
-        known = learned_tokens or (max(matches)[1] if matches else FALLBACK_WINDOW_TOKENS)
-    return known if learned_tokens is None else min(known, learned_tokens)
 
+def limits_of(
+    window_tokens: int, settings: Settings, *, output_tokens: int | None = None
+) -> Limits:
+    """Every threshold of a window under these settings.
 
-def limits_of(window_tokens: int, settings: Settings) -> Limits:
-    """Every threshold of a window under these settings."""
+    `output_tokens` is the room a request asks for its reply: providers hold prompt and reply
+    together against the window. At most half of the window is given to it.
+    """
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
         window_tokens // RESERVE_SHARE,
     )
+    if output_tokens is not None:
+        reserve = max(reserve, min(output_tokens, window_tokens // OUTPUT_SHARE))
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     available = window_tokens - reserve
     limit = available - hard_cap if settings.turn.trim_first else available

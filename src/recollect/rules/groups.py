@@ -14,7 +14,7 @@ from recollect.values.message import CallId, EntryKey, ToolResult
 from recollect.values.wire import WireRules
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """Members are whole messages (part None) or single parts; `first` is their place."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.rules.units import Unit, part_of, repair_of
+from recollect.rules.units import Unit, is_thinking, part_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.message import CallId, ToolCall, ToolResult
 from recollect.values.slot import Kept, Reworded
@@ -36,7 +36,10 @@ def drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
             unit.change([])
             continue
         waiting.update(base.calls)
-        waiting.difference_update(base.results)
+        for part in base.parts:
+            if isinstance(part, ToolResult):
+                answered = part.call_id if part.call_id in waiting else part.alternative
+                waiting.discard(answered or part.call_id)
 
 
 def matched(units: list[Unit]) -> Match:
@@ -53,6 +56,8 @@ def matched(units: list[Unit]) -> Match:
                 open_calls.setdefault(part.id, []).append((u, p))
             elif isinstance(part, ToolResult):
                 waiting = open_calls.get(part.call_id)
+                if not waiting and part.alternative is not None:
+                    waiting = open_calls.get(part.alternative)
                 if waiting:
                     match.answers[waiting.pop()] = (u, p)
                     match.answered_ids.add(part.call_id)
@@ -110,6 +115,7 @@ def drop_unanswerable(
                 reason = f"a {part.variant} without its result"
                 repairs.append(repair_of("left-out", piece.entry, piece.part, reason, part.id))
                 unit.change([])
+                _drop_its_reasoning(units, u, repairs)
 
 
 def result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
@@ -119,6 +125,25 @@ def result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
     part = part_of(piece)
     assert isinstance(part, ToolResult)
     return part.call_id
+
+
+def _drop_its_reasoning(units: list[Unit], u: int, repairs: list[Repair]) -> None:
+    """The reasoning right before an item that goes led to it, and goes, too.
+
+    Where another item of the same run follows, it led to that one as well and stays.
+    """
+    after = units[u + 1] if u + 1 < len(units) else None
+    follows = after.pieces if after is not None and after.role == "assistant" else []
+    if follows and not is_thinking(follows[0]):
+        return
+    while u > 0:
+        u -= 1
+        before = units[u]
+        base = before.base
+        if base is None or not before.pieces or not all(is_thinking(p) for p in before.pieces):
+            return
+        repairs.append(repair_of("left-out", base, None, "reasoning whose item is not shown"))
+        before.change([])
 
 
 def _has_tools(unit: Unit) -> bool:

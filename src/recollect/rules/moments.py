@@ -1,7 +1,7 @@
 """When edits before the tail are allowed: at batch moments, and only then.
 
 Between them nothing before the tail changes, so the provider's prompt cache keeps working;
-measured, editing a little every turn costs 4 to 6 times plain compaction (notes/cost.md).
+measured, editing a little every turn costs 4 to 6 times plain compaction (docs/sources.md).
 """
 
 from __future__ import annotations

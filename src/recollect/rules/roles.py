@@ -16,7 +16,7 @@ from recollect.values.message import Text
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, Written
 from recollect.values.wire import WireRules
 
-OPENING = "[recollect] Earlier messages are not shown."
+OPENING = "[recollect] No user message stands before this."
 """Stands for the user where a history would begin with the assistant."""
 
 
@@ -33,10 +33,6 @@ def settle(
     request has it disabled, and a final assistant message may hold none.
     """
     repairs: list[Repair] = []
-    if not rows and not continued:
-        repairs.append(Repair(kind="opened", anchor=None, part=None, reason="nothing to show"))
-        opening = Written(text=OPENING, note="opening")
-        return Pairing(rows=(Slot(role="user", pieces=(opening,)),), repairs=tuple(repairs))
     if not rules.alternates or not rows:
         return Pairing(rows=tuple(rows), repairs=())
     settled: list[Arranged] = []

@@ -6,7 +6,7 @@ listed when somebody asks for them.
 
 from __future__ import annotations
 
-from recollect.rules.well_formed import is_misplaced
+from recollect.rules.well_formed import is_misplaced, is_own_block
 from recollect.values.edit import Repair, RepairKind
 from recollect.values.history import Entry
 from recollect.values.message import CallId, Part, Role, Text, Thinking, ToolCall, ToolResult
@@ -110,6 +110,8 @@ def _drop_pieces(
         reason = unfit.get(piece.part, "")
         if rules.refuses_blank_text and is_blank(piece):
             reason = "blank text"
+        elif entry.role == "user" and is_own_block(part):
+            reason = "a recalled block of an earlier turn"
         elif is_misplaced(part, entry.role):
             reason = "a part that its role cannot hold"
         elif isinstance(part, ToolCall):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 SATURATION: Final = 1.2
-"""k1: how soon repeating a word stops mattering (notes/recall.md)."""
+"""k1: how soon repeating a word stops mattering (docs/sources.md)."""
 LENGTH_SHARE: Final = 0.75
-"""b: how much of a document's length counts against it (notes/recall.md)."""
+"""b: how much of a document's length counts against it (docs/sources.md)."""
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:

@@ -6,7 +6,7 @@ none is empty, none is longer than `WHOLE_MAX_CHARS`; the time is linear in the 
 
 A short message stays whole. A longer one is cut at its line ends, a longer line at its sentence
 ends, a longer sentence at a space or, where there is none, anywhere; what was cut is packed
-again up to the target. The three sizes are the ones recall was measured with (notes/recall.md).
+again up to the target. The three sizes are the ones recall was measured with (docs/sources.md).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the text; the words come as a bag, whose order means nothing.
 - Words are runs of letters and digits of any alphabet, case-folded, in compatibility form
   (NFKC). English stop words are left out, ASCII words are reduced to their English stem.
 - Scripts written without spaces become single characters and pairs of neighbours: on Chinese
-  both together find more than either, and five times as much as whole runs (notes/recall.md).
+  both together find more than either, and five times as much as whole runs (docs/sources.md).
 - Identifiers become themselves and their pieces, so that `getUserName` answers to "user name"
   and to `get_user_name`, and `src/payment/webhook.ts` to `webhook.ts` and to "payment webhook".
 """

@@ -19,8 +19,11 @@ from recollect.rules.identity import ROOT, chain
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
 
-DISTINCTIVE_CHARS = 40
-"""A lone message shorter than this is never recognised out of its place."""
+DISTINCTIVE_TOKENS = 14
+"""A lone message that weighs less is never recognised out of its place: some ten words."""
+
+TELLING_RUN_TOKENS = 4 * DISTINCTIVE_TOKENS
+"""A run of short messages is recognised from this weight on."""
 
 Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoined"]
 
@@ -41,14 +44,14 @@ class Alignment:
 def align(
     state: SessionState,
     ids: Sequence[MessageId],
-    sizes: Sequence[int],
+    weights: Sequence[int],
     *,
     settled: int = 0,
 ) -> Alignment:
     """Give every incoming message its key; the first `settled` are known to be unchanged.
 
-    `sizes` are the lengths of the raw messages from `settled` on, by which a short message is
-    told from a distinctive one.
+    `weights` are the tokens of the messages from `settled` on, by which a short message is told
+    from a distinctive one.
     """
     keys = list(state.path[:settled])
     parent = keys[-1] if keys else ROOT
@@ -71,8 +74,7 @@ def align(
             rejoined=0,
             aliases=state.aliases,
         )
-    offsets = [size >= DISTINCTIVE_CHARS for size in sizes[shared - settled :]]
-    found = _rejoin(state.ids[shared:], ids[shared:], offsets)
+    found = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
     aliases = dict(state.aliases)
     for at, identity in enumerate(ids[shared:]):
         chained = chain(parent, identity)
@@ -83,8 +85,10 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
-    here = set(keys)
-    aliases = {alias: key for alias, key in aliases.items() if key in here}
+    # an alias may be wanted again when the client comes back to a branch that has edits
+    wanted = {*keys, *(edit.anchor for edit in state.edits)}
+    wanted.update(edit.anchor for edit, _ in state.dormant)
+    aliases = {alias: key for alias, key in aliases.items() if key in wanted}
     return Alignment(
         keys=tuple(keys),
         course="rejoined" if found else "branched",
@@ -95,7 +99,7 @@ def align(
 
 
 def _rejoin(
-    old: Sequence[MessageId], new: Sequence[MessageId], distinctive: Sequence[bool]
+    old: Sequence[MessageId], new: Sequence[MessageId], weights: Sequence[int]
 ) -> dict[int, int]:
     """Which of the new messages are which of the old ones, in order, by longest match."""
     old_counts, new_counts = Counter(old), Counter(new)
@@ -110,10 +114,21 @@ def _rejoin(
         if new_index in found:
             continue
         run = _run_around(old, new, new_index, old_index)
-        last = new_index if len(run) == 1 else -1
-        if len(run) > 1 or (distinctive[new_index] and last != len(new) - 1):
+        if _tells(run, weights, len(new)):
             found.update(run)
     return _increasing_only(found)
+
+
+def _tells(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
+    """Whether a run is enough to say that these are the same messages.
+
+    A row of short ones ("ok", "done", "ok") occurs in many conversations; the newest message
+    alone may just be said again.
+    """
+    if len(run) == 1 and length - 1 in run:
+        return False
+    heaviest = max(weights[at] for at in run)
+    return heaviest >= DISTINCTIVE_TOKENS or sum(weights[at] for at in run) >= TELLING_RUN_TOKENS
 
 
 def _run_around(

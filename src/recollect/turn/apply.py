@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recollect.formats.codec import Codec
+from recollect.rules.call_ids import are_acceptable, make_acceptable
 from recollect.rules.pairing import pair
 from recollect.rules.roles import settle
 from recollect.rules.well_formed import is_well_formed
@@ -59,7 +60,7 @@ def apply(
 
     `continued`: other rows stand before these, so nobody has to begin.
     """
-    if not edits and not continues and not continued and is_well_formed(entries, codec.rules):
+    if not edits and not continues and not continued and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
     rows, notes = _remaining(entries, standing)
@@ -67,11 +68,21 @@ def apply(
     if continues or not _all_entries_well_formed(rows, codec):
         paired = pair(rows, codec.rules, continues=continues)
         rows, repairs = list(paired.rows), paired.repairs
+    if codec.rules.ids_unique:
+        renamed: list[Repair] = []
+        rows = make_acceptable(rows, renamed)
+        repairs = (*repairs, *renamed)
     rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
     settled = settle(rows, codec.rules, continued=continued, thinking=thinking)
     memory: dict[Slot, Composed] = {} if composed is None else composed
     shown = [compose(row, codec, weigh, memory) for row in settled.rows]
     return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))
+
+
+def _as_it_should_be(entries: Sequence[Entry], codec: Codec) -> bool:
+    if codec.rules.ids_unique and not are_acceptable(entries):
+        return False
+    return is_well_formed(entries, codec.rules)
 
 
 def _view(rows: Sequence[Row], repairs: tuple[Repair, ...]) -> View:

@@ -6,10 +6,11 @@ A row that shows its message as it came never gets here as a slot; it is the ent
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from recollect.formats.codec import Codec
 from recollect.values.history import Composed, Entry, Row
-from recollect.values.message import EntryKey, Part, Text, ToolResult
+from recollect.values.message import CallId, EntryKey, Part, Text, ToolCall, ToolResult
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn, Written
 
 Weigh = Callable[[Iterable[Part]], int]
@@ -42,12 +43,12 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
 def shown_part(piece: Piece) -> Part:
     """The part a piece shows, as it shows it."""
     if isinstance(piece, Kept):
-        return piece.entry.parts[piece.part]
+        return _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(piece, Written):
         return Text(text=piece.text)
     if isinstance(piece, StandIn):
         return ToolResult(call_id=piece.call.id, content=(Text(text=piece.text),), is_error=True)
-    part = piece.entry.parts[piece.part]
+    part = _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(part, ToolResult):
         rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
         return ToolResult(
@@ -57,6 +58,14 @@ def shown_part(piece: Piece) -> Part:
             is_error=part.is_error,
         )
     return Text(text=piece.text)
+
+
+def _under_id(part: Part, call_id: CallId | None) -> Part:
+    if call_id is None:
+        return part
+    if isinstance(part, ToolCall):
+        return replace(part, id=call_id)
+    return replace(part, call_id=call_id) if isinstance(part, ToolResult) else part
 
 
 def keys_of(row: Arranged) -> list[EntryKey]:

@@ -48,6 +48,8 @@ def extend(
     tail = entries[entry_at:]
     if not _stands_alone(tail, last.view):
         return None
+    if codec.rules.ids_unique and _reuses_an_id(tail, entries[:entry_at]):
+        return None
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
     keys = {entry.key for entry in tail}
@@ -97,6 +99,12 @@ def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
     """Whether an item's own id stands on both sides of the joint."""
     tail_ids = {entry.message.wire_id for entry in tail if entry.message.wire_id is not None}
     return bool(tail_ids) and any(entry.message.wire_id in tail_ids for entry in before)
+
+
+def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
+    """Whether a call in the tail would have to be renamed because of one before it."""
+    called = {call_id for entry in tail for call_id in entry.calls}
+    return bool(called) and any(called.intersection(entry.calls) for entry in before)
 
 
 def _stands_alone(tail: Sequence[Entry], view: View) -> bool:

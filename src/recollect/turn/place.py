@@ -21,9 +21,7 @@ from recollect.values.wire import WireRules
 def gap_note(count: int) -> str:
     """What stands where `count` messages were left out of the view."""
     messages = "message" if count == 1 else "messages"
-    return (
-        f"[recollect] {count} earlier {messages} left out here to fit the window; kept in memory."
-    )
+    return f"[recollect] {count} earlier {messages} left out here to fit the window."
 
 
 def place(
@@ -54,7 +52,7 @@ def place(
             before.setdefault(key, []).append(note)
     for edit in inserts:
         block = Written(text=edit.text, note=edit.stage)
-        if edit.anchor is None:
+        if edit.placement == "head" or edit.anchor is None:
             head.append(block)
         else:
             place = before if edit.placement == "before" else after
@@ -75,7 +73,7 @@ def _placed(
     due: list[Written] = []
     openings = _Openings(rules.thinking_leads)
     for row in rows:
-        if waiting and row.role != "system":
+        if waiting and row.role != "system" and not _is_summary(row):
             out.extend(_own_row(block) for block in waiting)
             waiting = []
         keys = keys_of(row)
@@ -125,6 +123,11 @@ class _Openings:
 
     def last_whole(self, position: int) -> int:
         return self.whole_at if self.parted else position
+
+
+def _is_summary(row: Arranged) -> bool:
+    base = row if isinstance(row, Entry) else row.base
+    return base is not None and base.message.summary
 
 
 def _own_row(block: Written) -> Slot:

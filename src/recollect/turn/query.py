@@ -41,13 +41,13 @@ def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
             texts.append(said)
             sources.append(entry.key)
     if not texts:
-        return QueryResult(text="", sources=(), reason="no user message to ask with")
+        return QueryResult(text="", sources=(), reason="no user message that says enough to ask by")
     count = len(texts)
     words = "message" if count == 1 else f"{count} messages"
     return QueryResult(
         text="\n".join(reversed(texts)),
         sources=tuple(reversed(sources)),
-        reason=f"the last user {words}",
+        reason=f"asked by the last user {words}",
     )
 
 

@@ -1,15 +1,16 @@
 """Trim: leave whole messages out of a view that is over its limit, in one sticky batch.
 
-Protect first (system, summary, the last messages, the newest user message, the last tool
-span, pinned), then leave out what is least relevant to the query, then what is oldest, down
-to the low-water mark. Calls and results leave together. Nothing is lost: what leaves the view
-is in the archive before.
+Protect first (system, summary, the first and the newest user message, the last messages, the
+last tool span, pinned), then leave out what is least relevant to the query, then what is
+oldest, down to the low-water mark. Calls and results leave together, a question with its answer.
+Nothing is lost by it: what leaves a view is only not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from recollect.config.settings import Trim
 from recollect.rules.groups import Group, group
@@ -45,12 +46,19 @@ def trim(
     excess_tokens: int,
     turn: int,
     pinned: frozenset[EntryKey] = frozenset(),
+    by_exchange: bool = True,
 ) -> TrimResult:
-    """Leave out groups of the visible `entries` until `excess_tokens` are freed."""
+    """Leave out groups of the visible `entries` until `excess_tokens` are freed.
+
+    `by_exchange`: a question leaves with its answer, so that no view shows a row of questions
+    that nobody answered; the seeds choose message by message.
+    """
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason="the view fits its limit")
     groups = group(entries, rules)
     protected = _protected(entries, groups, settings, pinned)
+    if by_exchange:
+        groups = _with_answers(groups, entries, protected)
     loose = [g for g in groups if not protected.intersection(g.entries)]
     keys = frozenset(entries[at].key for at in protected)
     if not loose:
@@ -98,6 +106,7 @@ def _taken(
     """
     place = {id(candidate): at for at, candidate in enumerate(groups)}
     note_tokens = weigher.text(gap_note(len(entries))) + MESSAGE_TOKENS
+    weigh_group = cache(partial(_tokens, entries=entries, shown=shown, weigher=weigher))
     gone: set[int] = set()
     taken: list[tuple[Group, str, int]] = []
     freed = 0
@@ -106,11 +115,54 @@ def _taken(
             break
         at = place[id(candidate)]
         new_gaps = 1 - (at - 1 in gone) - (at + 1 in gone)
-        gain = _tokens(candidate, entries, shown, weigher) - note_tokens * new_gaps
+        gain = weigh_group(candidate) - note_tokens * new_gaps
         gone.add(at)
         taken.append((candidate, reason, gain))
         freed += gain
-    return taken if freed > 0 else []
+    taken = _without_losing_gaps(taken, place, note_tokens, weigh_group)
+    return taken if sum(gain for _, _, gain in taken) > 0 else []
+
+
+def _without_losing_gaps(
+    taken: list[tuple[Group, str, int]],
+    place: dict[int, int],
+    note_tokens: int,
+    weigh_group: Callable[[Group], int],
+) -> list[tuple[Group, str, int]]:
+    """Gaps that weigh less than the note they would leave are closed again."""
+    places = sorted(place[id(candidate)] for candidate, _, _ in taken)
+    by_place = {place[id(candidate)]: candidate for candidate, _, _ in taken}
+    losing: set[int] = set()
+    run: list[int] = []
+    for at in [*places, None]:
+        if run and (at is None or at != run[-1] + 1):
+            if sum(weigh_group(by_place[inside]) for inside in run) <= note_tokens:
+                losing.update(run)
+            run = []
+        if at is not None:
+            run.append(at)
+    return [one for one in taken if place[id(one[0])] not in losing]
+
+
+def _with_answers(
+    groups: Sequence[Group], entries: Sequence[Entry], protected: set[int]
+) -> list[Group]:
+    """Groups with a user's words joined by the plain reply that ends their exchange."""
+    joined: list[Group] = []
+    question: Group | None = None
+    for candidate in groups:
+        first = entries[candidate.first]
+        if first.role == "user":
+            question = candidate if not protected.intersection(candidate.entries) else None
+        elif candidate.calls or protected.intersection(candidate.entries):
+            pass  # tool work leaves by itself; what stays, stays
+        elif first.role == "assistant" and question is not None:
+            question.members += candidate.members
+            question.entries += candidate.entries
+            question = None
+            continue
+        joined.append(candidate)
+    return joined
 
 
 def _protected(
@@ -128,6 +180,9 @@ def _protected(
         or entry.message.pinned
         or entry.key in pinned
     }
+    first_user = _first_user(entries) if settings.protect_first_user else None
+    if first_user is not None:
+        safe.add(first_user)
     left = settings.protect_messages
     newest_user_seen = False
     for at in range(len(entries) - 1, -1, -1):
@@ -146,6 +201,15 @@ def _protected(
     if entries:
         safe.add(len(entries) - 1)
     return safe
+
+
+def _first_user(entries: Sequence[Entry]) -> int | None:
+    """Where the first user message stands, unless it is most of what there is to trim."""
+    total = sum(entry.tokens for entry in entries)
+    for at, entry in enumerate(entries):
+        if entry.role == "user" and spoken_text(entry):
+            return at if entry.tokens * 4 <= total else None
+    return None
 
 
 def _ordered(

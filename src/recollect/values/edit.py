@@ -13,7 +13,17 @@ from typing import Literal, TypeAlias
 from recollect.values.message import CallId, EntryKey
 
 StageName: TypeAlias = Literal[
-    "read", "align", "pair", "prune", "trim", "query", "recall", "inject", "compact", "check"
+    "read",
+    "align",
+    "pair",
+    "prune",
+    "trim",
+    "query",
+    "recall",
+    "inject",
+    "compact",
+    "check",
+    "send",
 ]
 Placement: TypeAlias = Literal["before", "after", "head"]
 RepairKind: TypeAlias = Literal["left-out", "moved", "synthesised", "merged", "opened", "respelled"]

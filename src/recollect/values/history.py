@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeAlias
 
 from recollect.values.calibration import Calibration
@@ -83,15 +82,16 @@ class SessionState:
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
     """The identities of `path`, in its order."""
-    aliases: Mapping[EntryKey, EntryKey] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False
-    )
+    aliases: Mapping[EntryKey, EntryKey] = field(default_factory=dict, repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
-    dormant: tuple[Edit, ...] = field(default=(), repr=False)
+    dormant: tuple[tuple[Edit, int], ...] = field(default=(), repr=False)
+    """Each with the turn since which it rests."""
     calibration: Calibration = field(default_factory=Calibration)
     sent_at: float | None = None
     """When the last request was prepared; the provider's cache is as old as this."""
     sent_estimate_tokens: int | None = None
     """What the last request was estimated at, before calibration."""
+    sent_model: str | None = None
     learned_window_tokens: int | None = None
     """The limit that a provider named when it refused a request."""
+    learned_for_model: str | None = None

@@ -77,6 +77,8 @@ class ToolResult:
     content: tuple[Text | Image | Other, ...]
     name: str | None = None
     is_error: bool = False
+    alternative: CallId | None = None
+    """The id of another kind of call that it may answer, where no call of `call_id` waits."""
 
     @property
     def text(self) -> str:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+BLOCK_OPENING = '<recalled-context source="memory-context">'
+BLOCK_CLOSING = "</recalled-context>"
+"""A recalled block's tags: literals of the seeds, which other readers know."""
+
 FactType: TypeAlias = Literal[
     "decision", "implementation", "config", "issue", "task_state", "architecture"
 ]

@@ -17,6 +17,7 @@ from recollect.values.moment import Moment
 from recollect.values.request import FormatName
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
+WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
 
 
@@ -41,6 +42,7 @@ class Fate:
     place: int | None
     """Its place among the incoming messages; None for rows of our own."""
     tokens_before: int
+    """Estimates of the message by itself, before calibration."""
     tokens_after: int
 
 
@@ -53,6 +55,8 @@ class Report:
     format: FormatName
     model: str | None
     window_tokens: int
+    window_source: WindowSource
+    """Where the window's size comes from; "assumed" is a guess: set `window_tokens`."""
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
@@ -63,6 +67,8 @@ class Report:
     """The request as it goes out, calibrated."""
     calibration_ratio: float
     moment: Moment | None
+    query: str = field(repr=False)
+    """What the user asked, as trim and recall were asked by it."""
     lines: tuple[StageLine, ...]
     new_edits: tuple[Edit, ...] = field(repr=False)
     ended_edits: tuple[Edit, ...] = field(repr=False)

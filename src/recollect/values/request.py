@@ -24,6 +24,8 @@ class Request:
     system: bytes | None = dataclasses.field(default=None, repr=False)
     tools: bytes | None = dataclasses.field(default=None, repr=False)
     model: str | None = None
+    output_tokens: int | None = None
+    """Room that the request asks for its reply."""
     continues: bool = False
     """The provider holds earlier items itself, so a result may lack its call here."""
     thinking: bool = True

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from recollect.values.history import Entry
-from recollect.values.message import Role, ToolCall
+from recollect.values.message import CallId, Role, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A part as it came."""
+    """A part as it came; with `call_id`, under another id of its call."""
 
     entry: Entry
     part: int
+    call_id: CallId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Reworded:
     entry: Entry
     part: int
     text: str
+    call_id: CallId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,5 +21,7 @@ class WireRules:
     refuses_blank_text: bool
     thinking_leads: bool = False
     """A reasoning item must be followed by the item that it led to."""
+    ids_unique: bool = False
+    """A call id stands once in the whole request, and holds plain characters only."""
     stand_in_variants: frozenset[str] | None = None
     """Kinds of call a text result can answer; None for all."""

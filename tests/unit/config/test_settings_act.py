@@ -336,9 +336,20 @@ def _() -> None:
             held, {**TRIMMED, "trim.protect_messages": protect, "trim.low_water_ratio": 0.01}
         )
         shown = [fate for fate in done.report.fates() if fate.fate in ("kept", "changed")]
-        spoken = [f for f in shown if f.role == "assistant" or (f.place or 0) % 4 == 0]
+        spoken = [f for f in shown if f.role == "assistant" or (f.place or 1) % 4 == 0]
         assert len(spoken) >= protect
         assert len(spoken) <= protect + 3
+
+
+@acts("trim.protect_first_user")
+def _() -> None:
+    held = history(60, result_chars=400)
+    for protect in (True, False):
+        done = prepare(
+            held, {**TRIMMED, "trim.protect_first_user": protect, "trim.low_water_ratio": 0.01}
+        )
+        (first,) = [fate for fate in done.report.fates() if fate.place == 0]
+        assert (first.fate != "left out") == protect
 
 
 @acts("trim.min_query_chars")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import pickle
+import time
 from typing import Any
 
 import pytest
 
 import recollect.engine.turn_path as turn_path
-from recollect import BlockingEngine, Engine, Session
+from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.config import build
-from recollect.errors import StaleSession
+from recollect.errors import FormatError, StaleSession
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled, RecalledFact
 
@@ -127,21 +129,30 @@ def test_a_stage_that_fails_leaves_its_input_unchanged(
     assert context.request["messages"][-1] is not None
 
 
-@pytest.mark.parametrize("stage", ["read", "align", "apply"])
+@pytest.mark.parametrize("stage", ["read", "align", "extend"])
 def test_a_request_that_cannot_be_shaped_goes_out_as_it_came(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: Any, **kwargs: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(turn_path, stage, broken)
-    given = request("hello there")
+    engine = Engine(build({"window_tokens": 4_000}))
     session = Session("s")
-    context = run(Engine().prepare(session, given))
+    long = [f"turn {n}: " + "crane winch " * 40 for n in range(61)]
+    before = run(engine.prepare(session, request(*long)))
+    assert before.edits
+    monkeypatch.setattr(turn_path, stage, broken)
+    given = request(*long, "reply", "hello there")
+    context = run(engine.prepare(session, given))
     assert context.request is given
-    assert context.report.failures
+    assert [x.stage for x in context.report.failures if x.stage != "check"]
+    assert context.report.over_limit, "what went out unshaped is not said to fit"
+    assert context.edits == before.edits, "one failed turn does not end the edits"
+    assert context.state.path == before.state.path
     monkeypatch.undo()
-    assert run(Engine().prepare(session, given)).report.failures == ()
+    after = run(engine.prepare(session, given))
+    assert after.report.failures == ()
+    assert after.edits == before.edits
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"model":"x"}', b'{"input":7}'])
@@ -202,6 +213,212 @@ def test_an_overflow_teaches_the_window() -> None:
     assert run(engine.prepare(session, given)).report.window_tokens == 200_000
     run(engine.observe(session, Overflow(pattern_name="x", limit_tokens=32_768)))
     assert run(engine.prepare(session, given)).report.window_tokens == 32_768
+
+
+ERRORS: list[Any] = [
+    {"type": "error", "error": {"message": "prompt is too long: 215331 tokens > 32768 maximum"}},
+    b'{"error":{"message":"maximum context length is 32768 tokens"}}',
+    RuntimeError("400: prompt is too long: 215331 tokens > 32768 maximum"),
+    "This model's maximum context length is 32768 tokens.",
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["dict", "bytes", "exception", "text"])
+def test_an_error_is_understood_as_it_comes(error: Any) -> None:
+    memory = open_memory()
+    given = request("hello")
+    run(memory.prepare("s", given))
+    assert run(memory.observe("s", error)).learned_window_tokens == 32_768
+    assert run(memory.prepare("s", given)).report.window_tokens == 32_768
+    other = {**given, "model": "gpt-4o"}
+    assert run(memory.prepare("s", other)).report.window_tokens == 128_000, "learned for a model"
+
+
+def test_an_overflow_without_a_number_makes_the_window_smaller() -> None:
+    memory = open_memory()
+    given = request("crane winch " * 9_000)
+    sent = run(memory.prepare("s", given)).report.tokens_after
+    run(memory.observe("s", RuntimeError("context_length_exceeded")))
+    assert run(memory.prepare("s", given)).report.window_tokens == int(sent * 0.9)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"usage": {"input_tokens": float("nan")}},
+        {"usage": {"input_tokens": float("inf")}},
+        {"usage": {"prompt_tokens": "many"}},
+        object(),
+        7,
+    ],
+)
+def test_observing_nonsense_never_raises(reply: Any) -> None:
+    memory = open_memory()
+    assert run(memory.observe("s", reply)).usage is None
+
+
+def test_an_object_that_fails_to_dump_is_told_not_raised() -> None:
+    class Broken:
+        def model_dump(self, **_: Any) -> Any:
+            raise RuntimeError("the secret text")
+
+    seen = run(open_memory().observe("s", Broken()))
+    assert seen.failures
+    assert "secret" not in seen.failures[0].said
+
+
+def test_one_absurd_report_causes_no_edit() -> None:
+    memory = open_memory()
+    session = memory.session("s")
+    run(memory.prepare(session, request("hello there")))
+    run(memory.observe(session, {"usage": {"input_tokens": 5_000}}))
+    long = request(*["crane winch " * 150 for _ in range(23)])
+    context = run(memory.prepare(session, long))
+    assert context.edits == ()
+    run(memory.observe(session, {"usage": {"input_tokens": 900_000}}))
+    again = run(memory.prepare(session, long))
+    assert again.edits == ()
+    assert again.report.tokens_after < 30_000
+
+
+def test_room_for_the_reply_is_kept() -> None:
+    given = request("hello")
+    assert run(Engine().prepare("s", given)).report.limit_tokens == 180_000
+    roomy = {**given, "max_tokens": 64_000}
+    assert run(Engine().prepare("s", roomy)).report.limit_tokens == 136_000
+
+
+def test_the_source_of_the_window_is_told() -> None:
+    def source(model: str, **settings: Any) -> str:
+        made = {**request("hello"), "model": model}
+        return str(run(Engine(build(settings)).prepare("s", made)).report.window_source)
+
+    assert source("claude-x") == "model"
+    assert source("my-own-model") == "assumed"
+    assert source("claude-x", window_tokens=9_000) == "settings"
+
+
+@pytest.mark.parametrize("given", [None, 5, "text", [{"role": "user", "content": "hi"}]])
+def test_what_is_no_request_at_all_is_a_type_error_that_says_so(given: Any) -> None:
+    with pytest.raises(TypeError, match="a request is a mapping"):
+        run(Engine().prepare("s", given))
+
+
+def test_a_session_is_named_by_a_string() -> None:
+    with pytest.raises(TypeError, match="named by a string"):
+        run(Engine().prepare(5, request("hello")))  # type: ignore[arg-type]
+
+
+def test_an_unknown_format_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="openai-chat"):
+        run(Engine().prepare("s", request("hello"), format="openai"))  # type: ignore[arg-type]
+
+
+def test_a_counter_that_raises_does_not_stop_a_turn() -> None:
+    class Counter:
+        def count_text(self, text: str) -> int:
+            raise ValueError(text)
+
+    given = {**request("hello"), "system": "be brief"}
+    context = run(Engine(counter=Counter()).prepare("s", given))
+    assert context.request is given
+    assert context.report.failures
+
+
+def test_a_recaller_that_raises_at_once_does_not_stop_a_turn() -> None:
+    class Eager:
+        def recall(self, **_: Any) -> Any:
+            raise RuntimeError
+
+    given = request("which port does the server use?")
+    context = run(Engine(recaller=Eager()).prepare("s", given))
+    assert context.request is given
+    assert [line.stage for line in context.report.failures] == ["recall"]
+
+
+def test_an_ended_session_begins_anew() -> None:
+    engine = Engine()
+    run(engine.prepare("s", request("hello")))
+    engine.end("s")
+    assert run(engine.prepare("s", request("hello"))).report.turn == 1
+
+
+def test_a_block_is_recalled_once_a_turn_not_at_every_tool_step() -> None:
+    memory = Memory()
+    engine = Engine(recaller=memory)
+    session = Session("s")
+    messages: list[Any] = [{"role": "user", "content": "which port does the server use?"}]
+    for step in range(6):
+        run(engine.prepare(session, {"messages": messages}))
+        call = {"type": "tool_use", "id": f"t{step}", "name": "read", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{step}", "content": "x"}
+        messages = [
+            *messages,
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    assert len(memory.asked) == 1
+    context = run(engine.prepare(session, {"messages": messages}))
+    assert json.dumps(context.request).count("<recalled-context") == 1
+
+
+def test_at_the_head_stands_one_block_behind_the_summary() -> None:
+    settings = build({"recall.placement": "after-system"})
+    engine, session = Engine(settings, recaller=Memory()), Session("s")
+    summary = "This session is being continued from a previous conversation. Steps 1 to 9 are done."
+    texts = [summary, "understood", "which port does the server use?"]
+    for turn in range(4):
+        context = run(engine.prepare(session, request(*texts), format="openai-chat"))
+        again = run(engine.prepare(session, request(*texts), format="openai-chat"))
+        assert again.request == context.request, "a retry shows the same"
+        shown = [str(message["content"]) for message in context.request["messages"]]
+        assert [at for at, said in enumerate(shown) if "<recalled-context" in said] == [1]
+        texts += [f"reply {turn}", f"and which host in case {turn}?"]
+
+
+def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines bind what waits; a pure stage that is slow still does its work."""
+    real = turn_path.trim
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.2)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(turn_path, "trim", slow)
+    settings = {"window_tokens": 4_000, "turn.stage_deadline_seconds": 0.05}
+    given = request(*[f"turn {n}: " + "crane winch " * 40 for n in range(61)])
+    context = run(Engine(build(settings), off_the_loop=True).prepare("s", given))
+    assert context.report.failures == ()
+    assert not context.report.over_limit
+
+
+def test_a_prefill_is_left_to_be_continued() -> None:
+    given = request("which port does the server use?", '{"port":')
+    context = run(Engine(recaller=Memory()).prepare("s", given))
+    assert context.request is given
+
+
+def test_state_survives_a_process() -> None:
+    engine = Engine(build({"window_tokens": 4_000}))
+    session = engine.session("s")
+    given = request(*[f"turn {n}: " + "crane winch " * 40 for n in range(61)])
+    first = run(engine.prepare(session, given))
+    run(engine.observe(session, {"usage": {"input_tokens": 2_000}}))
+    assert first.edits
+    kept = write_state(session.state)
+    assert read_state(kept) == session.state
+    other = Engine(build({"window_tokens": 4_000}))
+    second = run(other.prepare(other.session("s", read_state(kept)), given))
+    assert second.request == first.request
+    assert pickle.loads(pickle.dumps(session.state)) == session.state
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b'{"version":2}', b'{"version":1}', b'{"version":1,"path":7}']
+)
+def test_what_is_no_state_is_refused(raw: bytes) -> None:
+    with pytest.raises(FormatError):
+        read_state(raw)
 
 
 def test_turns_of_one_session_are_serialised() -> None:
@@ -272,7 +489,7 @@ class TestBlocking:
             waited = blocking.prepare("s", given)
             assert waited.request == awaited.request
             assert blocking.observe("s", {"usage": {"input_tokens": 50}}).usage is not None
-            assert blocking.session("s").state.calibration.samples == 1
+            assert blocking.session("s").state.calibration.reported_tokens == 50
 
     def test_it_can_be_closed_twice_and_says_so_afterwards(self) -> None:
         blocking = BlockingEngine(Engine())

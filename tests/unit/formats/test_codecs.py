@@ -191,9 +191,50 @@ class TestAnthropic:
         )
         assert [m["role"] for m in out] == ["user", "assistant", "user"]
 
-    def test_nothing_at_all_still_makes_a_request(self) -> None:
-        out = sent("anthropic", [{"role": "assistant", "content": ""}])
-        assert [m["role"] for m in out] == ["user"]
+    def test_nothing_at_all_goes_out_as_it_came_and_is_told(self) -> None:
+        for messages in ([], [{"role": "assistant", "content": ""}]):
+            context = prepare("anthropic", messages)
+            assert json.loads(context.request)["messages"] == messages
+            assert "says anything" in context.report.lines[-1].said
+
+    def test_an_id_used_twice_is_given_anew_with_its_result(self) -> None:
+        def turn(text: str) -> list[Any]:
+            call = {"type": "tool_use", "id": "call_0", "name": "f", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": "call_0", "content": text}
+            return [
+                {"role": "user", "content": f"go {text}"},
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [result]},
+                {"role": "assistant", "content": "done"},
+            ]
+
+        out = sent("anthropic", [*turn("1"), *turn("2"), {"role": "user", "content": "well?"}])
+        assert out[1]["content"][0]["id"] == out[2]["content"][0]["tool_use_id"] == "call_0"
+        assert out[5]["content"][0]["id"] == out[6]["content"][0]["tool_use_id"] == "call_0_2"
+        assert out[6]["content"][0]["content"] == "2"
+
+    def test_signs_that_a_host_refuses_in_ids_are_replaced(self) -> None:
+        out = sent(
+            "anthropic",
+            [
+                {"role": "user", "content": "go"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "a|b", "name": "f", "input": {}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "a|b", "content": "1"}],
+                },
+            ],
+        )
+        assert out[1]["content"][0]["id"] == out[2]["content"][0]["tool_use_id"] == "a_b"
+
+    def test_a_recalled_block_that_comes_back_is_not_kept(self) -> None:
+        block = '<recalled-context source="memory-context">\n\nold\n\n</recalled-context>'
+        blocks = [{"type": "text", "text": block}, {"type": "text", "text": "which port?"}]
+        out = sent("anthropic", [{"role": "user", "content": blocks}])
+        assert out == [{"role": "user", "content": [{"type": "text", "text": "which port?"}]}]
 
 
 class TestOpenAIChat:
@@ -260,7 +301,10 @@ class TestOpenAIResponses:
         assert [item.get("role") for item in out] == ["user", "user"]
 
     def test_outputs_of_what_the_server_holds_stay(self) -> None:
-        items = [{"type": "function_call_output", "call_id": "c9", "output": "1"}]
+        items = [
+            {"type": "function_call_output", "call_id": "c9", "output": "1"},
+            {"role": "user", "content": "go on"},
+        ]
         assert sent("openai-responses", items, previous_response_id="resp_1") == items
         assert sent("openai-responses", items) != items
 

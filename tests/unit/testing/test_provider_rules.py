@@ -514,7 +514,7 @@ def test_a_displaced_result_breaks_both_directions() -> None:
 
 
 def test_an_unknown_format_is_an_error() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="openai-chat"):
         violations("gemini", {})
 
 

@@ -1,4 +1,4 @@
-"""Claude Code session files (notes/formats.md E); the format is undocumented, so lenient.
+"""Claude Code session files (docs/sources.md); the format is undocumented, so lenient.
 
 Owns how lines become API messages: the lines of one response are one assistant message, the
 results of its calls one user message, and the chain of `parentUuid` with its compaction

@@ -1,4 +1,4 @@
-"""Codex rollouts (notes/formats.md E).
+"""Codex rollouts (docs/sources.md).
 
 Owns the history as Codex replays it: items in the order of the file, a `compacted` line as the
 new and complete base, a rollback as the end of the turns it undoes. Items are the payloads'

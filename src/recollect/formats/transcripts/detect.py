@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from recollect.errors import UnknownFormat
+from recollect.formats.detect import RESPONSES_ITEM_TYPES
 from recollect.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES
 from recollect.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
@@ -25,7 +26,6 @@ from recollect.formats.transcripts.records import (
     text_of,
     unpacked,
 )
-from recollect.formats.transcripts.wire_format import RESPONSES_ITEM_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""pi and OpenClaw session files, versions 1 to 3 (notes/formats.md A).
+"""pi and OpenClaw session files, versions 1 to 3 (docs/sources.md).
 
 Owns how a session's entries become what the model was shown: the walk from an entry to the
 root, the last compaction on it, what of the other entries the model sees. Never repairs what

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recollect.formats.detect import format_of
 from recollect.formats.json_spans import encode
 from recollect.formats.transcripts import pi
 from recollect.formats.transcripts.records import (
@@ -20,7 +21,6 @@ from recollect.formats.transcripts.records import (
     value_of,
 )
 from recollect.formats.transcripts.runs import ModelRuns, is_written_by_model
-from recollect.formats.transcripts.wire_format import format_of
 from recollect.values.transcript import (
     RecordedRequest,
     ShownItems,
@@ -59,7 +59,7 @@ def read_messages(
             )
         )
         messages_read.append(message)
-    name = format or format_of(item.raw for item in items)
+    name = format or format_of([item.raw for item in items])
     return Transcript(
         kind=kind,
         format=name,

@@ -136,7 +136,7 @@ def _passed_over(lines: tuple[str, ...]) -> Iterator[Text]:
 def _repairs(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     if not explained.repairs:
         return
-    yield heading("Repairs", Text("what the provider would have refused", style=QUIET), sheet)
+    yield heading("Repairs", Text("what was put right for the provider", style=QUIET), sheet)
     yield Text()
     told = [
         Text.assemble(repair.reason, (f" → {_DONE.get(repair.kind, repair.kind)}", GOOD))

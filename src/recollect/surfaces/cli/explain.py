@@ -133,8 +133,9 @@ def _settings(
     """The user's settings with a window, and where the window came from."""
     arguments: dict[str, object] = {"preset": preset} if preset else {}
     loaded = config.load_settings(arguments=arguments)
-    source: WindowSource = "model" if transcript.model else "default"
-    tokens = window_of(transcript.model, loaded.settings)
+    window = window_of(transcript.model, loaded.settings)
+    source: WindowSource = "model" if window.source == "model" else "default"
+    tokens = window.tokens
     if loaded.settings.window_tokens is not None:
         source = "settings"
     elif transcript.window_tokens:

@@ -54,8 +54,10 @@ def violations(
     By default a call id may be used again later in the conversation as long as each use is
     answered in its own place. Anthropic itself wants ids unique in the whole request
     (openclaw#4700, #43370; NeMo Switchyard#502): `ids_unique_across_messages` holds that too and
-    reports it as `call-id-reused`.
+    reports it as `call-id-reused`; our own tests ask for it.
     """
+    if format_name not in _CHECKS:
+        raise ValueError(f"{format_name!r} is none of {', '.join(FORMAT_NAMES)}")
     found = _CHECKS[format_name](body)
     if ids_unique_across_messages:
         found += _REUSED_IDS[format_name](body)

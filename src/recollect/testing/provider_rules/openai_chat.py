@@ -1,6 +1,6 @@
 """OpenAI Chat Completions: what the API refuses in `messages`.
 
-Sources: notes/formats.md D for the pairing wording, the issues named beside the rules for the
+Sources: docs/sources.md for the pairing wording, the issues named beside the rules for the
 rest. The legacy `function_call` with its `function` message is held to the same order as tools.
 Not held: roles need not alternate here.
 """

@@ -53,7 +53,7 @@ def test_messages_keep_the_documents_bytes() -> None:
     [
         ([USER, CHAT_CALL, CHAT_RESULT], "openai-chat"),
         ([{"role": "system", "content": "s"}, USER], "openai-chat"),
-        ([USER, ANSWER], "openai-chat"),
+        ([USER, ANSWER], "anthropic"),
         ([USER, ANTHROPIC_CALL], "anthropic"),
         ([{"role": "user", "content": [{"type": "input_text", "text": "x"}]}], "openai-responses"),
         ([USER, {"type": "function_call", "call_id": "c", "name": "f"}], "openai-responses"),

@@ -1,0 +1,67 @@
+"""A session's state as bytes, for those who keep it between processes.
+
+JSON with a version; a reader refuses what a newer version wrote instead of guessing. What was
+said does not stand in it, but for the text of edits: shortened results and recalled blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from recollect.errors import FormatError
+from recollect.formats.json_spans import decode, encode
+from recollect.values.calibration import Calibration
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.values.history import SessionState
+from recollect.values.message import EntryKey, MessageId
+
+VERSION = 1
+_EDITS: dict[str, type[Edit]] = {
+    "left-out": LeaveOut,
+    "shortened": Shorten,
+    "inserted": Insert,
+    "cut": Cut,
+}
+_NAMES = {kind: name for name, kind in _EDITS.items()}
+
+
+def write_state(state: SessionState) -> bytes:
+    """The state as bytes that `read_state` takes back."""
+    held = {field.name: getattr(state, field.name) for field in fields(state)}
+    held["edits"] = [_written(edit) for edit in state.edits]
+    held["dormant"] = [[_written(edit), since] for edit, since in state.dormant]
+    held["calibration"] = asdict(state.calibration)
+    return encode({"version": VERSION, **held})
+
+
+def read_state(raw: bytes) -> SessionState:
+    """The state that `write_state` wrote; FormatError for anything else."""
+    held = decode(raw)
+    if not isinstance(held, dict) or held.pop("version", None) != VERSION:
+        raise FormatError(f"not a session state of version {VERSION}: it may be a newer one's")
+    try:
+        calibration = dict(held["calibration"])
+        calibration["earlier"] = tuple((a, b) for a, b in calibration["earlier"])
+        return SessionState(
+            **{
+                **held,
+                "path": tuple(EntryKey(key) for key in held["path"]),
+                "ids": tuple(MessageId(identity) for identity in held["ids"]),
+                "aliases": dict(held["aliases"]),
+                "edits": tuple(_read(edit) for edit in held["edits"]),
+                "dormant": tuple((_read(edit), since) for edit, since in held["dormant"]),
+                "calibration": Calibration(**calibration),
+            }
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"not a session state: {type(error).__name__}") from error
+
+
+def _written(edit: Edit) -> dict[str, Any]:
+    return {"kind": _NAMES[type(edit)], **asdict(edit)}
+
+
+def _read(held: dict[str, Any]) -> Edit:
+    given = dict(held)
+    return _EDITS[given.pop("kind")](**given)
