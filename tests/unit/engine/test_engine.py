@@ -15,6 +15,7 @@ import recollect.engine.turn_path as turn_path
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.config import build
 from recollect.errors import FormatError, StaleSession
+from recollect.turn.trim import trim
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled, RecalledFact
 
@@ -378,7 +379,7 @@ def test_at_the_head_stands_one_block_behind_the_summary() -> None:
 
 def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines bind what waits; a pure stage that is slow still does its work."""
-    real = turn_path.trim
+    real = trim
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         time.sleep(0.2)
