@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 seconds[suite] = seconds.get(suite, 0.0) + report.duration
     for suite, taken in sorted(seconds.items()):
         terminalreporter.write_line(f"suite {suite}: {taken / 60:.1f} min of test time")
-    before = os.environ.get("RECOLLECT_CI_SECONDS")
+    before = os.environ.get("CI_SECONDS_BEFORE")
     if before is not None:
         wall = float(before) + time.monotonic() - STARTED
         terminalreporter.write_line(f"CI in all: {wall / 60:.1f} min")

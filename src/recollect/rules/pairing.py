@@ -24,7 +24,7 @@ from recollect.rules.matching import (
 from recollect.rules.units import Unit, cleaned, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
-from recollect.values.message import CallId, MessageId, Role, Thinking
+from recollect.values.message import CallId, Role, Thinking
 from recollect.values.slot import Arranged, Slot
 from recollect.values.wire import WireRules
 
@@ -90,7 +90,7 @@ def _answered_elsewhere(units: list[Unit], match: Match) -> list[tuple[int, int]
 def _units(rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair]) -> list[Unit]:
     """Stretches that are in order, and the rows between them, cleaned."""
     if rules.thinking_leads:
-        rows = _without_repeated_items(rows, repairs)
+        rows = _with_ids_once(rows, repairs)
     units: list[Unit] = []
     for block, in_order in _blocks(rows, rules):
         if not in_order:
@@ -103,23 +103,20 @@ def _units(rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair]) ->
     return units
 
 
-def _without_repeated_items(rows: Sequence[Arranged], repairs: list[Repair]) -> Sequence[Arranged]:
-    """No two items under one id of their own: the same one goes, another loses the id."""
-    seen: dict[str, MessageId] = {}
+def _with_ids_once(rows: Sequence[Arranged], repairs: list[Repair]) -> Sequence[Arranged]:
+    """No two items under one id of their own: the later one goes out without it."""
+    seen: set[str] = set()
     kept: list[Arranged] = []
     for row in rows:
         base = row if isinstance(row, Entry) else row.base
         wire_id = base.message.wire_id if base else None
         if base is None or wire_id is None or wire_id not in seen:
             kept.append(row)
-        elif seen[wire_id] == base.id:
-            repairs.append(repair_of("left-out", base, None, "an item that came before"))
         else:
             repairs.append(repair_of("respelled", base, None, "an id that another item has"))
-            pieces = pieces_of(row)
-            kept.append(Slot(role=row.role, pieces=pieces, base=base, anonymous=True))
-        if base is not None and wire_id is not None:
-            seen.setdefault(wire_id, base.id)
+            kept.append(Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True))
+        if wire_id is not None:
+            seen.add(wire_id)
     return kept
 
 
