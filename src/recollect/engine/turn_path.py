@@ -232,6 +232,8 @@ class TurnPath:
             await self._prune(moment)
         if self.used_tokens() > self.limits.limit_tokens:
             await self._trim(asked)
+        if self.used_tokens() > self.limits.limit_tokens:
+            await self._prune(moment)  # what counts as recent has changed
         if self.used_tokens() > self.limits.available_tokens:
             await self._prune(moment, everything=True)
 
@@ -239,6 +241,8 @@ class TurnPath:
         """Whether anything was pruned."""
         used = self.used_tokens()
         target = self.limits.limit_tokens if everything else self.limits.low_water_tokens
+        repairs = self.view.repairs
+        hidden = {(one.anchor, one.part) for one in repairs if one.kind == "left-out"}
         made = await self.boundary.run(
             "prune",
             lambda: prune(
@@ -252,6 +256,7 @@ class TurnPath:
                 target_tokens=self.estimated(target),
                 turn=self.number,
                 everything=everything,
+                hidden=hidden,
             ),
             unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
             said=lambda result: result.reason,

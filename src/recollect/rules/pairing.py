@@ -56,7 +56,7 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs)
     if all(isinstance(unit, _Stretch) for unit in units):
-        return Pairing(rows=_expanded(units), repairs=tuple(repairs))
+        return _finished(units, rules, repairs)
     if not rules.results_adjacent:
         drop_repeated(units, repairs)
     match = matched(units)
@@ -72,7 +72,14 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
         laid_out = own_messages(units, match, rules, repairs)
     if rules.thinking_leads:
         laid_out = without_idle_thinking(laid_out, repairs)
-    return Pairing(rows=_expanded(laid_out), repairs=tuple(repairs))
+    return _finished(laid_out, rules, repairs)
+
+
+def _finished(units: Sequence[Unit], rules: WireRules, repairs: list[Repair]) -> Pairing:
+    rows: Sequence[Arranged] = _expanded(units)
+    if rules.thinking_leads:
+        rows = _with_ids_once(rows, repairs)
+    return Pairing(rows=tuple(rows), repairs=tuple(repairs))
 
 
 def _answered_elsewhere(units: list[Unit], match: Match) -> list[tuple[int, int]]:
@@ -89,10 +96,11 @@ def _answered_elsewhere(units: list[Unit], match: Match) -> list[tuple[int, int]
 
 def _units(rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair]) -> list[Unit]:
     """Stretches that are in order, and the rows between them, cleaned."""
-    if rules.thinking_leads:
-        rows = _with_ids_once(rows, repairs)
     units: list[Unit] = []
-    for block, in_order in _blocks(rows, rules):
+    blocks = _blocks(rows, rules)
+    if not rules.results_adjacent:
+        blocks = _without_shared_ids(blocks)
+    for block, in_order in blocks:
         if not in_order:
             cleaned_rows = [cleaned(r, rules, repairs, last=r is rows[-1]) for r in block]
             units.extend(unit for unit in cleaned_rows if unit is not None)
@@ -165,6 +173,23 @@ def _blocks(rows: Sequence[Arranged], rules: WireRules) -> list[tuple[list[Arran
     if block:
         blocks.append((block, in_order and _answered(calls, results, block, rules)))
     return blocks
+
+
+def _without_shared_ids(
+    blocks: list[tuple[list[Arranged], bool]],
+) -> list[tuple[list[Arranged], bool]]:
+    """Where results may stand anywhere, a block that shares an id with one out of order may
+    hold what that one lacks."""
+    loose: set[CallId] = set()
+    for block, in_order in blocks:
+        if not in_order:
+            loose.update(_ids(block))
+    return [(block, in_order and loose.isdisjoint(_ids(block))) for block, in_order in blocks]
+
+
+def _ids(block: list[Arranged]) -> list[CallId]:
+    shapes = [_shape(row)[0] for row in block]
+    return [c for entry in shapes if entry is not None for c in (*entry.calls, *entry.results)]
 
 
 def _shape(row: Arranged) -> tuple[Entry | None, bool]:

@@ -48,7 +48,8 @@ def extend(
     tail = entries[entry_at:]
     if not _stands_alone(tail, last.view):
         return None
-    if codec.rules.ids_unique and _reuses_an_id(tail, entries[:entry_at]):
+    reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
+    if reuse_matters and _reuses_an_id(tail, entries[:entry_at]):
         return None
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
@@ -102,7 +103,7 @@ def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
 
 
 def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
-    """Whether a call in the tail would have to be renamed because of one before it."""
+    """Whether a call in the tail may have to be renamed, or dropped, because of one before it."""
     called = {call_id for entry in tail for call_id in entry.calls}
     return bool(called) and any(called.intersection(entry.calls) for entry in before)
 

@@ -7,7 +7,7 @@ Never touches what users and assistants said. Running it again changes nothing m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -51,17 +51,19 @@ def prune(
     target_tokens: int,
     turn: int,
     everything: bool = False,
+    hidden: Set[tuple[EntryKey | None, int | None]] = frozenset(),
 ) -> PruneResult:
     """Shorten results of the visible `entries` until the view holds `target_tokens`.
 
     `used_tokens` is what the request holds now. With `everything` recent results may be
-    shortened too: the last resort when the protected part alone is over the limit.
+    shortened too: the last resort when the protected part alone is over the limit. `hidden`
+    parts are not shown, so shortening them would free nothing.
     """
     if settings.mode == "off":
         return PruneResult(edits=(), freed_tokens=0, reason="pruning is off")
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
         return PruneResult(edits=(), freed_tokens=0, reason="the provider's cache is still warm")
-    found = _prunable(entries, edits, settings, weigher, everything=everything)
+    found = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not found:
         return PruneResult(edits=(), freed_tokens=0, reason="no old tool result to shorten")
     job = _Pruner(settings, weigher, turn, used_tokens, moment)
@@ -151,6 +153,7 @@ def _prunable(
     edits: Sequence[Edit],
     settings: Pruning,
     weigher: Weigher,
+    hidden: Set[tuple[EntryKey | None, int | None]],
     *,
     everything: bool,
 ) -> list[_Prunable]:
@@ -164,7 +167,7 @@ def _prunable(
         if not entry.results:
             continue
         for at, part in enumerate(entry.parts):
-            if not isinstance(part, ToolResult) or part.has_images:
+            if not isinstance(part, ToolResult) or part.has_images or (entry.key, at) in hidden:
                 continue
             if not _allowed(part.name or names.get(part.call_id, ""), settings):
                 continue
