@@ -26,7 +26,7 @@ from recollect.turn.prune import PruneResult, prune
 from recollect.turn.query import QueryResult, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.turn.trim import TrimResult, trim
-from recollect.values.edit import Edit, Insert, Shorten
+from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Composed, Entry, SessionState, View
 from recollect.values.message import EntryKey
 from recollect.values.moment import Moment
@@ -297,6 +297,7 @@ class TurnPath:
                     excess_tokens=excess,  # noqa: B023
                     turn=self.number,
                     by_exchange=not settings.turn.trim_first,
+                    hidden=self._hidden(),
                 ),
                 unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
                 said=lambda result: result.reason,
@@ -374,6 +375,16 @@ class TurnPath:
             else:
                 shown.update(row.sources)
         return tuple([entry for entry in self.entries if entry.key in shown])
+
+    def _not_left_out(self) -> tuple[Entry, ...]:
+        """The entries that no edit leaves out, whether or not a repair hides them."""
+        out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
+        return tuple([entry for entry in self.entries if entry.key not in out])
+
+    def _hidden(self) -> set[EntryKey]:
+        """Entries that only a repair keeps out of the view."""
+        shown = {entry.key for entry in self._visible()}
+        return {entry.key for entry in self._not_left_out() if entry.key not in shown}
 
     def _check(self) -> None:
         """Say so when the request is over its limit although everything was done."""

@@ -7,7 +7,8 @@ Never touches what users and assistants said. Running it again changes nothing m
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -51,7 +52,7 @@ def prune(
     target_tokens: int,
     turn: int,
     everything: bool = False,
-    hidden: Set[tuple[EntryKey | None, int | None]] = frozenset(),
+    hidden: AbstractSet[tuple[EntryKey | None, int | None]] = frozenset(),
 ) -> PruneResult:
     """Shorten results of the visible `entries` until the view holds `target_tokens`.
 
@@ -153,7 +154,7 @@ def _prunable(
     edits: Sequence[Edit],
     settings: Pruning,
     weigher: Weigher,
-    hidden: Set[tuple[EntryKey | None, int | None]],
+    hidden: AbstractSet[tuple[EntryKey | None, int | None]],
     *,
     everything: bool,
 ) -> list[_Prunable]:

@@ -9,6 +9,7 @@ Nothing is lost by it: what leaves a view is only not shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -47,16 +48,18 @@ def trim(
     turn: int,
     pinned: frozenset[EntryKey] = frozenset(),
     by_exchange: bool = True,
+    hidden: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
     """Leave out groups of the visible `entries` until `excess_tokens` are freed.
 
     `by_exchange`: a question leaves with its answer, so that no view shows a row of questions
-    that nobody answered; the seeds choose message by message.
+    that nobody answered; the seeds choose message by message. `hidden` messages are not shown
+    because of what a provider refuses; they weigh nothing, and leave with their group.
     """
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason="the view fits its limit")
     groups = group(entries, rules)
-    protected = _protected(entries, groups, settings, pinned)
+    protected = _protected(entries, groups, settings, pinned, hidden)
     if by_exchange:
         groups = _with_answers(groups, entries, protected)
     loose = [g for g in groups if not protected.intersection(g.entries)]
@@ -70,7 +73,7 @@ def trim(
         )
     shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
     ordered = _ordered(loose, entries, shown, settings, query)
-    taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens)
+    taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
     made = [
         LeaveOut(anchor=key, part=part, stage="trim", reason=reason, turn=turn)
         for candidate, reason, _ in taken
@@ -99,6 +102,7 @@ def _taken(
     shown: dict[tuple[EntryKey, int], str],
     weigher: Weigher,
     excess_tokens: int,
+    hidden: AbstractSet[EntryKey],
 ) -> list[tuple[Group, str, int]]:
     """Groups until enough is freed; neighbours share the note that a gap leaves.
 
@@ -106,7 +110,9 @@ def _taken(
     """
     place = {id(candidate): at for at, candidate in enumerate(groups)}
     note_tokens = weigher.text(gap_note(len(entries))) + MESSAGE_TOKENS
-    weigh_group = cache(partial(_tokens, entries=entries, shown=shown, weigher=weigher))
+    weigh_group = cache(
+        partial(_tokens, entries=entries, shown=shown, weigher=weigher, hidden=hidden)
+    )
     gone: set[int] = set()
     taken: list[tuple[Group, str, int]] = []
     freed = 0
@@ -170,6 +176,7 @@ def _protected(
     groups: Sequence[Group],
     settings: Trim,
     pinned: frozenset[EntryKey],
+    hidden: AbstractSet[EntryKey],
 ) -> set[int]:
     """Places that must stay."""
     safe = {
@@ -187,6 +194,8 @@ def _protected(
     newest_user_seen = False
     for at in range(len(entries) - 1, -1, -1):
         entry = entries[at]
+        if entry.key in hidden:
+            continue
         spoken = entry.role == "user" and bool(spoken_text(entry))
         if entry.role == "assistant" or spoken:
             if left > 0 or (spoken and not newest_user_seen):
@@ -268,18 +277,15 @@ def _tokens(
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
     weigher: Weigher,
+    hidden: AbstractSet[EntryKey],
 ) -> int:
     """What leaving the group out frees; whole untouched messages were counted before."""
     counted = {entries[at].key: entries[at].tokens for at in candidate.entries}
     edited = {key for key, _ in shown}
-    total = 0
-    for key, part_at in candidate.members:
-        if part_at is None and key not in edited:
-            total += counted[key]
+    whole = {key for key, part_at in candidate.members if part_at is None and key not in edited}
+    total = sum(counted[key] for key in whole if key not in hidden)
     for key, at, part in _member_parts(candidate, entries):
-        whole = (key, None) in candidate.members
-        if whole and key not in edited:
-            continue
-        text = shown.get((key, at))
-        total += weigher.part(part) if text is None else weigher.text(text)
+        if key not in whole and key not in hidden:
+            text = shown.get((key, at))
+            total += weigher.part(part) if text is None else weigher.text(text)
     return total
