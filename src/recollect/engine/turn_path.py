@@ -131,8 +131,6 @@ class TurnPath:
         return ceil(tokens / self.state.calibration.ratio)
 
     async def _read_and_align(self) -> bool:
-        if self.remembered.format != self.request.format:
-            self.remembered = Remembered()
         done = await self.boundary.run(
             "read",
             lambda: read(
