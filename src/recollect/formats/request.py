@@ -98,14 +98,13 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         spans = object_spans(body)
         messages = array_spans(spans["messages"]) if "messages" in spans else None
-    bare_text = False
     field = "messages"
     if messages is None:
         if "input" not in spans:
             raise FormatError("a request needs `messages` or `input`; this body has neither")
         field = "input"
-        messages, bare_text = _input_items(spans["input"])
-    made = _request(format_name, field, messages, spans, bare_text=bare_text)
+        messages = _input_items(spans["input"])
+    made = _request(format_name, field, messages, spans)
     return replace(made, body=body)
 
 
@@ -120,7 +119,7 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
     objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
     messages = [encode(item) for item in objects]
     seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
-    made = _request(format_name, field, messages, seen, bare_text=bare_text)
+    made = _request(format_name, field, messages, seen)
     return replace(made, origin=given, objects=tuple(objects))
 
 
@@ -129,8 +128,6 @@ def _request(
     field: str,
     messages: list[bytes],
     spans: Mapping[str, bytes],
-    *,
-    bare_text: bool,
 ) -> Request:
     name = format_name or format_of(messages, body={**spans, field: b""})
     return Request(
@@ -144,15 +141,14 @@ def _request(
         continues=any(key in spans for key in CONTINUING_KEYS)
         or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
         thinking=_thinks(name, spans.get("thinking")),
-        bare_text=bare_text,
     )
 
 
-def _input_items(raw: bytes) -> tuple[list[bytes], bool]:
+def _input_items(raw: bytes) -> list[bytes]:
     if raw[:1] == b"[":
-        return array_spans(raw), False
+        return array_spans(raw)
     if raw[:1] == b'"':
-        return [b'{"role":"user","content":' + raw + b"}"], True
+        return [b'{"role":"user","content":' + raw + b"}"]
     raise FormatError("`input` must be a string or an array of items")
 
 

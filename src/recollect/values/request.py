@@ -30,8 +30,6 @@ class Request:
     """The provider holds earlier items itself, so a result may lack its call here."""
     thinking: bool = True
     """The request asks for thinking, or its format does not say."""
-    bare_text: bool = False
-    """The messages came as one plain string."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
