@@ -5,7 +5,11 @@
     ├── FormatError           a request or a transcript cannot be read
     │   └── UnknownFormat     nothing in it says what format it is
     ├── MissingExtra          an optional dependency is not installed; names the extra
-    └── StaleSession          the session moved on while this turn was prepared
+    ├── StaleSession          the session moved on while this turn was prepared
+    └── StoreError            a store could not do what it was asked
+        ├── StoreUnavailable  it cannot be reached or is too busy: try again later
+        ├── WrongKey          it is encrypted with another key, or not at all
+        └── StoreCorrupt      its files are damaged, or of a version this one does not know
 
 Errors say what to do next. A failing memory never raises out of a turn: the engine turns
 it into a line of the report.
@@ -42,3 +46,19 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 class StaleSession(RecollectError):  # noqa: N818
     """Another turn of the session was committed meanwhile; prepare again."""
+
+
+class StoreError(RecollectError):
+    """A store could not do what it was asked; the message says what to do next."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818
+    """The store cannot be reached or is too busy; the same call may succeed later."""
+
+
+class WrongKey(StoreError):  # noqa: N818
+    """The store is encrypted with another key, or not encrypted at all."""
+
+
+class StoreCorrupt(StoreError):  # noqa: N818
+    """The store's files are damaged, or written by a version this one does not know."""

@@ -1,18 +1,40 @@
 """The seams to the outside, as plain protocols: what an adapter must offer.
 
-Only what the turn path needs stands here so far; `Store`, `Model`, `Embedder`, `History` and
-`Notes` come with the parts that use them, so that no seam is promised before it is held.
+`Model`, `History` and `Notes` come with the parts that use them, so that no seam is promised
+before it is held. `Store` is one protocol of five small ones; the suite that holds a store to
+it is `recollect.testing.store_contract`, for stores of your own too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.history import SessionId, SpaceId
-from recollect.values.message import EntryKey
+from recollect.values.job import JobRecord, Lease, QueueState
+from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
+from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled
+from recollect.values.segment import (
+    Fact,
+    FactId,
+    NewPassage,
+    PassageText,
+    SegmentId,
+    StoredSegment,
+    Vector,
+)
+from recollect.values.upkeep import (
+    CheckResult,
+    ForgetOrder,
+    Forgotten,
+    ScrubResult,
+    SessionSummary,
+    Stats,
+)
 
 
 class Clock(Protocol):
@@ -48,4 +70,254 @@ class Recaller(Protocol):
         self, *, space: SpaceId, session: SessionId, query: str, shown: frozenset[EntryKey]
     ) -> Recalled:
         """What bears on `query` and is not among `shown`."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors; the engine runs it in the background."""
+
+    name: str
+    """Names the model and all that changes its vectors; vectors are kept by it."""
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """One vector a text, in order: little-endian float32 of length one."""
+        ...
+
+
+class Archive(Protocol):
+    """Segments, passages, vectors, facts and sessions of one space.
+
+    Invariants: a write is atomic and durable when it returns; writing again changes nothing;
+    what a tombstone stands for is not written; one record that cannot be read is left out and
+    told by `check`, and never hides the others.
+    """
+
+    async def write(self, batch: Batch) -> Written:
+        """Write a batch, all of it or nothing, durable when this returns."""
+        ...
+
+    async def session(self, session: SessionId) -> StoredSession | None:
+        """What is remembered of a session; None when nothing is."""
+        ...
+
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """The sessions that have segments, oldest first."""
+        ...
+
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        """What may answer the query, with what scoring it needs."""
+        ...
+
+    async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+        """These segments, in this order; unknown ones are left out."""
+        ...
+
+    async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+        """Which of these are stored."""
+        ...
+
+    async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+        """Which of these identities were forgotten."""
+        ...
+
+    async def page(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        session: SessionId | None = None,
+        descending: bool = False,
+    ) -> tuple[StoredSegment, ...]:
+        """Segments in the order of arrival, from beyond sequence `after` on.
+
+        Descending, `after` is the sequence to stay below, 0 for none: the newest first.
+        """
+        ...
+
+    async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
+        """The spans of a segment that are indexed; their words may be left out."""
+        ...
+
+    async def replace_passages(
+        self, passages: Mapping[SegmentId, tuple[NewPassage, ...]], *, at: float
+    ) -> None:
+        """Index these segments anew; vectors of passages whose span changed go."""
+        ...
+
+    async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+        """Warm passages that are to have a vector of this embedder and have none."""
+        ...
+
+    async def vectors(
+        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
+    ) -> tuple[Vector, ...]:
+        """The vectors of an embedder, ordered by segment and ordinal, for export."""
+        ...
+
+    async def facts(
+        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+    ) -> tuple[Fact, ...]:
+        """Facts by id in this order, or all by time and id; superseded ones on request."""
+        ...
+
+    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
+        """Move the oldest segments to cold: out of the index, never out of the archive.
+
+        Their vectors stay, so that they can come back. Returns how many went.
+        """
+        ...
+
+    async def warm(self, ids: Sequence[SegmentId]) -> int:
+        """Take cold segments back into the index; returns how many came."""
+        ...
+
+
+class JobQueue(Protocol):
+    """A durable queue of one space.
+
+    Invariants: a job is handed to one worker at a time; its effect and its completion are one
+    write by the holder of the lease; the budget of a day is reserved when a job is handed out,
+    so it is never exceeded; nothing is dropped without a reason that can be read.
+    """
+
+    async def claim(
+        self,
+        *,
+        now: float,
+        lease_seconds: float,
+        kinds: Sequence[str],
+        limit: int = 1,
+        day: str = "",
+        day_tokens: int | None = None,
+        max_attempts: int = 5,
+    ) -> tuple[Lease, ...]:
+        """Due jobs of these kinds, oldest first; also those whose lease has expired.
+
+        `day` names the day whose budget of `day_tokens` they are charged to: a job that would
+        exceed it stays. A job that was taken `max_attempts` times without an answer is dead.
+        """
+        ...
+
+    async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
+        """Keep a lease; False when it is lost."""
+        ...
+
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        """Write the effect and remove the job in one write; False, and no effect, when the
+        lease is lost."""
+        ...
+
+    async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+        """Give a job back to be retried, or for None to the dead ones; False when it is lost."""
+        ...
+
+    async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
+        """Jobs that wait, run or are dead, by the time they run at."""
+        ...
+
+    async def queue(self, *, day: str = "") -> QueueState:
+        """The queue at a glance."""
+        ...
+
+    async def pause(self, kind: str = "*") -> None:
+        """Hand out no more jobs of this kind until `resume`."""
+        ...
+
+    async def resume(self, kind: str = "*") -> None:
+        """Undo `pause`."""
+        ...
+
+    async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
+        """Dead jobs wait again, with no attempt counted; all of them for None."""
+        ...
+
+
+class Ledger(Protocol):
+    """What was sent, turn by turn; written through `Archive.write`."""
+
+    async def turns(self, session: SessionId) -> tuple[int, ...]:
+        """The numbers of the recorded turns of a session, in order."""
+        ...
+
+    async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
+        """One turn with all its rows named; None when it was not kept."""
+        ...
+
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+        """These pieces; those that expired or were forgotten are missing."""
+        ...
+
+    async def expire(self, *, before: float) -> int:
+        """Remove turns recorded before then, and pieces that no other turn names.
+
+        A turn that a later one rests on hands its rows on. Returns how many turns went.
+        """
+        ...
+
+
+class Upkeep(Protocol):
+    """What people ask of a store."""
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        """Remove segments and all that quotes them, and leave a tombstone for each identity.
+
+        In one write: segments, passages, index, vectors, facts that rest on them alone,
+        ledger pieces, jobs and quoting edits of session states. An identity that is not
+        stored gets its tombstone too.
+        """
+        ...
+
+    async def scrub(self) -> ScrubResult:
+        """See to it that removed bytes are in no file either; may take long."""
+        ...
+
+    async def check(self) -> CheckResult:
+        """Whether everything is as it should be: the engine's own check, and our invariants."""
+        ...
+
+    async def stats(self) -> Stats:
+        """What the space holds."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what this object opened, and nothing else."""
+        ...
+
+
+class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
+    """The memory of one space. No operation can name another one."""
+
+    space: SpaceId
+
+
+class Spool(Protocol):
+    """Where a batch waits that the store could not take: a local file.
+
+    Invariants: `append` is durable when it returns; records come back in order; a torn last
+    record is dropped and told, never half read.
+    """
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record, durable when this returns."""
+        ...
+
+    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+        """Hand the records over in order, each removed once `take` returns.
+
+        Stops where `take` raises and raises the same. Returns how many were handed over.
+        """
+        ...
+
+    async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
+        """Replace each record by what `change` makes of it, None to drop it; durable, and what
+        was replaced is in no file. Returns how many changed."""
+        ...
+
+    async def waiting(self) -> int:
+        """How many records wait."""
+        ...
+
+    async def close(self) -> None:
+        """Close the file; what waits stays."""
         ...

@@ -6,7 +6,7 @@ said does not stand in it, but for the text of edits: shortened results and reca
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from recollect.errors import FormatError
@@ -56,6 +56,38 @@ def read_state(raw: bytes) -> SessionState:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"not a session state: {type(error).__name__}") from error
+
+
+def split_state(state: SessionState) -> bytes:
+    """The state without its path, for a store that keeps the path apart."""
+    return write_state(replace(state, path=(), ids=()))
+
+
+def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
+    """What `split_state` wrote, with its path again."""
+    return replace(read_state(raw), path=path, ids=ids)
+
+
+def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
+    """A stored state that quotes none of these messages any more.
+
+    Shortened results of them go; so does every recalled block, which does not say whom it
+    quotes, and every cut, whose summary may. The view shows the history itself again.
+    """
+    state = read_state(raw)
+
+    def stays(edit: Edit) -> bool:
+        if isinstance(edit, Shorten):
+            return edit.hard or edit.anchor not in forgotten
+        return not isinstance(edit, Insert | Cut)
+
+    return write_state(
+        replace(
+            state,
+            edits=tuple(edit for edit in state.edits if stays(edit)),
+            dormant=tuple((edit, since) for edit, since in state.dormant if stays(edit)),
+        )
+    )
 
 
 def _written(edit: Edit) -> dict[str, Any]:

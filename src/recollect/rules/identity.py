@@ -23,6 +23,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
+from recollect.values.segment import SegmentId
 
 ROOT = EntryKey("")
 """The key before the first message."""
@@ -31,9 +32,19 @@ _DIGEST_BYTES = 16
 _ENCODER = msgspec.json.Encoder()
 
 
-def space_secret(space: str) -> bytes:
-    """The key of a space's hashes where no store keeps a random one."""
-    return blake2b(space.encode(), digest_size=32, person=b"recollect-space").digest()
+def space_secret(space: str, deployment: bytes = b"") -> bytes:
+    """The key of a space's hashes: its name, and the deployment's own secret where it has one.
+
+    It never comes from the store: a message must have its identity while the store is away.
+    """
+    key = blake2b(deployment, digest_size=32).digest() if deployment else b""
+    return blake2b(space.encode(), key=key, digest_size=32, person=b"recollect-space").digest()
+
+
+def segment_id(session: str, key: EntryKey) -> SegmentId:
+    """The id of a message's segment: its session and its place in it."""
+    named = f"{key}\0{session}".encode("utf-8", "surrogatepass")
+    return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
 
 
 def identify(message: Message, secret: bytes) -> MessageId:

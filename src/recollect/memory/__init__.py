@@ -1,0 +1,1 @@
+"""What outlives a turn: jobs, forgetting, and what is made of the archive later."""

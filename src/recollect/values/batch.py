@@ -1,0 +1,86 @@
+"""What is written to a store at once, and what a store answers.
+
+A batch is all or nothing, and idempotent: writing it twice leaves what writing it once does.
+That is what makes the spool's "exactly once" true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recollect.values.job import NewJob
+from recollect.values.ledger import Piece, TurnRecord
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.segment import Fact, NewSegment, SegmentId, VectorSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWrite:
+    """What a session is to be remembered as.
+
+    `state` is everything but the path; the path is replaced from `path_from` on. Older writes
+    never replace newer ones: a write whose `turn` is below the stored one is left out, so a
+    batch that was late, or waited in the spool, does no harm.
+    """
+
+    session: str
+    turn: int
+    state: bytes = field(repr=False)
+    about: tuple[MessageId, ...] = ()
+    """Whose content the state quotes (shortened results, recalled blocks)."""
+    path_from: int = 0
+    path: tuple[EntryKey, ...] = field(default=(), repr=False)
+    ids: tuple[MessageId, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """A session as the store remembers it."""
+
+    session: str
+    turn: int
+    state: bytes = field(repr=False)
+    path: tuple[EntryKey, ...] = field(default=(), repr=False)
+    ids: tuple[MessageId, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One durable write."""
+
+    at: float
+    """When it was made; stores take times from here, never from their own clock."""
+    segments: tuple[NewSegment, ...] = field(default=(), repr=False)
+    vectors: tuple[VectorSet, ...] = field(default=(), repr=False)
+    facts: tuple[Fact, ...] = field(default=(), repr=False)
+    """Written or, where the id is known, replaced."""
+    jobs: tuple[NewJob, ...] = ()
+    session: SessionWrite | None = None
+    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+    turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write."""
+        return not (
+            self.segments
+            or self.vectors
+            or self.facts
+            or self.jobs
+            or self.session
+            or self.pieces
+            or self.turns
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write did."""
+
+    stored: tuple[SegmentId, ...] = ()
+    known: tuple[SegmentId, ...] = ()
+    """Were there already."""
+    forgotten: tuple[SegmentId, ...] = ()
+    """A tombstone stands for them: not stored, and nothing that rests on them either."""
+    session_stale: bool = False
+    """The session has moved on; its write was left out."""

@@ -1,0 +1,81 @@
+"""What a search asks of a store, and the candidates it answers with.
+
+Stores find candidates; `search` alone scores them. Always holds: every candidate carries what
+both kinds of score need, so the order does not depend on which engine found it, nor by which
+way: counts of every asked word, and its similarity wherever it has a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from recollect.values.message import EntryKey, Role
+from recollect.values.segment import SegmentId, Trust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedVector:
+    """The query's embedding: little-endian float32."""
+
+    embedder: str
+    values: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateQuery:
+    """What to look for in one space."""
+
+    words: tuple[str, ...] = ()
+    """Distinct words as `search` counts them."""
+    vector: AskedVector | None = None
+    lexical_limit: int = 50
+    vector_limit: int = 50
+    session: str | None = None
+    """Only this session; None is the whole space."""
+    cold: bool = False
+    """Also look through what went cold; slower."""
+    said_after: float | None = None
+    said_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A passage that may answer, with what scoring needs."""
+
+    segment: SegmentId
+    ordinal: int
+    key: EntryKey
+    session: str
+    sequence: int
+    role: Role
+    said_at: float
+    trust: Trust
+    start: int
+    end: int
+    length: int
+    """Its number of words, repeats included."""
+    counts: Mapping[str, int] = field(repr=False)
+    """How often it holds each asked word; words it does not hold may be missing."""
+    similarity: float | None = None
+    """Cosine with the asked vector; None without one, or where the passage has no vector."""
+    tool: str | None = None
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The union of the best by words and the best by vector, in no meaningful order.
+
+    The statistics are those of the space's warm index, whatever the filters, so that a score
+    does not depend on them.
+    """
+
+    passages: tuple[Candidate, ...] = field(default=(), repr=False)
+    documents: int = 0
+    """How many passages the warm index holds."""
+    average_length: float = 0.0
+    document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """In how many of them each asked word stands."""
+    cold_searched: int = 0
+    """How many cold passages were looked through."""

@@ -1,0 +1,130 @@
+"""What the archive keeps: segments, the passages they are found by, vectors and facts.
+
+A segment is a message as it was said, redacted; it is kept whole. Passages are spans of its
+text, so no text is stored twice. Always holds: a segment's id names its session and its place
+in it, so the same message arriving again, by whatever way, is the same segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NewType, TypeAlias
+
+from recollect.values.message import EntryKey, MessageId, Role
+
+SegmentId = NewType("SegmentId", str)
+"""32 hexadecimal digits: a hash of the session and the entry key."""
+FactId = NewType("FactId", str)
+
+Source: TypeAlias = Literal["request", "reply", "import", "hook", "note"]
+"""How a segment came: in a request, as a reply, from a file, by a hook, written by hand."""
+Trust: TypeAlias = Literal["high", "medium", "low"]
+"""What may be made of it: the user's and operator's words, the model's, a tool's output."""
+FactType: TypeAlias = Literal[
+    "decision", "implementation", "config", "issue", "task_state", "architecture"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A message kept in the archive."""
+
+    id: SegmentId
+    session: str
+    key: EntryKey
+    message_id: MessageId
+    """Its identity before redaction; tombstones are kept by it."""
+    role: Role
+    text: str = field(repr=False)
+    """What was said, redacted: text, tool calls and tool results in reading order."""
+    tokens: int
+    said_at: float
+    """When it was said, as far as its source knows; seconds since the epoch."""
+    source: Source
+    trust: Trust
+    noise: str | None = None
+    """Why it is kept but not indexed; None when it is indexed."""
+    tool: str | None = None
+    """The tool whose call or result it is."""
+    topics: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    origin: str | None = None
+    """Where it stands in what it was imported from: file and line, or the file's own id."""
+    foreign: str | None = field(default=None, repr=False)
+    """The line it was imported as, where an export has to give it back byte for byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPassage:
+    """A span of a segment's text that is indexed, with its words as `search` counts them."""
+
+    start: int
+    end: int
+    words: tuple[str, ...] = field(repr=False)
+    """Repeats included; the store counts them and must never tokenize by itself."""
+    embedded: bool = True
+    """Whether it is to have a vector: head, tail and error lines of a long tool result are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSegment:
+    """A segment to be written, with its passages in order; none when it is noise."""
+
+    segment: Segment
+    passages: tuple[NewPassage, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSegment:
+    """A segment as the store has it."""
+
+    segment: Segment
+    sequence: int
+    """Its place in the order of arrival within the space; neighbours are neighbours in it."""
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vector:
+    """A passage's embedding: little-endian float32, as many as the embedder has dimensions."""
+
+    segment: SegmentId
+    ordinal: int
+    """Which passage of the segment, from 0."""
+    values: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorSet:
+    """Vectors of one embedder; sets of several embedders and dimensions stand side by side."""
+
+    embedder: str
+    dimensions: int
+    vectors: tuple[Vector, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageText:
+    """A passage with its text, for those who embed it."""
+
+    segment: SegmentId
+    ordinal: int
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A short statement extracted from segments."""
+
+    id: FactId
+    type: FactType
+    content: str = field(repr=False)
+    context: str = field(default="", repr=False)
+    at: float
+    superseded_by: FactId | None = None
+    sources: tuple[SegmentId, ...] = ()
+    trust: Trust = "medium"
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """Its words as `search` counts them."""
+    foreign: str | None = field(default=None, repr=False)
+    """As `Segment.foreign`."""
