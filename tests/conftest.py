@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from pathlib import Path
@@ -32,6 +33,13 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no evaluation data at {DATA}: set RECOLLECT_DATA")
     return DATA
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the memory of the person who runs it."""
+    home = tmp_path_factory.getbasetemp() / f"home-{secrets.token_hex(6)}"
+    monkeypatch.setenv("RECOLLECT_HOME", str(home))
 
 
 @pytest.fixture(autouse=True)

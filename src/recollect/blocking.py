@@ -54,9 +54,10 @@ class BlockingEngine:
         return self._wait(self.engine.observe(session, reply))
 
     def close(self) -> None:
-        """Stop the background thread; calls after this fail."""
+        """As `Engine.close`, then stop the background thread; calls after this fail."""
         if self._loop.is_closed():
             return
+        self._wait(self.engine.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

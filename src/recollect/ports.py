@@ -314,6 +314,10 @@ class Spool(Protocol):
         was replaced is in no file. Returns how many changed."""
         ...
 
+    async def set_aside(self, record: bytes, *, reason: str) -> None:
+        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        ...
+
     async def waiting(self) -> int:
         """How many records wait."""
         ...

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from recollect.blocking import BlockingEngine
 from recollect.config import Settings, load_settings
+from recollect.config.places import space_file, spool_folder
 from recollect.engine import Engine
+from recollect.engine.archive import DurableArchive
+from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Recaller, TokenCounter
+from recollect.ports import Clock, Recaller, Spool, Store, TokenCounter
 from recollect.providers.overflow import recognise_overflow
 from recollect.values.history import SpaceId
+
+if TYPE_CHECKING:
+    from recollect.stores.postgres import PostgresFleet
+
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+SQLITE_SCHEME = "sqlite://"
+SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def open_memory(
     *,
     space: SpaceId = "default",
+    store: str | Path | None = None,
     config: Path | str | None = None,
     openclaw: Path | str | None = None,
     clock: Clock | None = None,
@@ -31,7 +44,9 @@ def open_memory(
 
     Top-level settings are arguments (`window_tokens=200_000`, `preset="seeds"`); deeper ones go
     into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
-    is taken as it is, and nothing else is read.
+    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
+    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
+    store that is away stops nobody; `ingest.enabled = false` keeps nothing at all.
     """
     if isinstance(settings, Settings):
         if arguments or config or openclaw:
@@ -43,6 +58,9 @@ def open_memory(
             file=None if config is None else Path(config),
             openclaw=None if openclaw is None else Path(openclaw),
         ).settings
+    archive = None
+    if chosen.ingest.enabled:
+        archive = _archive(chosen, space, str(store) if store is not None else chosen.store.url)
     return Engine(
         chosen,
         space=space,
@@ -50,6 +68,9 @@ def open_memory(
         recaller=recaller,
         counter=counter,
         recognise_overflow=recognise_overflow,
+        archive=archive,
+        jobs=in_process_jobs(archive, chosen, clock) if archive else None,
+        deployment_secret=deployment_secret(),
         off_the_loop=off_the_loop,
     )
 
@@ -57,3 +78,89 @@ def open_memory(
 def open_blocking_memory(**arguments: Any) -> BlockingEngine:
     """As `open_memory`, for code without an event loop."""
     return BlockingEngine(open_memory(**arguments))
+
+
+def deployment_secret() -> bytes:
+    """What keys the hashes of all spaces of a deployment beside their names; may be empty."""
+    return os.environ.get(SECRET_VARIABLE, "").encode()
+
+
+async def open_store(
+    url: str | None, *, space: SpaceId, create: bool = True, key: str | None = None
+) -> Store:
+    """The store of a space by its URL.
+
+    None is the space's own file in the data folder; a path or `sqlite:///PATH` another file;
+    `postgresql://…` a server. `key` says where the key of an encrypted file comes from.
+    """
+    if url is not None and url.startswith(POSTGRES_SCHEMES):
+        from recollect.stores.postgres import PostgresStore
+
+        return await PostgresStore.open(url, space=space)
+    from recollect.stores.sqlite import SQLiteStore
+    from recollect.stores.sqlite.keys import read_key
+
+    return await SQLiteStore.open(
+        sqlite_path(url, space),
+        space=space,
+        key=None if key is None else read_key(key),
+        create=create,
+    )
+
+
+async def open_fleet(url: str) -> PostgresFleet:
+    """A server with many spaces."""
+    from recollect.stores.postgres import PostgresFleet
+
+    return await PostgresFleet.open(url)
+
+
+async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> Spool:
+    """Where batches wait while this store is away; encrypted like the store.
+
+    Named by the store and the space: what waits for one server must never reach another.
+    """
+    name = f"{space}\0{_named(url, space)}"
+    if key is None:
+        from recollect.stores.spool import FileSpool
+
+        return FileSpool.open(spool_folder(), space=name)
+    from recollect.stores.spool.encrypted import EncryptedSpool
+    from recollect.stores.sqlite.keys import read_key
+
+    return await EncryptedSpool.open(spool_folder(), space=name, key=read_key(key))
+
+
+def _named(url: str | None, space: SpaceId) -> str:
+    """A store's own name: a file's whole path, or a server and its database without the user."""
+    if url is None or not url.startswith(POSTGRES_SCHEMES):
+        return str(sqlite_path(url, space).absolute())
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}{parts.path}?{parts.query}"
+
+
+def sqlite_path(url: str | None, space: SpaceId) -> Path:
+    """The file that a SQLite URL, a path or nothing names."""
+    if url is None:
+        return space_file(space)
+    if url.startswith(SQLITE_SCHEME):
+        named = url.removeprefix(SQLITE_SCHEME)
+        # sqlite:///relative.db and sqlite:////absolute.db, as everybody else reads them
+        url = named.removeprefix("/")
+    elif "://" in url:
+        raise SettingsError(
+            f"store.url: {url.split('://')[0]}:// is no store; give a file, sqlite:///PATH or "
+            "postgresql://USER@HOST/DATABASE"
+        )
+    return Path(url).expanduser()
+
+
+def _archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
+    key = settings.store.key
+    if url is None or not url.startswith(POSTGRES_SCHEMES):
+        sqlite_path(url, space)  # a wrong URL is told now, not at the first turn
+    return DurableArchive(
+        lambda: open_store(url, space=space, key=key),
+        lambda: open_spool(url, space=space, key=key),
+        deadline_seconds=settings.store.deadline_seconds,
+    )

@@ -35,7 +35,6 @@ class Effect:
 
 ACTIVE: Final = Effect(state="active")
 _RECALL: Final = Effect(state="later", why="recall from memory")
-_ARCHIVE: Final = Effect(state="later", why="the archive")
 _COMPACTION: Final = Effect(state="later", why="compaction")
 _FACTS: Final = Effect(state="later", why="facts")
 _CHAT: Final = Effect(state="later", why="the chat")
@@ -97,14 +96,23 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "compaction.flush.at_ratio": _COMPACTION,
     "compaction.flush.prompt": _COMPACTION,
     "compaction.flush.system_prompt": _COMPACTION,
-    "redaction.enabled": _ARCHIVE,
-    "redaction.pii": _ARCHIVE,
-    "ingest.enabled": _ARCHIVE,
-    "index.max_segments": _RECALL,
-    "index.eviction_days": _RECALL,
+    "redaction.enabled": ACTIVE,
+    "redaction.pii": ACTIVE,
+    "ingest.enabled": ACTIVE,
+    "index.max_segments": ACTIVE,
+    "index.eviction_days": ACTIVE,
     "index.sources": _RECALL,
     "index.extra_paths": _RECALL,
     "index.update_interval": _RECALL,
+    "store.url": ACTIVE,
+    "store.key": ACTIVE,
+    "store.deadline_seconds": ACTIVE,
+    "jobs.in_process": ACTIVE,
+    "jobs.day_tokens": ACTIVE,
+    "jobs.lease_seconds": ACTIVE,
+    "jobs.max_attempts": ACTIVE,
+    "ledger.enabled": ACTIVE,
+    "ledger.retention_days": ACTIVE,
     "facts.enabled": _FACTS,
     "models.extraction": _FACTS,
     "embedding_cache.enabled": _RECALL,

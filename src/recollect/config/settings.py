@@ -167,6 +167,43 @@ class Ingest(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Store(Validated):
+    """Where memory is kept."""
+
+    url: Annotated[
+        str | None,
+        "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder",
+    ] = None
+    key: Annotated[
+        str | None,
+        "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
+    ] = None
+    deadline_seconds: Annotated[
+        Seconds, "How long the store may take before a batch goes to the spool instead"
+    ] = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs(Validated):
+    """Work in the background: embedding, packing, eviction, and later extraction."""
+
+    in_process: Annotated[bool, "Run jobs in this process; off: `recollect worker` does"] = True
+    day_tokens: Annotated[
+        Positive | None, "Tokens that the jobs of a space may spend a day; none: no limit"
+    ] = None
+    lease_seconds: Annotated[Seconds, "How long a job is lent to a worker that went silent"] = 60.0
+    max_attempts: Annotated[Positive, "How often a job is tried before it is set aside"] = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger(Validated):
+    """What was sent at each turn, so that it can be looked at again."""
+
+    enabled: Annotated[bool, "Keep it"] = True
+    retention_days: Annotated[Positive | None, "For how long; none: for ever"] = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
     """The silent turn before a compaction in which the agent writes notes."""
 
@@ -375,6 +412,9 @@ class Settings(Validated):
     redaction: Redaction = field(default_factory=Redaction)
     ingest: Ingest = field(default_factory=Ingest)
     index: Index = field(default_factory=Index)
+    store: Store = field(default_factory=Store)
+    jobs: Jobs = field(default_factory=Jobs)
+    ledger: Ledger = field(default_factory=Ledger)
     facts: Facts = field(default_factory=Facts)
     models: Models = field(default_factory=Models)
     embedding_cache: EmbeddingCache = field(default_factory=EmbeddingCache)

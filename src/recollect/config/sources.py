@@ -26,6 +26,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
         "RECOLLECT_MODELS",  # the tests' models
+        "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
         "RECOLLECT_SOAK",  # the long test runs
     }
 )

@@ -1,5 +1,7 @@
 """Runs the paths, over one stage boundary. Import `Engine` from here."""
 
-from recollect.engine.engine import Context, Engine, Observation, Session, SystemClock
+from recollect.engine.clock import SystemClock
+from recollect.engine.engine import Engine
+from recollect.engine.session import Context, Observation, Session
 
 __all__ = ["Context", "Engine", "Observation", "Session", "SystemClock"]

@@ -12,9 +12,10 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StoreUnavailable
 from recollect.values.edit import StageName
 from recollect.values.report import Outcome, StageLine
 
@@ -80,6 +81,24 @@ class Boundary:
     def _line(self, stage: StageName, outcome: Outcome, said: str, started: float) -> None:
         seconds = time.perf_counter() - started
         self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something failed outside of a turn's stages; told without content."""
+
+    said: str
+    refused: bool = False
+    """It would fail the same way again: not a matter of waiting."""
+
+
+async def attempted(work: Awaitable[T]) -> T | Failure:
+    """What `work` gives, or how it failed: the boundary of what runs beside the turns."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the boundary
+        refused = isinstance(error, RecollectError) and not isinstance(error, StoreUnavailable)
+        return Failure(said=_told(error), refused=refused)
 
 
 def _told(error: Exception) -> str:

@@ -7,19 +7,23 @@ out as it came, and the report says so.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
 
 from recollect.config import Settings
+from recollect.engine.archive import DurableArchive, Where
 from recollect.engine.boundary import Boundary
+from recollect.engine.clock import SystemClock
+from recollect.engine.keeping import SessionKeeper
+from recollect.engine.learning import after_overflow, learned_from, replied
+from recollect.engine.session import Context, Observation, Session
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import read_error, read_usage
 from recollect.formats.request import join_request, split_request
+from recollect.memory.jobs import BackgroundJobs
 from recollect.ports import Clock, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
@@ -27,58 +31,13 @@ from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
 from recollect.values.edit import Edit
-from recollect.values.history import SessionId, SessionState, SpaceId
+from recollect.values.history import Entry, SessionId, SessionState, SpaceId
 from recollect.values.overflow import Overflow
-from recollect.values.report import Report, StageLine
+from recollect.values.report import Report
 from recollect.values.request import FormatName, Request, Usage
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
-SHRINK_RATIO = 0.9
-"""What a window is taken to be, of what was sent, when a provider refuses without a number."""
-
-
-class SystemClock:
-    """The machine's own clock."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-
-class Session:
-    """A conversation's handle: where its state lives between turns of this process."""
-
-    def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
-        self.id = id
-        self.state = state or SessionState()
-        self.lock = asyncio.Lock()
-        self.remembered = Remembered()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What to send, and what was done to it."""
-
-    request: Any = field(repr=False)
-    """As it came in: the body's bytes, or a dict to call a client with."""
-    report: Report
-    state: SessionState
-
-    @property
-    def edits(self) -> tuple[Edit, ...]:
-        """The edits that stand for this session now."""
-        return self.state.edits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What a reply taught us."""
-
-    usage: Usage | None
-    calibration_ratio: float
-    learned_window_tokens: int | None
-    failures: tuple[StageLine, ...] = ()
 
 
 class Engine:
@@ -93,12 +52,23 @@ class Engine:
         recaller: Recaller | None = None,
         counter: TokenCounter | None = None,
         recognise_overflow: RecogniseOverflow | None = None,
+        archive: DurableArchive | None = None,
+        jobs: BackgroundJobs | None = None,
+        embedder: str | None = None,
+        deployment_secret: bytes = b"",
         off_the_loop: bool = False,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, as servers want it."""
+        """`off_the_loop` runs pure stages in a thread, as servers want it.
+
+        Without an `archive` nothing is kept; `open_memory` gives it one.
+        """
         self.settings = settings or Settings()
         self.space = space
-        self._secret = space_secret(space)
+        self._secret = space_secret(space, deployment_secret)
+        self._keeper: SessionKeeper | None = None
+        if archive is not None and self.settings.ingest.enabled:
+            self._keeper = SessionKeeper(archive, self.settings, embedder=embedder)
+        self._jobs = jobs
         self._clock = clock or SystemClock()
         self._recaller = recaller
         count = counter.count_text if counter else None
@@ -118,7 +88,7 @@ class Engine:
         return known
 
     def end(self, session: Session | SessionId) -> None:
-        """Forget a session's handle; its state is gone unless you kept it."""
+        """Let go of a session's handle; without an archive its state is gone with it."""
         self._sessions.pop(session if isinstance(session, str) else session.id, None)
 
     async def prepare(
@@ -140,8 +110,9 @@ class Engine:
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         async with held.lock:
-            state = held.state
-            path = await self._path(held, state, request, format)
+            boundary = self._boundary()
+            state = await self._loaded(held, boundary)
+            path = await self._path(held, state, request, format, boundary)
             outgoing = await self._shape(path, held) if path.readable else None
             if outgoing is None:
                 outgoing = request
@@ -161,11 +132,58 @@ class Engine:
                     path.composed,
                     LastView(entries=path.entries, edits=path.edits, view=path.view),
                 )
+                self._keep_turn(held, path, context)
             return context
+
+    async def _loaded(self, held: Session, boundary: Boundary) -> SessionState:
+        """The session's state, as it was left where the store knows it."""
+        if self._keeper is not None:
+            known = await self._keeper.load(held.id, held.state, held.keeping, boundary)
+            if known is not held.state:  # what was worked out belongs to the other path
+                held.state, held.remembered = known, Remembered()
+        return held.state
+
+    def _keep_turn(self, held: Session, path: TurnPath, context: Context) -> None:
+        held.format = path.request.format
+        if self._keeper is not None:
+            self._keeper.keep_turn(
+                path.request, context.report, context.state, held.keeping, now=path.now
+            )
+        if self._jobs is not None:
+            self._jobs.wake()
+
+    async def close(self) -> None:
+        """Wait for what is being written, stop the jobs, and close the store.
+
+        What the store could not take stays in the spool and is written next time.
+        """
+        if self._jobs is not None:
+            await self._jobs.close()
+        if self._keeper is not None:
+            for held in self._sessions.values():
+                await self._keeper.wait(held.keeping)
+            await self._keeper.archive.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     async def _shape(self, path: TurnPath, held: Session) -> Any:
         """The shaped request, or None where it could not be shaped."""
-        if not await path.run(self._recaller, self.space, held.id):
+        keeper = self._keeper
+        durable = None
+        if keeper is not None:
+            durable = lambda entries: keeper.make_durable(  # noqa: E731
+                held.id, entries, held.keeping, now=path.now
+            )
+        if not await path.run(self._recaller, self.space, held.id, durable):
             return None
         return await path.boundary.run(
             "send",
@@ -186,10 +204,13 @@ class Engine:
             boundary = self._boundary()
             nothing: tuple[Usage | None, Overflow | None] = (None, None)
             usage, overflow = await boundary.run(
-                "read", lambda: self._learned_from(reply), unchanged=nothing, said=lambda _: ""
+                "read",
+                lambda: learned_from(reply, self._recognise_overflow),
+                unchanged=nothing,
+                said=lambda _: "",
             )
             if overflow is not None:
-                state = _after_overflow(state, overflow)
+                state = after_overflow(state, overflow)
             if usage and state.sent_estimate_tokens and self.settings.tokens.calibrate:
                 learned = state.calibration.learn(
                     estimated_tokens=state.sent_estimate_tokens,
@@ -197,25 +218,31 @@ class Engine:
                 )
                 state = replace(state, calibration=learned)
             held.state = state
+            archived = await self._keep_reply(held, reply, boundary)
             return Observation(
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
                 failures=tuple(line for line in boundary.lines if line.outcome == "failed"),
+                archived=archived,
             )
 
-    def _learned_from(self, reply: Any) -> tuple[Usage | None, Overflow | None]:
-        """What a reply says of usage, or an error of its size."""
-        if isinstance(reply, Overflow):
-            return None, reply
-        usage = read_usage(reply)
-        if usage is not None or self._recognise_overflow is None:
-            return usage, None
-        said = read_error(reply)
-        if said is None:
-            return None, None
-        found = self._recognise_overflow(status=said.status, message=said.message, body=said.body)
-        return None, found
+    async def _keep_reply(self, held: Session, reply: Any, boundary: Boundary) -> Where | None:
+        """Archive what the model answered, behind the history it answered to."""
+        if self._keeper is None:
+            return None
+        none: tuple[Entry, ...] = ()
+        entries = await boundary.run(
+            "read",
+            lambda: replied(reply, held.format, held.state, self._secret, self._weigher),
+            unchanged=none,
+            said=lambda found: f"{len(found)} messages",
+        )
+        if entries:
+            self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
+        await self._keeper.wait(held.keeping)
+        boundary.lines.extend(held.keeping.trouble)
+        return held.keeping.where
 
     def _boundary(self) -> Boundary:
         turn = self.settings.turn
@@ -231,8 +258,8 @@ class Engine:
         state: SessionState,
         given: bytes | Mapping[str, Any],
         format_name: FormatName | None,
+        boundary: Boundary,
     ) -> TurnPath:
-        boundary = self._boundary()
         nothing = Request(format=format_name or "anthropic", messages=(), field="")
         request, fixed_tokens = await boundary.run(
             "read",
@@ -279,20 +306,6 @@ class Engine:
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
             self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
-
-
-def _after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
-    """The session after a provider refused a request for its size.
-
-    Where it names no limit, the window must be smaller than what was sent.
-    """
-    limit = overflow.limit_tokens
-    if limit is None and state.sent_estimate_tokens:
-        sent = state.calibration.apply(state.sent_estimate_tokens)
-        limit = int(sent * SHRINK_RATIO)
-    if not limit:
-        return state
-    return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
 
 
 def _size_chars(request: Request, given: bytes | Mapping[str, Any]) -> int:

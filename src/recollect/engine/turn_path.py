@@ -6,11 +6,12 @@ a step that fails changes nothing. The order is design.md 2's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
 from recollect.config import Settings
+from recollect.engine.archive import Kept
 from recollect.engine.boundary import Boundary
 from recollect.engine.telling import said_of_alignment, said_of_application
 from recollect.formats.codec import Codec
@@ -75,7 +76,13 @@ class TurnPath:
     trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
 
-    async def run(self, recaller: Recaller | None, space: str, session: str) -> bool:
+    async def run(
+        self,
+        recaller: Recaller | None,
+        space: str,
+        session: str,
+        make_durable: Callable[[Sequence[Entry]], Awaitable[Kept]] | None = None,
+    ) -> bool:
         """Walk the path; False when the request could not even be read."""
         if not self.readable or not await self._read_and_align():
             return False
@@ -98,11 +105,31 @@ class TurnPath:
             now=self.now,
             sent_at=self.state.sent_at,
         )
-        if self.moment is not None:
+        if self.moment is not None and await self._all_durable(make_durable):
             await self._batch(self.moment, asked)
         await self._recall(recaller, asked, space, session)
         self.shaped = True
         self._check()
+        return True
+
+    async def _all_durable(
+        self, make_durable: Callable[[Sequence[Entry]], Awaitable[Kept]] | None
+    ) -> bool:
+        """Whether messages may leave the view: only what is in the archive or the spool."""
+        if make_durable is None:
+            return True
+        kept = await self.boundary.wait(
+            "ingest",
+            lambda: make_durable(self.entries),
+            unchanged=Kept(where="nowhere", said="not durable in time"),
+            said=lambda kept: f"durable in the {kept.where}" if kept.where != "nowhere" else "",
+        )
+        if kept.where == "nowhere":
+            self.moment = None
+            self.boundary.note(
+                "ingest", "failed", f"nothing may leave the view: {kept.said or 'not durable'}"
+            )
+            return False
         return True
 
     def pass_by(self, size_chars: int) -> None:
@@ -286,7 +313,7 @@ class TurnPath:
             made = await self.boundary.run(
                 "trim",
                 lambda: trim(
-                    self._visible(),
+                    self._not_left_out(),
                     self.edits,
                     self.codec.rules,
                     settings.trim,

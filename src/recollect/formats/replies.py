@@ -1,6 +1,8 @@
-"""What a provider's reply says about usage, or its error about itself, in every spelling.
+"""What a provider's reply says: its messages, its usage, or its error about itself.
 
-Dict, bytes, client object and exception alike; what says nothing is None, never an exception.
+Dict, bytes, client object and exception alike; what says nothing is None or empty, never an
+exception. Always holds: a message read from a reply has the identity that the same message
+has when the client sends it back in its next request, as the client's library writes it.
 """
 
 from __future__ import annotations
@@ -11,8 +13,72 @@ from math import isfinite
 from typing import Any
 
 from recollect.errors import FormatError
-from recollect.formats.json_spans import decode, plain
-from recollect.values.request import Usage
+from recollect.formats.json_spans import decode, encode, plain
+from recollect.values.request import FormatName, Usage
+
+_UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
+"""States of a Responses reply in which its items are not, or not yet, part of a history."""
+
+
+def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
+    """The messages that a reply adds to the history, as a client would send them back.
+
+    Empty for an error, a stream that was not read to its end, and what is of another format.
+    """
+    if isinstance(reply, BaseException):
+        return ()
+    fields = _mapping(reply)
+    if not fields or fields.get("error"):
+        return ()
+    try:
+        if format_name == "anthropic":
+            return _anthropic_messages(fields)
+        if format_name == "openai-chat":
+            return _chat_messages(fields)
+        if format_name == "openai-responses":
+            return _response_items(fields)
+        return _pi_messages(reply, fields)
+    except FormatError:
+        return ()
+
+
+def _anthropic_messages(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    content = fields.get("content")
+    if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:
+        return ()
+    return (encode({"role": "assistant", "content": content}),)
+
+
+def _chat_messages(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The first choice's message. What is null was not said, and is not sent back by all."""
+    choices = fields.get("choices")
+    if not isinstance(choices, list | tuple) or not choices:
+        return ()
+    message = _mapping(_mapping(choices[0]).get("message"))
+    said = {name: value for name, value in message.items() if value is not None}
+    if said.get("role", "assistant") != "assistant":
+        return ()
+    if not any(value for name, value in said.items() if name != "role"):
+        return ()
+    return (encode({"content": None, **said, "role": "assistant"}),)
+
+
+def _response_items(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The output items; also those of the event that ends a stream."""
+    if "output" not in fields:
+        fields = _mapping(fields.get("response"))
+    output = fields.get("output")
+    status = fields.get("status")
+    if not isinstance(output, list | tuple) or status in _UNFINISHED or fields.get("error"):
+        return ()
+    items = [_mapping(item) for item in output]
+    return tuple([encode(item) for item in items if item])
+
+
+def _pi_messages(reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    if fields.get("role") != "assistant" or not fields.get("content"):
+        return ()
+    return (reply if isinstance(reply, bytes) else encode(fields),)
 
 
 def read_usage(reply: Any) -> Usage | None:

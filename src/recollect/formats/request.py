@@ -80,6 +80,51 @@ def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]
     return request.body[:start] + array + request.body[end:]
 
 
+MESSAGES_GO_HERE, SYSTEM_GOES_HERE, TOOLS_GO_HERE = b"\0m", b"\0s", b"\0t"
+"""Marks of a frame; no JSON text holds a NUL."""
+
+
+def frame_of(request: Request) -> bytes:
+    """The request without its messages, system prompt and tools: marks stand where they were."""
+    if request.body is None:
+        spans = {key: encode(value) for key, value in request.origin.items()}
+        return _framed(request, spans)
+    spans = object_spans(request.body)
+    positions = value_positions(request.body, spans)
+    if positions is None:
+        return _framed(request, spans)
+    frame, done = b"", 0
+    for mark, key in sorted(_marked(request, spans), key=lambda held: positions[held[1]]):
+        start, end = positions[key]
+        frame += request.body[done:start] + mark
+        done = end
+    return frame + request.body[done:]
+
+
+def fill_frame(
+    frame: bytes, rows: Sequence[bytes], *, system: bytes | None, tools: bytes | None
+) -> bytes:
+    """The request again: the frame with these messages, system prompt and tools."""
+    filled = frame.replace(MESSAGES_GO_HERE, b"[" + b",".join(rows) + b"]", 1)
+    filled = filled.replace(SYSTEM_GOES_HERE, system or b"null", 1)
+    return filled.replace(TOOLS_GO_HERE, tools or b"null", 1)
+
+
+def _framed(request: Request, spans: Mapping[str, bytes]) -> bytes:
+    marks = {key: mark for mark, key in _marked(request, spans)}
+    fields = [encode(key) + b":" + marks.get(key, value) for key, value in spans.items()]
+    return b"{" + b",".join(fields) + b"}"
+
+
+def _marked(request: Request, spans: Mapping[str, bytes]) -> list[tuple[bytes, str]]:
+    marked = [(MESSAGES_GO_HERE, request.field)]
+    if request.system is not None:
+        marked.append((SYSTEM_GOES_HERE, next(key for key in SYSTEM_KEYS if key in spans)))
+    if request.tools is not None:
+        marked.append((TOOLS_GO_HERE, "tools"))
+    return marked
+
+
 def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
     if len(entries) != len(rows):
         return False

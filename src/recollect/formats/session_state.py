@@ -96,4 +96,6 @@ def _written(edit: Edit) -> dict[str, Any]:
 
 def _read(held: dict[str, Any]) -> Edit:
     given = dict(held)
+    if "quotes" in given:
+        given["quotes"] = tuple(given["quotes"])
     return _EDITS[given.pop("kind")](**given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
 from recollect.config.settings import Placement as PlacementSetting
@@ -16,6 +16,7 @@ from recollect.rules.weigh import Weigher
 from recollect.turn.query import spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
+from recollect.values.message import MessageId
 from recollect.values.recalled import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
@@ -61,13 +62,13 @@ def inject(
     if entries[-1].role == "assistant":
         reason = "the request ends with the assistant's own words, which it is to continue"
         return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
-    text, fill = _packed(recalled, weigher, budget_tokens)
+    text, fill, details = _packed(recalled, weigher, budget_tokens)
     if not text:
         reason = f"not even the facts fit into {budget_tokens} tokens"
         return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
     tokens = weigher.text(text)
     reason = f"a recalled block of {tokens} tokens ({fill})"
-    edit = _placed(entries, text, placement, reason, turn)
+    edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
@@ -89,24 +90,33 @@ def _placed(
     )
 
 
-def _packed(recalled: Recalled, weigher: Weigher, budget_tokens: int) -> tuple[str, Fill]:
+def _quoted(passages: Sequence[RecalledPassage]) -> tuple[MessageId, ...]:
+    ids = [passage.message_id for passage in passages if passage.message_id is not None]
+    return tuple(dict.fromkeys(ids))
+
+
+def _packed(
+    recalled: Recalled, weigher: Weigher, budget_tokens: int
+) -> tuple[str, Fill, Sequence[RecalledPassage]]:
+    """The block's text, how full it is, and the passages that stand in it."""
     facts = _within(
         [_fact_line(fact) for fact in _best_first(recalled.facts)],
         weigher,
         budget_tokens * FACTS_SHARE if recalled.passages else budget_tokens,
     )
-    details = [_detail_line(passage) for passage in _best_first(recalled.passages)]
+    passages = _best_first(recalled.passages)
+    details = [_detail_line(passage) for passage in passages]
     for count in range(len(details), 0, -1):
         text = _block(facts, details[:count])
         if weigher.text(text) <= budget_tokens:
             whole = count == len(details) and len(facts) == len(recalled.facts)
-            return text, "everything" if whole else "fewer details"
+            return text, "everything" if whole else "fewer details", passages[:count]
     while facts:
         text = _block(facts, [])
         if weigher.text(text) <= budget_tokens:
-            return text, "facts only"
+            return text, "facts only", ()
         facts = facts[:-1]
-    return "", "none"
+    return "", "none", ()
 
 
 def _within(lines: list[str], weigher: Weigher, budget_tokens: float) -> list[str]:

@@ -19,8 +19,9 @@ class SessionWrite:
     """What a session is to be remembered as.
 
     `state` is everything but the path; the path is replaced from `path_from` on. Older writes
-    never replace newer ones: a write whose `turn` is below the stored one is left out, so a
-    batch that was late, or waited in the spool, does no harm.
+    never replace newer ones: a write whose `turn` is not above the stored one is left out, so a
+    batch that was late, waited in the spool, or comes from a process that did not see the last
+    turn, does no harm.
     """
 
     session: str

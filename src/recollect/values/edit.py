@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recollect.values.message import CallId, EntryKey
+from recollect.values.message import CallId, EntryKey, MessageId
 
 StageName: TypeAlias = Literal[
+    "load",
     "read",
     "align",
     "pair",
+    "ingest",
     "prune",
     "trim",
     "query",
@@ -64,6 +66,8 @@ class Insert:
     stage: StageName
     reason: str
     turn: int
+    quotes: tuple[MessageId, ...] = ()
+    """The messages whose words stand in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+
+from recollect.values.message import MessageId
+from recollect.values.segment import FactType as FactType
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
 """A recalled block's tags: literals of the seeds, which other readers know."""
-
-FactType: TypeAlias = Literal[
-    "decision", "implementation", "config", "issue", "task_state", "architecture"
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +32,8 @@ class RecalledPassage:
     score: float
     source: str = ""
     """Where it can be looked up: a segment id, or file and line."""
+    message_id: MessageId | None = None
+    """Whose words they are, so that forgetting finds the block that quotes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ from recollect.errors import RecollectError
 COMMANDS = {
     "doctor": "recollect.surfaces.cli.doctor:doctor",
     "explain": "recollect.surfaces.cli.explain:explain",
+    "export": "recollect.surfaces.cli.export:export",
+    "import": "recollect.surfaces.cli.import_:import_",
+    "memory": "recollect.surfaces.cli.memory:memory",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;
 the benches use that door, since nothing may import them."""

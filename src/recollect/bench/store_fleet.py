@@ -1,0 +1,139 @@
+"""What only a fleet shows: many spaces beside the measured one, and one large space.
+
+Owns the figures `flatness` and `hybrid_p50_ms_200k` of PostgreSQL. The many spaces are copies
+of one small space that was written through the store: every table with a `space_id` gets the
+rows again under new ids, in the server, because 20,000 writes would take longer than all the
+rest. Always holds: the measured spaces are the same before and after, only their company grows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import sql
+
+from recollect.bench.store_data import (
+    SMALL_WORDS_PER_PASSAGE,
+    Corpus,
+    Turns,
+    vector_batches,
+)
+from recollect.bench.store_measure import ask, milliseconds, write
+from recollect.ports import Store
+
+if TYPE_CHECKING:
+    from recollect.bench.store import Loaded
+    from recollect.bench.store_target import PostgresTarget
+
+FEW_SPACES: Final = 100
+SMALL_SPACE_PASSAGES: Final = 20
+LARGE_PASSAGES: Final = 200_000
+LARGE_BATCH_SEGMENTS: Final = 400
+QUERIES: Final = 230
+WARM: Final = 30
+_COPY_STEP: Final = 500
+
+Progress = Callable[[str], None]
+
+
+async def flatness(
+    loaded: Loaded, target: PostgresTarget, *, spaces: int, progress: Progress
+) -> None:
+    """The same queries beside 100 spaces and beside many."""
+    progress("a space of 2,000 passages, to be asked beside others")
+    small = await _filled(target, "flat-2k", Corpus(seed=2), 2_000, progress)
+    template = Corpus(seed=3, words_per_passage=SMALL_WORDS_PER_PASSAGE)
+    copied = await _filled(target, "template", template, SMALL_SPACE_PASSAGES, progress)
+    await copied.close()
+    asked = {"2k": (small, Corpus(seed=2)), "20k": (loaded.store, loaded.corpus)}
+    p50: dict[tuple[str, int], float] = {}
+    drift: list[float] = []
+    have = 3
+    for wanted in (FEW_SPACES, spaces):
+        _copy_space(target, "template", first=have, last=wanted, progress=progress)
+        have = wanted
+        loaded.baseline.settle()
+        for size, (store, corpus) in asked.items():
+            progress(f"asking the space of {size} beside {wanted:,} spaces")
+            segments = corpus.until(2_000)
+            taken = await ask(store, corpus.queries(segments, QUERIES), warm=WARM)
+            p50[size, wanted] = milliseconds(taken)
+        drift.append(_baseline_p50(loaded))
+    for size in asked:
+        loaded.figures[f"flatness_{size}"] = p50[size, spaces] / p50[size, FEW_SPACES]
+        loaded.figures[f"flat_p50_ms_{size}_few"] = p50[size, FEW_SPACES]
+        loaded.figures[f"flat_p50_ms_{size}_many"] = p50[size, spaces]
+    loaded.figures["flatness"] = max(loaded.figures[f"flatness_{size}"] for size in asked)
+    loaded.figures["flatness_spaces"] = float(spaces)
+    loaded.baselines["flatness_drift"] = drift[1] / drift[0]
+    await small.close()
+
+
+async def large_space(loaded: Loaded, target: PostgresTarget, *, progress: Progress) -> None:
+    """Queries in a space of 200,000 passages."""
+    corpus = Corpus(seed=4)
+    store = await _filled(target, "large", corpus, LARGE_PASSAGES, progress)
+    progress("settling 200,000 passages")
+    loaded.figures |= await target.settle(store, size="200k")
+    loaded.baseline.settle()
+    progress("asking 200,000 passages")
+    taken = await ask(store, corpus.queries(corpus.until(4_000), QUERIES), warm=WARM)
+    loaded.figures["hybrid_p50_ms_200k"] = milliseconds(taken)
+    loaded.figures["hybrid_p99_ms_200k"] = milliseconds(taken, share=0.99)
+    await store.close()
+
+
+async def _filled(
+    target: PostgresTarget, space: str, corpus: Corpus, passages: int, progress: Progress
+) -> Store:
+    """A space with so many passages and their vectors, written through the store."""
+    store = await target.open(space)
+    turns = Turns()
+    first = held = 0
+    while held < passages:
+        segments = corpus.until(min(20_000, passages - held), first=first)
+        await write(store, turns.batches(segments, repeat(LARGE_BATCH_SEGMENTS)))
+        await write(store, vector_batches(corpus, segments, size=LARGE_BATCH_SEGMENTS))
+        first += len(segments)
+        held += sum(len(new.passages) for new in segments)
+        progress(f"{held:,} of {passages:,} passages in {space}")
+    await target.settle(store, size=space)
+    return store
+
+
+def _baseline_p50(loaded: Loaded) -> float:
+    """What the machine does by itself meanwhile: the baseline's tables never change."""
+    taken: list[float] = []
+    for query in loaded.corpus.queries(loaded.segments, QUERIES):
+        started = time.perf_counter()
+        loaded.baseline.candidates(query)
+        taken.append(time.perf_counter() - started)
+    return milliseconds(taken[WARM:])
+
+
+def _copy_space(
+    target: PostgresTarget, space: str, *, first: int, last: int, progress: Progress
+) -> None:
+    """Copies of a space, numbered from `first` up to `last`, in every table that has spaces."""
+    with psycopg.connect(target.admin_url, autocommit=True) as connection:
+        template = target.space_id(space)
+        tables = connection.execute(
+            "SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position)"
+            " FROM information_schema.columns WHERE table_schema = 'recollect'"
+            " GROUP BY table_name HAVING bool_or(column_name = 'space_id')"
+        ).fetchall()
+        for start in range(first, last, _COPY_STEP):
+            progress(f"{start:,} of {last:,} spaces")
+            until = min(last, start + _COPY_STEP) - 1
+            for table, columns in tables:
+                others = [sql.Identifier(name) for name in columns if name != "space_id"]
+                statement = sql.SQL(
+                    "INSERT INTO recollect.{table} (space_id, {others})"
+                    " SELECT md5('bench' || n)::uuid, {others} FROM recollect.{table},"
+                    " generate_series(%s::int, %s) n WHERE space_id = %s ORDER BY n"
+                ).format(table=sql.Identifier(table), others=sql.SQL(", ").join(others))
+                connection.execute(statement, [start, until, template])

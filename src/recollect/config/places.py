@@ -1,0 +1,41 @@
+"""Where things lie on this machine; decides names, opens nothing.
+
+Everything is under one folder, which `RECOLLECT_HOME` moves. Always holds: two spaces never
+share a file, whatever their names look like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import blake2b
+from pathlib import Path
+
+import platformdirs
+
+_SPOKEN_CHARS = 40
+
+
+def data_home() -> Path:
+    """The folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
+    given = os.environ.get("RECOLLECT_HOME")
+    if given:
+        return Path(given).expanduser()
+    return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+
+
+def space_file(space: str) -> Path:
+    """The SQLite file of a space."""
+    return data_home() / "spaces" / f"{file_name(space)}.db"
+
+
+def spool_folder() -> Path:
+    """Where batches wait that a store could not take."""
+    return data_home() / "spool"
+
+
+def file_name(name: str) -> str:
+    """A name as part of a file's name: readable, and different for different names."""
+    spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{spoken}-{digest}" if spoken else digest

@@ -1,0 +1,224 @@
+"""The way of a recorded session into the archive, in batches that may be written again.
+
+Owns what is written for a recording and in which order; `turn/ingest` says what is kept of a
+message. What the store has already is skipped before anything is worked out about it, so a
+second run, or one after a kill, goes on where the first ended. It never lowers a live session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from recollect.config.settings import Redaction
+from recollect.engine.import_lineage import Lineage, place_items
+from recollect.errors import FormatError
+from recollect.formats.codec import CODECS
+from recollect.formats.session_state import join_state, split_state
+from recollect.ports import Store
+from recollect.rules.identity import segment_id
+from recollect.rules.weigh import Weigher
+from recollect.turn.ingest import ingest
+from recollect.turn.read import Reading, Remembered, enter, read
+from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.values.history import SessionState
+from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.segment import SegmentId
+from recollect.values.transcript import Transcript
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+BATCH_SEGMENTS = 200
+"""How many messages are written at once; what a kill can make a second run do again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCounts:
+    """What became of the messages of a recording; every one is counted once but for `noise`."""
+
+    read: int = 0
+    stored: int = 0
+    known: int = 0
+    """The store had them, or the recording holds them twice."""
+    forgotten: int = 0
+    skipped: int = 0
+    """Nothing but a recalled block."""
+    noise: int = 0
+    """Of those stored, how many are not indexed."""
+    redacted: int = 0
+    """Secrets masked in those stored."""
+
+    def plus(self, other: ImportCounts) -> ImportCounts:
+        """Both together."""
+        return ImportCounts(
+            read=self.read + other.read,
+            stored=self.stored + other.stored,
+            known=self.known + other.known,
+            forgotten=self.forgotten + other.forgotten,
+            skipped=self.skipped + other.skipped,
+            noise=self.noise + other.noise,
+            redacted=self.redacted + other.redacted,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRules:
+    """How messages are identified, counted and masked; the same for every recording of a run."""
+
+    secret: bytes = field(repr=False)
+    redaction: Redaction
+    weigher: Weigher
+    now: float
+    embedder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """A recording with all that is needed to write any stretch of it."""
+
+    session: str
+    readings: Sequence[Reading] = field(repr=False)
+    keys: Sequence[EntryKey] = field(repr=False)
+    ids: Sequence[SegmentId] = field(repr=False)
+    said_at: Mapping[EntryKey, float] = field(repr=False)
+    origins: Mapping[EntryKey, str] = field(repr=False)
+    tool_names: Mapping[CallId, str] = field(repr=False)
+
+
+async def import_transcript(
+    store: Store,
+    transcript: Transcript,
+    *,
+    session: str,
+    file: str,
+    file_said_at: float,
+    rules: ImportRules,
+    progress: Progress | None = None,
+) -> ImportCounts:
+    """Write a recording's messages to the archive as messages of `session`.
+
+    `file` names where they stand, for their origin; `file_said_at` is when they were said
+    where the recording holds no times.
+    """
+    raws = [item.raw for item in transcript.items]
+    codec = CODECS[transcript.format]
+    readings = read(raws, codec, rules.secret, rules.weigher, Remembered()).fresh
+    stored = await store.session(session)
+    lineage = place_items(transcript, readings, _live_state(stored))
+    recording = _recording(transcript, readings, lineage, session, file, file_said_at)
+    counts = ImportCounts(read=len(readings))
+    places = _first_places(recording.ids)
+    for at in range(0, len(places), BATCH_SEGMENTS):
+        counts = counts.plus(
+            await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
+        )
+        if progress is not None:
+            progress(min(at + BATCH_SEGMENTS, len(places)), len(places))
+    write = _session_write(session, lineage.state, stored)
+    if write is not None:
+        await store.write(Batch(at=rules.now, session=write))
+    repeated = len(readings) - len(places)
+    return replace(counts, known=counts.known + repeated)
+
+
+def _recording(
+    transcript: Transcript,
+    readings: Sequence[Reading],
+    lineage: Lineage,
+    session: str,
+    file: str,
+    file_said_at: float,
+) -> _Recording:
+    said_at: dict[EntryKey, float] = {}
+    origins: dict[EntryKey, str] = {}
+    last = file_said_at
+    for item, key in zip(transcript.items, lineage.keys, strict=True):
+        last = last if item.timestamp is None else item.timestamp
+        said_at.setdefault(key, last)
+        origins.setdefault(key, f"{file}:{item.line}")
+    names = {
+        part.id: part.name
+        for reading in readings
+        if reading.calls
+        for part in reading.message.parts
+        if isinstance(part, ToolCall)
+    }
+    return _Recording(
+        session=session,
+        readings=readings,
+        keys=lineage.keys,
+        ids=[segment_id(session, key) for key in lineage.keys],
+        said_at=said_at,
+        origins=origins,
+        tool_names=names,
+    )
+
+
+def _first_places(ids: Sequence[SegmentId]) -> list[int]:
+    """Where each segment first stands; a recording may hold a message twice."""
+    first: dict[SegmentId, int] = {}
+    for place, one in enumerate(ids):
+        first.setdefault(one, place)
+    return list(first.values())
+
+
+async def _write_stretch(
+    store: Store, recording: _Recording, places: Sequence[int], rules: ImportRules
+) -> ImportCounts:
+    known = await store.known([recording.ids[place] for place in places])
+    fresh = [place for place in places if recording.ids[place] not in known]
+    if not fresh:
+        return ImportCounts(known=len(known))
+    made = ingest(
+        [enter(recording.readings[place], recording.keys[place]) for place in fresh],
+        session=recording.session,
+        source="import",
+        said_at=recording.said_at,
+        redaction=rules.redaction,
+        now=rules.now,
+        embedder=rules.embedder,
+        origins=recording.origins,
+        tool_names=recording.tool_names,
+    )
+    written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=made.jobs))
+    stored = set(written.stored)
+    return ImportCounts(
+        stored=len(written.stored),
+        known=len(known) + len(written.known),
+        forgotten=len(written.forgotten),
+        skipped=len(made.skipped),
+        noise=sum(
+            new.segment.noise is not None and new.segment.id in stored for new in made.segments
+        ),
+        redacted=made.redacted if stored else 0,
+    )
+
+
+def _live_state(stored: StoredSession | None) -> SessionState | None:
+    """The session as requests left it; None where only imports did, which can be done again."""
+    if stored is None:
+        return None
+    try:
+        state = join_state(stored.state, stored.path, stored.ids)
+    except FormatError:  # of a newer version: its path alone still says what is known
+        return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
+    return None if state.sent_at is None else state
+
+
+def _session_write(
+    session: str, state: SessionState, stored: StoredSession | None
+) -> SessionWrite | None:
+    """What later requests of the session are aligned with; None where nothing is to be said."""
+    if _live_state(stored) is not None or not state.path:
+        return None
+    if stored is not None and stored.path == state.path:
+        return None
+    turn = 0 if stored is None else stored.turn + 1
+    return SessionWrite(
+        session=session,
+        turn=turn,
+        state=split_state(replace(state, turn=turn)),
+        path=state.path,
+        ids=state.ids,
+    )

@@ -1,0 +1,55 @@
+"""What goes in and out of the engine: a session's handle, what to send, what was learned."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.engine.archive import Where
+from recollect.engine.keeping import Keeping
+from recollect.turn.read import Remembered
+from recollect.values.edit import Edit
+from recollect.values.history import SessionId, SessionState
+from recollect.values.report import Report, StageLine
+from recollect.values.request import FormatName, Usage
+
+
+class Session:
+    """A conversation's handle: where its state lives between turns of this process."""
+
+    def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
+        self.id = id
+        self.state = state or SessionState()
+        self.lock = asyncio.Lock()
+        self.remembered = Remembered()
+        self.keeping = Keeping(loaded=state is not None)
+        self.format: FormatName = "anthropic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What to send, and what was done to it."""
+
+    request: Any = field(repr=False)
+    """As it came in: the body's bytes, or a dict to call a client with."""
+    report: Report
+    state: SessionState
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits that stand for this session now."""
+        return self.state.edits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a reply taught us."""
+
+    usage: Usage | None
+    calibration_ratio: float
+    learned_window_tokens: int | None
+    failures: tuple[StageLine, ...] = ()
+    archived: Where | None = None
+    """Where all that was said so far is durable: in the store, in the spool, or nowhere yet.
+    None where no memory is kept."""

@@ -1,0 +1,101 @@
+"""The seeds' `knowledge.jsonl`: one fact a line, both ways.
+
+As `segments_jsonl`, but a store keeps facts by time and not by arrival: an imported fact
+carries the number of its line in front of the line itself, so that an export can put them
+back in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+
+from recollect.formats.js_json import number_at, object_lines, stringify, text_at
+from recollect.values.segment import Fact, FactType
+
+FIELDS: Final = frozenset({"id", "type", "content", "context", "timestamp", "supersededBy"})
+_TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnowledgeLine:
+    """One line, read."""
+
+    number: int
+    line: str = field(repr=False)
+    value: dict[str, Any] = field(repr=False)
+    id: str
+    type: FactType
+    content: str = field(repr=False)
+    context: str = field(repr=False)
+    at: float | None
+    superseded_by: str | None
+
+
+def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
+    """Read lines one by one; what is none is told in `passed_over`."""
+    for found in object_lines(lines, passed_over):
+        value = found.value
+        name, content = text_at(value, "id"), text_at(value, "content")
+        kind = _TYPES.get(text_at(value, "type") or "")
+        if name is None or content is None or kind is None:
+            what = "a type that is not known" if kind is None else "no text in id or content"
+            passed_over.append(f"line {found.number}: {what}")
+            continue
+        at = number_at(value, "timestamp")
+        yield KnowledgeLine(
+            number=found.number,
+            line=found.line,
+            value=value,
+            id=name,
+            type=kind,
+            content=content,
+            context=text_at(value, "context") or "",
+            at=None if at is None else at / 1000,
+            superseded_by=text_at(value, "supersededBy"),
+        )
+
+
+def foreign_of(number: int, line: str) -> str:
+    """What a fact keeps of the line it came as."""
+    return f"{number}\t{line}"
+
+
+def write_knowledge_line(fact: Fact) -> str:
+    """A fact as its line; one of our own ends with a newline."""
+    if fact.foreign is not None:
+        return _up_to_date(fact, fact.foreign.partition("\t")[2] or fact.foreign)
+    own: dict[str, Any] = {
+        "id": fact.id,
+        "type": fact.type,
+        "content": fact.content,
+        "context": fact.context,
+        "timestamp": round(fact.at * 1000),
+    }
+    if fact.superseded_by is not None:
+        own["supersededBy"] = fact.superseded_by
+    return stringify(own) + "\n"
+
+
+def _up_to_date(fact: Fact, line: str) -> str:
+    """The line a fact came as, unless it was superseded since."""
+    found = next(object_lines([line.encode()], []), None)
+    if found is None or found.value.get("supersededBy") == fact.superseded_by:
+        return line
+    value = {key: item for key, item in found.value.items() if key != "supersededBy"}
+    if fact.superseded_by is not None:
+        value["supersededBy"] = fact.superseded_by
+    return stringify(value) + "\n"
+
+
+def in_order(facts: Iterable[Fact]) -> list[Fact]:
+    """Imported facts in the order of their file, then our own by time and id."""
+
+    def place(fact: Fact) -> tuple[int, int, float, str]:
+        number, tab, _ = (fact.foreign or "").partition("\t")
+        if tab and number.isascii() and number.isdigit():
+            return 0, int(number), fact.at, fact.id
+        return 1, 0, fact.at, fact.id
+
+    return sorted(facts, key=place)

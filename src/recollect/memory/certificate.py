@@ -1,0 +1,108 @@
+"""A certificate of forgetting: sealed with a checksum, as JSON and as a page for people.
+
+Pure. It must never be given content, so nothing here can show any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+from recollect.errors import FormatError
+from recollect.values.certificate import Asked, Certificate
+from recollect.values.message import MessageId
+
+_DIGEST_BYTES: Final = 32
+_FORMAT: Final = "recollect-certificate-1"
+
+
+def seal(certificate: Certificate) -> Certificate:
+    """The certificate with its checksum."""
+    return replace(certificate, checksum=_checksum(certificate))
+
+
+def is_intact(certificate: Certificate) -> bool:
+    """Whether it is as it was sealed."""
+    return certificate.checksum == _checksum(certificate)
+
+
+def digest_of(identities: Iterable[MessageId]) -> str:
+    """A hash over identities, whatever their order."""
+    listed = "\n".join(sorted(set(identities)))
+    return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def as_json(certificate: Certificate) -> dict[str, Any]:
+    """One object that `from_json` takes back."""
+    held = asdict(certificate)
+    held["counts"] = dict(certificate.counts)
+    return {"format": _FORMAT, **held}
+
+
+def from_json(held: Mapping[str, Any]) -> Certificate:
+    """What `as_json` gave; FormatError for anything else. Whether it is intact is not asked."""
+    given = dict(held)
+    if given.pop("format", None) != _FORMAT:
+        raise FormatError("not a certificate of this version")
+    try:
+        asked = dict(given.pop("asked"))
+        asked["sessions"] = tuple(asked["sessions"])
+        given |= {name: tuple(given[name]) for name in ("covers", "cannot")}
+        return Certificate(asked=Asked(**asked), **given)
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"not a certificate: {type(error).__name__}") from error
+
+
+def as_text(certificate: Certificate) -> str:
+    """A page to read, print or keep."""
+    removed = [f"  {count:>8,}  {what}" for what, count in certificate.counts.items() if count]
+    return "\n".join(
+        (
+            "Certificate of forgetting",
+            "",
+            f"space      {certificate.space}",
+            f"when       {_time(certificate.at)}",
+            f"asked      {_asked(certificate.asked)}",
+            f"kept by    {certificate.engine}, Recollect {certificate.version}",
+            "",
+            "Removed",
+            *(removed or ["         nothing was stored of it"]),
+            "",
+            "This covers",
+            *(f"  - {line}" for line in certificate.covers),
+            "",
+            "This cannot cover",
+            *(f"  - {line}" for line in certificate.cannot),
+            "",
+            f"identities {certificate.identities_digest}",
+            f"checksum   {certificate.checksum}",
+        )
+    )
+
+
+def _asked(asked: Asked) -> str:
+    parts = []
+    if asked.segments:
+        parts.append(f"{asked.segments:,} segments by id")
+    if asked.identities:
+        parts.append(f"{asked.identities:,} messages by identity")
+    if asked.sessions:
+        parts.append("sessions " + ", ".join(asked.sessions))
+    if asked.said_before is not None:
+        parts.append(f"all said before {_time(asked.said_before)}")
+    return "; ".join(parts) or "nothing"
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _checksum(certificate: Certificate) -> str:
+    held = as_json(certificate)
+    del held["checksum"]
+    canonical = json.dumps(held, sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()

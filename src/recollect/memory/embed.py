@@ -1,0 +1,56 @@
+"""Embed: give passages that wait for it their vector.
+
+Asks the store what is missing rather than carrying texts in the job, so a job holds no content
+and one that comes late finds nothing to do. Never writes: its vectors are written with the
+job's completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from recollect.memory.runner import GiveUp
+from recollect.ports import Archive, Clock, Embedder
+from recollect.values.batch import Batch
+from recollect.values.job import Lease, NewJob
+from recollect.values.segment import Vector, VectorSet
+
+KIND: Final = "embed"
+PASSAGES: Final = 256
+"""How many passages one job embeds: a write of some hundred KiB, well within a lease."""
+_FLOAT_BYTES: Final = 4
+
+
+async def embed(
+    lease: Lease, *, store: Archive, embedder: Embedder, clock: Clock, passages: int = PASSAGES
+) -> Batch:
+    """The vectors of the next passages, and a job for the rest; the job's key is the embedder."""
+    if lease.key != embedder.name:
+        raise GiveUp("it is for an embedder that this worker does not have")
+    found = await store.unembedded(embedder.name, limit=passages + 1)
+    now = clock.now()
+    if not found:
+        return Batch(at=now)
+    chosen = found[:passages]
+    values = await embedder.embed([passage.text for passage in chosen])
+    _check(values, len(chosen), embedder)
+    vectors = tuple(
+        Vector(segment=passage.segment, ordinal=passage.ordinal, values=value)
+        for passage, value in zip(chosen, values, strict=True)
+    )
+    rest = (NewJob(kind=KIND, key=lease.key, run_at=now),) if len(found) > passages else ()
+    return Batch(
+        at=now,
+        vectors=(
+            VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors),
+        ),
+        jobs=rest,
+    )
+
+
+def _check(values: Sequence[bytes], wanted: int, embedder: Embedder) -> None:
+    """An embedder that miscounts would put vectors to the wrong passages for ever."""
+    size = embedder.dimensions * _FLOAT_BYTES
+    if len(values) != wanted or any(len(value) != size for value in values):
+        raise GiveUp("the embedder gave another number of vectors, or of dimensions, than asked")

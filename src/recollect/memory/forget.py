@@ -1,0 +1,131 @@
+"""Forget: remove messages from everywhere we keep them, and certify it without content.
+
+Owns the order of steps. Tombstones come first, in the store's one write, so whatever is still
+under way cannot bring a message back; then what was derived from it (the cascades), then what
+waits in the spools of this machine. A crash in between leaves tombstones and, at worst, bytes
+in a spool that the store will refuse: forgetting again finishes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from recollect.memory.certificate import digest_of, seal
+from recollect.memory.spooled import Gone
+from recollect.ports import Spool, Store
+from recollect.values.certificate import Asked, Certificate
+from recollect.values.upkeep import ForgetOrder, Forgotten
+
+Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
+"""Removes what was derived from forgotten messages; says what and how many, by kind."""
+
+COVERS: Final = (
+    "the archive: segments, passages, the index of words, vectors",
+    "facts that rest on them alone",
+    "the ledger: pieces of requests that quote them",
+    "jobs that quote them",
+    "session states: shortened results, recalled blocks and cuts that may quote them",
+    "the spool of this machine",
+    "a history that is sent again: tombstones keep it out of the archive",
+)
+CANNOT: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines, until they drain: the store refuses what it has forgotten",
+    "what model providers logged or cached",
+    "the client's own history and files",
+)
+
+
+@runtime_checkable
+class _SetsDamageAside(Protocol):
+    def unreadable_files(self) -> tuple[str, ...]:
+        """Files with what could not be read."""
+        ...
+
+
+async def forget(
+    store: Store,
+    spools: Sequence[Spool],
+    order: ForgetOrder,
+    *,
+    now: float,
+    cascades: Sequence[Cascade] = (),
+) -> Certificate:
+    """Forget what the order names; `cascades` run in this order."""
+    gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
+    for spool in spools:  # the store cannot know what is meant by a session that only waits
+        await spool.rewrite(gone.look_at)
+    forgotten = await _forget_in_store(store, order, gone)
+    counts = Counter(_counts(forgotten))
+    for cascade in cascades:
+        counts.update(await cascade(store, forgotten))
+    known = set(gone.message_ids)
+    for spool in spools:
+        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
+    cannot = list(forgotten.cannot)
+    if gone.message_ids != known:  # spooled while we were at it
+        late = ForgetOrder(at=order.at, message_ids=tuple(sorted(gone.message_ids - known)))
+        counts.update(_counts(await _forget_in_store(store, late, gone)))
+    return seal(
+        Certificate(
+            at=now,
+            space=store.space,
+            engine=(await store.stats()).engine,
+            version=_version(),
+            asked=Asked(
+                segments=len(order.segments),
+                identities=len(order.message_ids),
+                sessions=order.sessions,
+                said_before=order.said_before,
+            ),
+            counts=dict(counts),
+            identities_digest=digest_of(gone.message_ids),
+            covers=COVERS,
+            cannot=tuple(dict.fromkeys((*cannot, *_unreached(spools, gone), *CANNOT))),
+        )
+    )
+
+
+async def _forget_in_store(store: Store, order: ForgetOrder, gone: Gone) -> Forgotten:
+    """Forget in the store, and learn from it which messages that meant."""
+    forgotten = await store.forget(
+        replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
+    )
+    gone.message_ids.update(forgotten.message_ids)
+    gone.segments.update(forgotten.segments)
+    return forgotten
+
+
+def _counts(forgotten: Forgotten) -> dict[str, int]:
+    return {
+        "segments": len(forgotten.segments),
+        "passages": forgotten.passages,
+        "vectors": forgotten.vectors,
+        "facts": len(forgotten.facts),
+        "ledger pieces": forgotten.pieces,
+        "jobs": forgotten.jobs,
+        "session states changed": forgotten.session_states,
+    }
+
+
+def _unreached(spools: Sequence[Spool], gone: Gone) -> list[str]:
+    lines = [
+        f"{name}, a damaged part of the spool: look into it, or delete it"
+        for spool in spools
+        if isinstance(spool, _SetsDamageAside)
+        for name in spool.unreadable_files()
+    ]
+    if gone.unread:
+        lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
+    return lines
+
+
+def _version() -> str:
+    try:
+        return metadata.version("recollect")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,299 @@
+"""Runs the jobs of a space: takes one, keeps its lease, writes its effect, or gives it back.
+
+Owns leases and retries; what a job does is its handler's. It must never write an effect except
+through `complete`, which the store does in one write with the job's removal: that is what makes
+every effect happen exactly once, however often workers die. Always holds: a handler whose lease
+is lost is stopped, and what it made is not written; a failed job says why, without content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from recollect.errors import StoreError
+from recollect.ports import Clock, JobQueue
+from recollect.values.batch import Batch
+from recollect.values.job import Lease
+
+T = TypeVar("T")
+LOG = logging.getLogger("recollect")
+Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
+"""Does a job; what it returns is written together with the job's removal."""
+Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
+
+GRACE_SECONDS = 5.0
+"""How long a running job may take to end when the runner is stopped."""
+BEATS_PER_LEASE = 3
+REASON_CHARS = 500
+
+
+class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
+    """Raised by a handler for a job that would fail each time; its reason quotes nothing."""
+
+
+Answer: TypeAlias = Literal["done", "lost"] | GiveUp
+
+
+class Failed(Protocol):
+    """How something failed, as the engine's boundary tells it: without content."""
+
+    @property
+    def said(self) -> str:
+        """One line."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    said: str
+
+
+class Attempt(Protocol):
+    """The engine's boundary: the only place that catches what a handler may raise."""
+
+    async def __call__(self, work: Awaitable[T], /) -> T | Failed:
+        """What `work` gives, or how it failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """When a job that failed is tried again: later each time, and not all at once."""
+
+    base_seconds: float = 2.0
+    factor: float = 4.0
+    max_seconds: float = 3600.0
+
+    def seconds(self, lease: Lease) -> float:
+        """How long to wait; jobs that failed together spread over half of it."""
+        full = min(self.max_seconds, self.base_seconds * self.factor ** (lease.attempt - 1))
+        seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
+        return full * (1 - int.from_bytes(seed) / 2**33)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What became of the jobs of a run."""
+
+    done: int = 0
+    failed: int = 0
+    """Failed, and wait to be tried again."""
+    dead: int = 0
+    lost: int = 0
+    """Their lease was lost, or the store went away before it could take the answer."""
+    reason: str = ""
+    """Why the last one failed, or why there was nothing to do."""
+
+    @property
+    def taken(self) -> int:
+        """How many jobs were taken."""
+        return self.done + self.failed + self.dead + self.lost
+
+    def __add__(self, other: RunResult) -> RunResult:
+        return RunResult(
+            done=self.done + other.done,
+            failed=self.failed + other.failed,
+            dead=self.dead + other.dead,
+            lost=self.lost + other.lost,
+            reason=other.reason if other.taken and other.reason else self.reason,
+        )
+
+
+Told: TypeAlias = Callable[[RunResult], None]
+NOTHING = RunResult(reason="nothing is due")
+
+
+class JobRunner:
+    """One worker of one space; takes one job at a time."""
+
+    def __init__(
+        self,
+        store: JobQueue,
+        handlers: Mapping[str, Handler],
+        clock: Clock,
+        *,
+        attempt: Attempt,
+        lease_seconds: float = 60.0,
+        max_attempts: int = 5,
+        backoff: Backoff | None = None,
+        day_tokens: int | None = None,
+    ) -> None:
+        self._store = store
+        self._handlers = dict(handlers)
+        self._clock = clock
+        self._attempt = attempt
+        self._lease_seconds = lease_seconds
+        self._max_attempts = max_attempts
+        self._backoff = backoff or Backoff()
+        self._day_tokens = day_tokens
+
+    async def run_once(self) -> RunResult:
+        """Take one job that is due and do it; StoreError when the store cannot be asked."""
+        now = self._clock.now()
+        leases = await self._store.claim(
+            now=now,
+            lease_seconds=self._lease_seconds,
+            kinds=tuple(self._handlers),
+            day=day_of(now),
+            day_tokens=self._day_tokens,
+            max_attempts=self._max_attempts,
+        )
+        if not leases:
+            return NOTHING
+        outcome, reason = await self._do(leases[0])
+        return RunResult(**{outcome: 1}, reason=reason)
+
+    async def run_due(
+        self,
+        *,
+        stop: asyncio.Event | None = None,
+        told: Told | None = None,
+        most: int | None = None,
+    ) -> RunResult:
+        """Do all that is due now, or `most` of it, or until `stop` is set."""
+        total = RunResult()
+        while (stop is None or not stop.is_set()) and (most is None or total.taken < most):
+            result = await (self.run_once() if stop is None else _unless_stopped(self, stop))
+            if told is not None and result.taken:
+                told(result)
+            total += result
+            if not result.taken:
+                break
+        return total if total.taken else NOTHING
+
+    async def run(
+        self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: Told | None = None
+    ) -> RunResult:
+        """Do jobs until `stop` is set; a job that does not end soon then is given back.
+
+        A store that is away is asked again after `idle_seconds`.
+        """
+        results: list[RunResult] = []
+
+        def tell(result: RunResult) -> None:
+            results.append(result)
+            if told is not None:
+                told(result)
+
+        while not stop.is_set():
+            try:
+                await self.run_due(stop=stop, told=tell)
+            except StoreError as error:
+                LOG.info("jobs: the store cannot be asked now: %s", type(error).__name__)
+            await until(stop, idle_seconds)
+        return sum(results, RunResult())
+
+    async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
+        """How long until something may be due; None when nothing waits at all."""
+        now = self._clock.now()
+        due_at = (await self._store.queue(day=day_of(now))).due_at
+        if due_at is None:
+            return None
+        # due already, and yet not handed out: paused, over budget, or of a kind we do not know
+        return idle_seconds if due_at <= now else min(due_at - now, idle_seconds)
+
+    async def _do(self, lease: Lease) -> tuple[Outcome, str]:
+        """One job to its end; its lease is given back when this is cancelled."""
+        work = asyncio.create_task(self._attempted(lease))
+        beat = asyncio.create_task(self._keep_lease(lease))
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+            if work.cancelled():
+                return await self._answered(lease, _Said(said="the handler cancelled itself"))
+            return await self._answered(lease, work.result() if work.done() else "lost")
+        except asyncio.CancelledError:
+            await _cancelled(work, beat)
+            await self._give_back(lease, "the worker stopped", self._clock.now())
+            raise
+        finally:
+            await _cancelled(work, beat)
+
+    async def _attempted(self, lease: Lease) -> Answer | Failed:
+        return await self._attempt(self._effect(lease))
+
+    async def _effect(self, lease: Lease) -> Answer:
+        try:
+            batch = await self._handlers[lease.kind](lease)
+        except GiveUp as reason:
+            return reason
+        return "done" if await self._store.complete(lease, batch) else "lost"
+
+    async def _answered(self, lease: Lease, answer: Answer | Failed) -> tuple[Outcome, str]:
+        if answer == "done":
+            return "done", ""
+        if answer == "lost":
+            return "lost", "the lease was lost"
+        if isinstance(answer, GiveUp):
+            return await self._give_back(lease, str(answer), None)
+        if lease.attempt >= self._max_attempts:
+            said = f"failed {lease.attempt} times: {answer.said}"
+            return await self._give_back(lease, said, None)
+        retry_at = self._clock.now() + self._backoff.seconds(lease)
+        return await self._give_back(lease, answer.said, retry_at)
+
+    async def _give_back(
+        self, lease: Lease, reason: str, retry_at: float | None
+    ) -> tuple[Outcome, str]:
+        """Tell the store; where it cannot be told, the lease runs out by itself."""
+        reason = reason[:REASON_CHARS]
+        try:
+            known = await self._store.fail(lease, reason=reason, retry_at=retry_at)
+        except StoreError as error:
+            return "lost", str(error)
+        if not known:
+            return "lost", reason
+        return ("dead" if retry_at is None else "failed"), reason
+
+    async def _keep_lease(self, lease: Lease) -> None:
+        """Keep the lease; returns when it is lost."""
+        expires_at = lease.expires_at
+        while True:
+            await asyncio.sleep(self._lease_seconds / BEATS_PER_LEASE)
+            wanted = self._clock.now() + self._lease_seconds
+            try:
+                if not await self._store.heartbeat(lease, expires_at=wanted):
+                    return
+                expires_at = wanted
+            except StoreError:
+                if self._clock.now() >= expires_at:  # another worker may have it by now
+                    return
+
+
+def day_of(now: float) -> str:
+    """The day, in UTC, whose budget is charged."""
+    return datetime.fromtimestamp(now, tz=UTC).date().isoformat()
+
+
+async def until(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, this long at most; whether it came."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _unless_stopped(runner: JobRunner, stop: asyncio.Event) -> RunResult:
+    """Run a job; one that does not end in time once `stop` is set is given back."""
+    job = asyncio.create_task(runner.run_once())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({job, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            await asyncio.wait({job}, timeout=GRACE_SECONDS)
+        return job.result() if job.done() else RunResult(reason="stopped")
+    finally:
+        await _cancelled(job, stopped)
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Stop tasks and wait until they have; what is done stays so."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

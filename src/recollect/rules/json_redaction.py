@@ -1,0 +1,200 @@
+"""Masking secrets inside the strings of a JSON text, for the ledger.
+
+Owns `redact_json`. A string is judged twice: decoded, by itself, because an escape can hide a
+secret; and as it stands, beside its key or the item before it, because a name can promise one
+(`{"api_key": "…"}`, `["--password", "…"]`). Never touches anything outside a string: numbers,
+the order of keys and white space stay as they are, and so does the rest of a masked string.
+Always valid JSON where it was before, and idempotent; what is no JSON is masked as plain text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from json.decoder import scanstring  # type: ignore[attr-defined]
+
+import msgspec
+
+from recollect.rules.redaction import RedactedSpan, redact
+
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# What decodes to one character each: a pair of surrogates, one unit, a letter.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+# Images and files: nothing in them is a secret by its shape, but chance makes it look so.
+_BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
+_BY_NAME = "assigned-"
+_LEAST_SECRET_CHARS = 4  # of a password whose name says so; by itself a secret has eight
+_NAMING = ('"name"', '"key"')
+_NAMED = '"value"'
+_MOST_PASSES = 4
+_VALID = msgspec.json.Decoder(msgspec.Raw)
+
+
+def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
+    """The JSON with its secrets masked, and whether it is exact still: nothing was masked."""
+    text = raw.decode("utf-8", "surrogateescape")
+    judge = _json_spans if _is_json(raw) else _text_spans
+    changed = text
+    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
+        spans = judge(changed, pii=pii)
+        if not spans:
+            break
+        changed = _spliced(changed, spans)
+    if changed is text:
+        return raw, True
+    return changed.encode("utf-8", "surrogateescape"), False
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        _VALID.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            json.loads(raw)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _text_spans(text: str, *, pii: bool) -> list[RedactedSpan]:
+    return list(redact(text, pii=pii).spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _String:
+    """The inside of a string of the text: its place, and the characters as they are written."""
+
+    start: int
+    end: int
+    written: str
+    named: str = ""
+    """What an item beside it calls it: `{"name": …, "value": this}`."""
+
+
+def _json_spans(text: str, *, pii: bool) -> list[RedactedSpan]:
+    """What to mask in the text, each span inside one string and between its escapes."""
+    in_place = redact(text, pii=pii).spans
+    ends = [span.end for span in in_place]
+    found: list[RedactedSpan] = []
+    for string in _strings(text):
+        beside = bisect_right(ends, string.start)
+        own: list[RedactedSpan] = []
+        is_data = _BASE64.fullmatch(string.written) is not None
+        while beside < len(in_place) and in_place[beside].start < string.end:
+            if not is_data or in_place[beside].rule.startswith(_BY_NAME):
+                own.append(_within(in_place[beside], string))
+            beside += 1
+        if not is_data:
+            own += _decoded_spans(string, pii=pii)
+        if string.named:
+            own += _named_spans(string, pii=pii)
+        found += _merged(own)
+    return found
+
+
+def _strings(text: str) -> Iterator[_String]:
+    before = ("", "", "")
+    for match in _STRING.finditer(text):
+        start, end = match.span()
+        whole = match[0]
+        if end - start - 2 >= _LEAST_SECRET_CHARS:
+            paired = before[2] == _NAMED and before[0] in _NAMING
+            named = before[1][1:-1] if paired else ""
+            yield _String(start + 1, end - 1, whole[1:-1], named)
+        before = (before[1], before[2], whole)
+
+
+def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
+    """The part of a span inside the string, widened to whole escapes."""
+    start, end = max(span.start, string.start), min(span.end, string.end)
+    if "\\" in string.written:
+        for escape in _ESCAPE.finditer(string.written):
+            first, last = string.start + escape.start(), string.start + escape.end()
+            if first >= end:
+                break
+            start = first if first < start < last else start
+            end = last if first < end < last else end
+    return replace(span, start=start, end=end)
+
+
+def _decoded_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
+    """What the string holds when it is read by itself."""
+    written = string.written
+    if "\\" not in written:
+        if "=" not in written:
+            return []  # only `NAME=value` is read differently where a text begins with it
+        spans = redact(written, pii=pii).spans
+        return [_moved(span, span.start + string.start, span.end + string.start) for span in spans]
+    decoded, _ = scanstring(f'{written}"', 0, False)
+    spans = redact(decoded, pii=pii).spans
+    if not spans:
+        return []
+    shifts = _shifts(written)
+    return [
+        _moved(
+            span,
+            string.start + _written_at(span.start, shifts),
+            string.start + _written_at(span.end, shifts),
+        )
+        for span in spans
+    ]
+
+
+def _named_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
+    """What the string holds when it is read as the value of its name."""
+    lead = f'{string.named}="'
+    spans = redact(f'{lead}{string.written}"', pii=pii).spans
+    moved = string.start - len(lead)
+    return [
+        _within(_moved(span, span.start + moved, span.end + moved), string)
+        for span in spans
+        if span.end > len(lead) and span.start < len(lead) + len(string.written)
+    ]
+
+
+def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
+    return replace(span, start=start, end=end)
+
+
+def _shifts(written: str) -> list[tuple[int, int]]:
+    """For each escape: the decoded place behind it, and how much longer all before is written."""
+    shifts: list[tuple[int, int]] = []
+    longer = 0
+    for escape in _ESCAPE.finditer(written):
+        longer += escape.end() - escape.start() - 1
+        shifts.append((escape.end() - longer, longer))
+    return shifts
+
+
+def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
+    """Where the character at a decoded place begins as it is written."""
+    before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
+    return decoded_at + (shifts[before - 1][1] if before else 0)
+
+
+def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
+    spans.sort(key=lambda span: (span.start, -span.end))
+    merged: list[RedactedSpan] = []
+    for span in spans:
+        if span.end <= span.start:
+            continue
+        if merged and span.start < merged[-1].end:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, span.end))
+        else:
+            merged.append(span)
+    return merged
+
+
+def _spliced(text: str, spans: list[RedactedSpan]) -> str:
+    pieces: list[str] = []
+    done = 0
+    for span in spans:
+        pieces += (text[done : span.start], span.replacement)
+        done = span.end
+    pieces.append(text[done:])
+    return "".join(pieces)

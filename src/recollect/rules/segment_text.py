@@ -1,0 +1,235 @@
+"""A message as the text that is kept of it, in reading order.
+
+Owns how parts are written down: words as they are, `name(arguments)` for calls, errors marked,
+short placeholders for what is not text. Never writes base64, seals or a recalled block: what
+memory said is not said again (design.md, promise 7). Always pure and linear in the message.
+
+Thinking that can be read is kept between marks of its own, because it leaves the view with
+its message; it is not indexed, because the answer behind it says what came of it. Thinking
+that is sealed or empty leaves nothing to keep.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.values.message import (
+    CallId,
+    Image,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+
+THINKING_OPENING = "[thinking]\n"
+THINKING_CLOSING = "\n[/thinking]"
+ERROR_MARK = "[error] "
+UNKNOWN_TOOL = "unknown"
+"""The tool of a result whose call is not known by name."""
+
+_ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
+_ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)
+_OWN_BLOCK = re.compile(f"^{re.escape(BLOCK_OPENING)}", re.MULTILINE)
+_NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
+# Where blocks that we only carry keep words: documents, searches, refusals, transcripts.
+_WORDY_FIELDS = frozenset(
+    {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
+    | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
+)
+_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_-]{200,}={0,2}")
+_MOST_DEPTH = 16
+_MOST_TOOL_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentText:
+    """What is kept of a message."""
+
+    text: str = field(repr=False)
+    role: Role
+    """As said: results are a tool's words, also where the format has the user carry them."""
+    tool: str | None
+    says_something: bool
+    """Whether there are words in it, and not placeholders or thinking alone."""
+    only_recalled: bool = False
+    """There was nothing but a recalled block in it."""
+
+
+def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = None) -> SegmentText:
+    """Write a message down; `tool_names` says which tool each call id was for, where known."""
+    pieces: list[str] = []
+    tool: str | None = None
+    says = stripped = False
+    for part in message.parts:
+        written, worded, recalled = _written(part, message.role)
+        stripped |= recalled
+        if written:
+            pieces.append(written)
+            says |= worded
+        if tool is None:
+            tool = _tool(part, tool_names)
+    results = bool(message.parts) and all(isinstance(part, ToolResult) for part in message.parts)
+    return SegmentText(
+        text="\n".join(pieces),
+        role="tool" if results else message.role,
+        tool=tool,
+        says_something=says,
+        only_recalled=stripped and not pieces,
+    )
+
+
+def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
+    """The text without recalled blocks.
+
+    With `any_spelling`, any tag of that name that begins a line opens a block, up to the end
+    where nothing closes it. Otherwise only our own literal does, and only where it is closed:
+    tools and models quote files about it.
+    """
+    if "<recalled-context" not in text:
+        return text
+    kept: list[str] = []
+    at = 0
+    opening = _ANY_BLOCK if any_spelling else _OWN_BLOCK
+    while True:
+        following = _NEXT_BLOCK.match(text, at) if kept else None
+        begun = following or opening.search(text, at)
+        if begun is None:
+            break
+        end = text.find(BLOCK_CLOSING, begun.end())
+        if end < 0 and not (any_spelling and (following or _begins_line(text, begun.start()))):
+            break
+        kept.append(text[at : begun.start()].lstrip("\n").rstrip())
+        at = len(text) if end < 0 else end + len(BLOCK_CLOSING)
+    if not kept:
+        return text
+    kept.append(text[at:].lstrip("\n"))
+    return "\n\n".join(piece for piece in kept if piece.strip())
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return text[:at].rstrip(" \t")[-1:] in ("", "\n")
+
+
+def without_thinking(text: str) -> str:
+    """The text of a model's segment without its thinking: what it said."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in thinking_spans(text):
+        pieces.append(text[at:start])
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Where thinking stands in the text of a model's segment, marks included."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while (start := text.find(THINKING_OPENING, at)) >= 0:
+        end = text.find(THINKING_CLOSING, start + len(THINKING_OPENING) - 1)
+        if end < 0:
+            break
+        at = end + len(THINKING_CLOSING)
+        if start == 0 or text[start - 1] == "\n":
+            spans.append((start, at))
+    return tuple(spans)
+
+
+def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
+    """A part as text, whether that is words, and whether a recalled block was left out."""
+    if isinstance(part, Text):
+        text = without_recalled_blocks(part.text, any_spelling=role in ("user", "system"))
+        return text, bool(text.strip()), text is not part.text
+    if isinstance(part, ToolCall):
+        return f"{part.name}({part.arguments})", True, False
+    if isinstance(part, ToolResult):
+        return _result(part)
+    if isinstance(part, Thinking):
+        text = f"{THINKING_OPENING}{part.text}{THINKING_CLOSING}" if part.text.strip() else ""
+        return text, False, False
+    if isinstance(part, Image):
+        return _image(part), False, False
+    words = "\n".join(_words_of(part))
+    placeholder = f"[{part.kind}, {_size(len(part.payload))}]"
+    return (f"{placeholder} {words}", True, False) if words else (placeholder, False, False)
+
+
+def _result(part: ToolResult) -> tuple[str, bool, bool]:
+    pieces: list[str] = []
+    says = recalled = False
+    for inner in part.content:
+        text, worded, stripped = _written(inner, "tool")
+        recalled |= stripped
+        if text:
+            pieces.append(text)
+            says |= worded
+    mark = ERROR_MARK if part.is_error else ""
+    return mark + "\n".join(pieces), says or part.is_error, recalled
+
+
+def _image(image: Image) -> str:
+    if image.data is not None:
+        return f"[image {image.media_type or 'of unknown type'}, {_size(len(image.data) * 3 // 4)}]"
+    if image.address:
+        return f"[image at {image.address[:500]}]"
+    return "[image]"
+
+
+def _words_of(part: Other) -> Iterator[str]:
+    try:
+        value = json.loads(part.payload)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, str):  # a refusal is a string by itself
+        yield value
+        return
+    source = value.get("source") if isinstance(value, dict) else None
+    if isinstance(source, dict) and source.get("type") == "text":  # a document given as text
+        data = source.get("data")
+        if isinstance(data, str):
+            yield data
+    yield from _strings(value, "", 0)
+
+
+def _strings(value: Any, name: str, depth: int) -> Iterator[str]:
+    if depth > _MOST_DEPTH:
+        return
+    if isinstance(value, str):
+        if name in _WORDY_FIELDS and value.strip() and _BASE64.match(value) is None:
+            yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _strings(inner, key, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner, name, depth + 1)
+
+
+def _tool(part: Part, tool_names: Mapping[CallId, str] | None) -> str | None:
+    if isinstance(part, ToolCall):
+        name = part.name
+    elif isinstance(part, ToolResult):
+        known = tool_names or {}
+        name = part.name or known.get(part.call_id, "")
+        if not name and part.alternative is not None:
+            name = known.get(part.alternative, "")
+    else:
+        return None
+    return name[:_MOST_TOOL_CHARS] or UNKNOWN_TOOL
+
+
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes"
+    if count < 1024 * 1024:
+        return f"{count / 1024:.0f} KB"
+    return f"{count / 1024 / 1024:.1f} MB"

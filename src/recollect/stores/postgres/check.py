@@ -1,0 +1,241 @@
+"""Holds a space against its invariants, and counts what it has. Changes nothing.
+
+Orphans, counters and the index are compared in one snapshot; a record that cannot be read is
+told by its place, never by its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.postgres.lexical import decode_block
+from recollect.stores.postgres.packing import FORWARDS, forwards_of
+from recollect.stores.postgres.paths import decode_chunk
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.signs import ALL as ALL_SIGNS
+from recollect.stores.postgres.signs import Layout
+from recollect.stores.postgres.wire import plain
+from recollect.values.upkeep import CheckResult, Stats
+
+_COUNTERS: Final = """
+    SELECT c.documents, c.total_length, c.next_sequence, c.next_passage, c.packed_to,
+        (SELECT count(*) FROM recollect.passage_terms t
+         WHERE t.space_id = %(space)s AND NOT t.cold),
+        (SELECT coalesce(sum(length), 0)::bigint FROM recollect.passage_terms t
+         WHERE t.space_id = %(space)s AND NOT t.cold),
+        (SELECT coalesce(max(sequence), 0) FROM recollect.segments s WHERE s.space_id = %(space)s),
+        (SELECT coalesce(max(passage_no), 0) FROM recollect.passages p
+         WHERE p.space_id = %(space)s)
+    FROM recollect.counters AS c WHERE c.space_id = %(space)s
+"""
+_ORPHANS: Final = """
+    SELECT 'passages without a segment', count(*) FROM recollect.passages AS p
+    WHERE p.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.segments AS s
+        WHERE s.space_id = %(space)s AND s.sequence = p.sequence AND s.cold = p.cold)
+    UNION ALL
+    SELECT 'passages without words', count(*) FROM recollect.passages AS p
+    WHERE p.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.passage_terms AS t
+        WHERE t.space_id = %(space)s AND t.passage_no = p.passage_no AND t.cold = p.cold)
+    UNION ALL
+    SELECT 'words without a passage', count(*) FROM recollect.passage_terms AS t
+    WHERE t.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.passages AS p
+        WHERE p.space_id = %(space)s AND p.passage_no = t.passage_no)
+    UNION ALL
+    SELECT 'vectors without a passage', count(*) FROM recollect.vectors AS v
+    WHERE v.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.passages AS p
+        WHERE p.space_id = %(space)s AND p.passage_no = v.passage_no AND p.cold = v.cold)
+    UNION ALL
+    SELECT 'embedders that count wrongly', count(*) FROM recollect.embedders AS e
+    WHERE e.space_id = %(space)s AND e.vectors <> (
+        SELECT count(*) FROM recollect.vectors AS v
+        WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
+    UNION ALL
+    SELECT 'segments of a forgotten identity', count(*) FROM recollect.segments AS s
+    WHERE s.space_id = %(space)s AND EXISTS (
+        SELECT FROM recollect.forgotten_segments AS f
+        WHERE f.space_id = %(space)s AND f.id = s.id)
+    UNION ALL
+    SELECT 'postings without a run', count(*) FROM recollect.postings AS p
+    WHERE p.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.runs AS r WHERE r.space_id = %(space)s AND r.run = p.run)
+    UNION ALL
+    SELECT 'sessions without their path', count(*) FROM recollect.sessions AS s
+    WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
+        SELECT count(*) FROM recollect.session_paths AS p
+        WHERE p.space_id = %(space)s AND p.session = s.session)
+"""
+_SESSIONS: Final = """
+    SELECT s.session, s.path_length, p.chunk, p.entries FROM recollect.sessions AS s
+    JOIN recollect.session_paths AS p ON p.space_id = %(space)s AND p.session = s.session
+    WHERE s.space_id = %(space)s ORDER BY s.session, p.chunk
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, last_passage, dead FROM recollect.runs
+    WHERE space_id = %s ORDER BY first_passage
+"""
+_BLOCKS: Final = "SELECT block FROM recollect.postings WHERE space_id = %s AND run = %s"
+_STATS: Final = """
+    SELECT
+        (SELECT count(*) FROM recollect.segments x WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.segments x WHERE x.space_id = %(space)s AND x.cold),
+        (SELECT count(*) FROM recollect.segments x
+         WHERE x.space_id = %(space)s AND x.noise IS NOT NULL),
+        (SELECT count(*) FROM recollect.passages x WHERE x.space_id = %(space)s),
+        (SELECT coalesce(sum(x.tokens), 0)::bigint FROM recollect.segments x
+         WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.facts x WHERE x.space_id = %(space)s),
+        (SELECT count(DISTINCT x.session) FROM recollect.segments x
+         WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.turns x WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.pieces x WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.tombstones x WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.jobs x
+         WHERE x.space_id = %(space)s AND x.state = 'waiting'),
+        (SELECT count(*) FROM recollect.jobs x
+         WHERE x.space_id = %(space)s AND x.state = 'dead')
+"""
+_EMBEDDERS: Final = """
+    SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s
+"""
+_WARM_SIGNS: Final = """
+    SELECT passage_no, binary_quantize(v)::varbit FROM recollect.vectors
+    WHERE space_id = %s AND embedder_no = %s AND NOT cold ORDER BY passage_no
+"""
+_VECTOR_COUNTS: Final = """
+    SELECT name, vectors FROM recollect.embedders WHERE space_id = %s AND vectors > 0
+    ORDER BY name
+"""
+
+
+async def check(work: Transaction) -> CheckResult:
+    """Look at everything the space has."""
+    problems: list[str] = []
+    given = {"space": work.space_id}
+    for what, count in await work.rows(_ORPHANS, given):
+        if count:
+            problems.append(f"{count} {what}")
+    problems += _counter_problems(await work.row(_COUNTERS, given))
+    problems += _path_problems(await work.rows(_SESSIONS, given))
+    problems += await _index_problems(work)
+    problems += await _sign_problems(work)
+    return CheckResult(
+        checked=(
+            "rows without their like",
+            "counters",
+            "paths of sessions",
+            "index of words",
+            "signs of vectors",
+        ),
+        problems=tuple(problems),
+    )
+
+
+def _counter_problems(row: tuple[Any, ...] | None) -> list[str]:
+    if row is None:
+        return []
+    documents, length, next_sequence, next_passage, packed, rows, total, last, newest = row
+    found = []
+    if (documents, length) != (rows, total):
+        found.append(f"the index counts {documents} passages of {length} words: {rows} of {total}")
+    if next_sequence <= last or next_passage <= newest or packed >= next_passage:
+        found.append("a number would be given twice")
+    return found
+
+
+def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
+    lengths: dict[str, int] = {}
+    expected: dict[str, int] = {}
+    broken = 0
+    for session, path_length, _, raw in rows:
+        expected[session] = path_length
+        try:
+            keys, ids = decode_chunk(raw)
+        except ValueError:
+            broken += 1
+            continue
+        broken += len(keys) != len(ids)
+        lengths[session] = lengths.get(session, 0) + len(keys)
+    wrong = sum(lengths.get(session, 0) != length for session, length in expected.items())
+    return [f"{broken + wrong} paths of sessions are damaged"] if broken or wrong else []
+
+
+async def _index_problems(work: Transaction) -> list[str]:
+    """Every run holds the words of its warm passages, and nothing else that is alive."""
+    found: list[str] = []
+    covered = 0
+    for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):
+        if first <= covered:
+            found.append("two runs of the index overlap")
+        covered = max(covered, last)
+        wanted = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
+        owners = np.repeat(wanted.numbers - first, wanted.sizes)
+        expected = _places(wanted.terms, owners, np.minimum(wanted.counts, 255))
+        blocks = [decode_block(raw) for (raw,) in await work.rows(_BLOCKS, (work.space_id, run))]
+        held = _joined(blocks, np.frombuffer(dead or b"", "<u2"))
+        if not np.array_equal(expected, held):
+            found.append("a run of the index does not hold the words of its passages")
+    return found
+
+
+async def _sign_problems(work: Transaction) -> list[str]:
+    """The signs are those of the warm vectors, and there are no others."""
+    wrong = 0
+    for embedder, dimensions in await work.rows(_EMBEDDERS, (work.space_id,)):
+        layout = Layout(dimensions)
+        held: dict[int, bytes] = {}
+        for block_no, raw in await work.rows(ALL_SIGNS, (work.space_id, embedder)):
+            block = layout.read([raw])
+            for slot in np.flatnonzero(layout.used(block)[0]).tolist():
+                held[block_no * layout.slots + slot] = block["signs"][0][slot].tobytes()
+        for number, bits in await work.rows(_WARM_SIGNS, (work.space_id, embedder)):
+            wrong += held.pop(number, None) != bits[4:].ljust(layout.width, b"\0")
+        wrong += len(held)
+    return [f"{wrong} vectors do not have the signs they should"] if wrong else []
+
+
+def _joined(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDArray[Any]:
+    if not blocks:
+        return np.empty((0, 3), np.int64)
+    terms, numbers, _, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    alive = ~np.isin(numbers, dead)
+    return _places(terms[alive], numbers[alive], counts[alive])
+
+
+def _places(terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    rows = np.stack(
+        [terms.astype(np.int64), numbers.astype(np.int64), counts.astype(np.int64)], axis=1
+    )
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+
+
+async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
+    """What the space holds."""
+    counting = await work.send(_STATS, {"space": work.space_id})
+    vectors = await work.rows(_VECTOR_COUNTS, (work.space_id,))
+    row = await counting.fetchone()
+    assert row is not None
+    return Stats(
+        space=space,
+        engine=engine,
+        segments=row[0],
+        cold=row[1],
+        noise=row[2],
+        passages=row[3],
+        tokens=row[4],
+        vectors={plain(name): count for name, count in vectors},
+        facts=row[5],
+        sessions=row[6],
+        turns=row[7],
+        pieces=row[8],
+        tombstones=row[9],
+        jobs_waiting=row[10],
+        jobs_dead=row[11],
+    )

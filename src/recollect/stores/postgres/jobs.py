@@ -1,0 +1,300 @@
+"""The queue of a space: jobs are handed out under a lease, and a day's budget is never exceeded.
+
+Rows are locked with SKIP LOCKED, so workers do not wait for each other over a job. The budget is
+charged where the job is handed out, in the same transaction, under a lock of its day. Always
+holds: `spaces.jobs_due_at` is no later than the next job or expiring lease, so that no worker
+overlooks a space.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import (
+    escaped,
+    int8s,
+    maybe_plain,
+    plain,
+    texts,
+)
+from recollect.values.job import JobId, JobRecord, Lease, QueueState
+
+_SCAN_LEAST: Final = 64
+
+_GIVE_UP: Final = """
+    UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
+        reason = coalesce(reason || '; ', '') || 'taken ' || attempts || ' times without an answer'
+    WHERE space_id = %s AND state = 'leased' AND lease_expires_at <= %s AND attempts >= %s
+        AND kind = ANY(%s::text[])
+"""
+_DUE: Final = """
+    SELECT job_no, kind, key, payload, cost_tokens, attempts FROM recollect.jobs
+    WHERE space_id = %(space)s AND kind = ANY(%(kinds)s::text[]) AND (
+        (state = 'waiting' AND run_at <= %(now)s)
+        OR (state = 'leased' AND lease_expires_at <= %(now)s)
+    ) AND NOT EXISTS (
+        SELECT FROM recollect.job_pauses AS p
+        WHERE p.space_id = %(space)s AND p.kind IN ('*', jobs.kind)
+    ) AND (cost_tokens = 0 OR %(left)s::bigint IS NULL OR cost_tokens <= %(left)s)
+    ORDER BY run_at, job_no LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+_OPEN_DAY: Final = """
+    INSERT INTO recollect.job_budgets (space_id, day, tokens) VALUES (%s, %s, 0)
+    ON CONFLICT DO NOTHING
+"""
+_LOCK_DAY: Final = """
+    SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s FOR UPDATE
+"""
+_CHARGE: Final = """
+    UPDATE recollect.job_budgets SET tokens = tokens + %s WHERE space_id = %s AND day = %s
+"""
+_LEASE: Final = """
+    UPDATE recollect.jobs AS j SET state = 'leased', attempts = attempts + 1,
+        lease_token = u.token, lease_expires_at = %s
+    FROM unnest(%s::bigint[], %s::text[]) AS u (job_no, token)
+    WHERE j.space_id = %s AND j.job_no = u.job_no
+"""
+_HEARTBEAT: Final = """
+    UPDATE recollect.jobs SET lease_expires_at = %s
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' RETURNING 1
+"""
+_TAKE: Final = """
+    DELETE FROM recollect.jobs
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' RETURNING 1
+"""
+_HELD: Final = """
+    SELECT kind, key FROM recollect.jobs
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' FOR UPDATE
+"""
+_TWIN: Final = """
+    SELECT job_no FROM recollect.jobs
+    WHERE space_id = %s AND kind = %s AND md5(key) = md5(%s) AND state = 'waiting' FOR UPDATE
+"""
+_JOIN_TWIN: Final = """
+    UPDATE recollect.jobs SET run_at = greatest(run_at, %s), reason = %s,
+        attempts = greatest(attempts, (
+            SELECT attempts FROM recollect.jobs WHERE space_id = %s AND job_no = %s
+        ))
+    WHERE space_id = %s AND job_no = %s
+"""
+_RETRY: Final = """
+    UPDATE recollect.jobs SET state = 'waiting', run_at = %s, reason = %s, lease_token = NULL,
+        lease_expires_at = NULL
+    WHERE space_id = %s AND job_no = %s
+"""
+_BURY: Final = """
+    UPDATE recollect.jobs SET state = 'dead', reason = %s, lease_token = NULL,
+        lease_expires_at = NULL
+    WHERE space_id = %s AND job_no = %s
+"""
+_LIST: Final = """
+    SELECT job_no, kind, key, state, attempts, run_at, cost_tokens, reason FROM recollect.jobs
+    WHERE space_id = %s ORDER BY run_at, job_no LIMIT %s
+"""
+_COUNTS: Final = """
+    SELECT count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'leased'),
+           count(*) FILTER (WHERE state = 'dead'), min(run_at) FILTER (WHERE state = 'waiting')
+    FROM recollect.jobs WHERE space_id = %s
+"""
+_PAUSED: Final = "SELECT kind FROM recollect.job_pauses WHERE space_id = %s ORDER BY kind"
+_SPENT: Final = "SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s"
+_PAUSE: Final = """
+    INSERT INTO recollect.job_pauses (space_id, kind) VALUES (%s, %s) ON CONFLICT DO NOTHING
+"""
+_RESUME: Final = "DELETE FROM recollect.job_pauses WHERE space_id = %s AND kind = %s"
+_DEAD: Final = """
+    SELECT job_no, kind, key FROM recollect.jobs
+    WHERE space_id = %s AND state = 'dead' AND (%s OR job_no = ANY(%s::bigint[]))
+    ORDER BY job_no FOR UPDATE
+"""
+_WAITING_KEYS: Final = """
+    SELECT kind, key FROM recollect.jobs WHERE space_id = %s AND state = 'waiting'
+"""
+_REVIVE: Final = """
+    UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
+    WHERE space_id = %s AND job_no = ANY(%s::bigint[])
+"""
+_DROP: Final = "DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])"
+_LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
+_SET_DUE: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = (
+        SELECT min(CASE WHEN j.state = 'waiting' THEN j.run_at ELSE j.lease_expires_at END)
+        FROM recollect.jobs AS j
+        WHERE j.space_id = %(space)s AND j.state IN ('waiting', 'leased') AND NOT EXISTS (
+            SELECT FROM recollect.job_pauses AS p
+            WHERE p.space_id = %(space)s AND p.kind IN ('*', j.kind)
+        )
+    )
+    WHERE space_id = %(space)s
+"""
+
+
+async def claim(
+    work: Transaction,
+    *,
+    now: float,
+    lease_seconds: float,
+    kinds: Sequence[str],
+    limit: int,
+    day: str,
+    day_tokens: int | None,
+    max_attempts: int,
+) -> tuple[Lease, ...]:
+    """Due jobs of these kinds, within the budget of the day."""
+    await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
+    left: int | None = None
+    await work.send(_OPEN_DAY, (work.space_id, day))
+    spent = await work.row(_LOCK_DAY, (work.space_id, day))
+    if day_tokens is not None:
+        left = max(0, day_tokens - (spent[0] if spent is not None else 0))
+    rows = await work.rows(
+        _DUE,
+        {"space": work.space_id, "kinds": texts(kinds), "now": now, "left": left,
+         "limit": limit if left is None else max(limit, _SCAN_LEAST)},
+    )  # fmt: skip
+    chosen = _within(rows, left, limit)
+    expires_at = now + lease_seconds
+    leases = tuple(
+        Lease(
+            id=JobId(str(number)),
+            kind=plain(kind),
+            key=plain(key),
+            payload=payload,
+            cost_tokens=cost,
+            attempt=attempts + 1,
+            token=secrets.token_hex(16),
+            expires_at=expires_at,
+        )
+        for number, kind, key, payload, cost, attempts in chosen
+    )
+    if leases:
+        numbers = int8s([row[0] for row in chosen])
+        tokens = texts(lease.token for lease in leases)
+        await work.send(_LEASE, (expires_at, numbers, tokens, work.space_id))
+        charged = sum(lease.cost_tokens for lease in leases)
+        if charged:
+            await work.send(_CHARGE, (charged, work.space_id, day))
+    await settle(work)
+    return leases
+
+
+def _within(rows: Sequence[tuple[Any, ...]], left: int | None, limit: int) -> list[tuple[Any, ...]]:
+    """The first of them that fit what is left of the day."""
+    chosen: list[tuple[Any, ...]] = []
+    for row in rows:
+        if len(chosen) == limit:
+            break
+        if left is not None and row[4]:
+            if row[4] > left:
+                continue
+            left -= row[4]
+        chosen.append(row)
+    return chosen
+
+
+async def settle(work: Transaction) -> None:
+    """Say when the space's next job is due. The lock comes first: what is counted is current."""
+    await work.send(_LOCK_SPACE, (work.space_id,))
+    await work.send(_SET_DUE, {"space": work.space_id})
+
+
+async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bool:
+    """Keep a lease."""
+    given = (expires_at, work.space_id, int(lease.id), lease.token)
+    return await work.row(_HEARTBEAT, given) is not None
+
+
+async def take(work: Transaction, lease: Lease) -> bool:
+    """Remove a job that is done, if the lease still holds."""
+    return await work.row(_TAKE, (work.space_id, int(lease.id), lease.token)) is not None
+
+
+async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+    """Give a job back: to wait, or to the dead."""
+    number = int(lease.id)
+    held = await work.row(_HELD, (work.space_id, number, lease.token))
+    if held is None:
+        return False
+    why = escaped(reason)
+    if retry_at is None:
+        await work.send(_BURY, (why, work.space_id, number))
+    elif (twin := await work.row(_TWIN, (work.space_id, *held))) is not None:
+        # The same job was asked for meanwhile and waits: the two are one again.
+        await work.send(
+            _JOIN_TWIN,
+            (retry_at, why, work.space_id, number, work.space_id, twin[0]),
+        )
+        await work.send(_DROP, (work.space_id, int8s([number])))
+    else:
+        await work.send(_RETRY, (retry_at, why, work.space_id, number))
+    await settle(work)
+    return True
+
+
+async def listed(work: Transaction, *, limit: int) -> tuple[JobRecord, ...]:
+    """Jobs by the time they run at."""
+    return tuple(
+        JobRecord(
+            id=JobId(str(number)),
+            kind=plain(kind),
+            key=plain(key),
+            state=state,
+            attempts=attempts,
+            run_at=run_at,
+            cost_tokens=cost,
+            reason=maybe_plain(reason),
+        )
+        for number, kind, key, state, attempts, run_at, cost, reason in await work.rows(
+            _LIST, (work.space_id, limit)
+        )
+    )
+
+
+async def queue(work: Transaction, *, day: str) -> QueueState:
+    """The queue at a glance."""
+    counts = await work.send(_COUNTS, (work.space_id,))
+    paused = await work.send(_PAUSED, (work.space_id,))
+    spent = await work.send(_SPENT, (work.space_id, day))
+    waiting, leased, dead, due_at = await counts.fetchone() or (0, 0, 0, None)
+    tokens = await spent.fetchone()
+    return QueueState(
+        waiting=waiting,
+        leased=leased,
+        dead=dead,
+        paused=tuple(plain(kind) for (kind,) in await paused.fetchall()),
+        spent_tokens_today=tokens[0] if tokens is not None else 0,
+        due_at=due_at,
+    )
+
+
+async def pause(work: Transaction, kind: str) -> None:
+    """Hand out no more jobs of this kind."""
+    await work.send(_PAUSE, (work.space_id, escaped(kind)))
+    await settle(work)
+
+
+async def resume(work: Transaction, kind: str) -> None:
+    """Undo `pause`."""
+    await work.send(_RESUME, (work.space_id, escaped(kind)))
+    await settle(work)
+
+
+async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> int:
+    """Dead jobs wait again; one whose like waits already is one with it."""
+    numbers = [int(one) for one in ids or () if one.isdecimal()]
+    dead = await work.rows(_DEAD, (work.space_id, ids is None, int8s(numbers)))
+    waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
+    back: list[int] = []
+    drop: list[int] = []
+    for number, kind, key in dead:
+        (drop if (kind, key) in waiting else back).append(number)
+        waiting.add((kind, key))
+    if back:
+        await work.send(_REVIVE, (at, work.space_id, int8s(back)))
+    if drop:
+        await work.send(_DROP, (work.space_id, int8s(drop)))
+    await settle(work)
+    return len(back) + len(drop)

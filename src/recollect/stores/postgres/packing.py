@@ -1,0 +1,274 @@
+"""Keeps the inverted index of a space: packs the newest passages, merges runs, takes passages out.
+
+Packing works from the forward rows alone, so a merged run never holds what has left the index.
+What always holds: a passage stands in the tail (its number is above `packed_to`) or in exactly
+one run; a pack whose ground moved under it (`index_epoch`) is thrown away whole.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.postgres.lexical import (
+    RUN_SPAN,
+    Forwards,
+    Run,
+    block_without,
+    build_runs,
+)
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import big_endian, byteas, int4s, int8s
+
+PACK_AFTER: Final = 512
+"""A tail of so many passages is due to be packed; scanning it takes about a millisecond."""
+PACK_NOW: Final = 4_096
+"""A tail of so many is packed by whoever writes next: nobody runs the jobs."""
+_FANOUT: Final = 8
+_SMALLEST: Final = 512
+_DEAD_SHARE: Final = 0.25
+
+_STATE: Final = """
+    SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
+"""
+_LOCK_STATE: Final = """
+    SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
+    FOR UPDATE
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, last_passage, passages, coalesce(octet_length(dead), 0) / 2
+    FROM recollect.runs WHERE space_id = %s ORDER BY first_passage, run
+"""
+FORWARDS: Final = """
+    SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''),
+           string_agg(int4send(octet_length(terms) / 4), ''),
+           string_agg(terms, ''), string_agg(counts, '')
+    FROM (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %s AND passage_no > %s AND passage_no <= %s AND NOT cold
+        ORDER BY passage_no
+    ) AS row
+"""
+_INSERT_RUN: Final = """
+    INSERT INTO recollect.runs
+        (space_id, run, first_passage, last_passage, passages, shift)
+    VALUES (%s, %s, %s, %s, %s, %s)
+"""
+_INSERT_BLOCKS: Final = """
+    INSERT INTO recollect.postings
+        (space_id, run, bucket, part, first_term, last_term, block)
+    SELECT %s, %s, * FROM unnest(
+        %s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[])
+"""
+_DROP_POSTINGS: Final = """
+    DELETE FROM recollect.postings WHERE space_id = %s AND run = ANY(%s::bigint[])
+"""
+_DROP_RUNS: Final = "DELETE FROM recollect.runs WHERE space_id = %s AND run = ANY(%s::bigint[])"
+_PACKED: Final = """
+    UPDATE recollect.counters SET packed_to = %s, index_epoch = index_epoch + 1
+    WHERE space_id = %s
+"""
+_COVERING: Final = """
+    SELECT run, first_passage, last_passage, shift, dead FROM recollect.runs
+    WHERE space_id = %s AND first_passage <= %s AND last_passage >= %s
+"""
+_SET_DEAD: Final = "UPDATE recollect.runs SET dead = %s WHERE space_id = %s AND run = %s"
+_BLOCKS: Final = """
+    SELECT bucket, part, block FROM recollect.postings
+    WHERE space_id = %s AND run = %s AND bucket = ANY(%s::integer[])
+"""
+_UPDATE_BLOCKS: Final = """
+    UPDATE recollect.postings AS p
+    SET first_term = u.first_term, last_term = u.last_term, block = u.block
+    FROM unnest(%s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[])
+        AS u (bucket, part, first_term, last_term, block)
+    WHERE p.space_id = %s AND p.run = %s AND p.bucket = u.bucket AND p.part = u.part
+"""
+_DROP_BLOCKS: Final = """
+    DELETE FROM recollect.postings AS p
+    USING unnest(%s::integer[], %s::integer[]) AS u (bucket, part)
+    WHERE p.space_id = %s AND p.run = %s AND p.bucket = u.bucket AND p.part = u.part
+"""
+_SHRINK_RUN: Final = """
+    UPDATE recollect.runs SET passages = passages - %s, dead = %s WHERE space_id = %s AND run = %s
+"""
+_BLOCKS_AT_ONCE: Final = 2_000
+
+
+class GroundMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
+    """The index changed while a run was built; the transaction is to be rolled back."""
+
+
+def forwards_of(row: Sequence[Any] | None) -> Forwards:
+    """Forward rows as `FORWARDS` returns them."""
+    numbers, lengths, sizes, terms, counts = row if row is not None else (None,) * 5
+    return Forwards(
+        numbers=big_endian(numbers, "i8"),
+        lengths=big_endian(lengths, "i4").astype(np.int64),
+        sizes=big_endian(sizes, "i4").astype(np.int64),
+        terms=np.frombuffer(terms or b"", "<u4"),
+        counts=np.frombuffer(counts or b"", "<u2"),
+    )
+
+
+async def pack_tail(work: Transaction, *, least: int) -> bool:
+    """Pack the tail when it has at least so many passages; whether something was packed."""
+    state = await work.row(_STATE, (work.space_id,))
+    if state is None or state[0] - 1 - state[1] < max(1, least):
+        return False
+    upto = min(state[0] - 1, state[1] + RUN_SPAN)
+    await _swap(work, state, after=state[1], upto=upto, drop=(), packed_to=upto)
+    return True
+
+
+async def merge_runs(work: Transaction) -> bool:
+    """Merge one group of runs where there are too many, or too many dead ones in one."""
+    state = await work.row(_STATE, (work.space_id,))
+    runs = await work.rows(_RUNS, (work.space_id,))
+    group = choose_merge([(row[1], row[2], row[3], row[4]) for row in runs])
+    if state is None or group is None:
+        return False
+    chosen = runs[group[0] : group[1]]
+    await _swap(
+        work,
+        state,
+        after=chosen[0][1] - 1,
+        upto=max(row[2] for row in chosen),
+        drop=[row[0] for row in chosen],
+        packed_to=state[1],
+    )
+    return True
+
+
+def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
+    """Which neighbours to merge, given first, last, passages and dead of each, in order."""
+    levels = [_level(passages) for _, _, passages, _ in runs]
+    for start in range(len(runs)):
+        end = start
+        while (
+            end < len(runs)
+            and levels[end] <= levels[start]
+            and runs[end][1] - runs[start][0] < RUN_SPAN
+        ):
+            end += 1
+        alike = sum(level == levels[start] for level in levels[start:end])
+        if alike >= _FANOUT:
+            return start, end
+    for place, (_, _, passages, dead) in enumerate(runs):
+        if dead > _DEAD_SHARE * passages:
+            return place, place + 1
+    return None
+
+
+def _level(passages: int) -> int:
+    level = 0
+    while passages >= _SMALLEST * _FANOUT ** (level + 1):
+        level += 1
+    return level
+
+
+async def _swap(
+    work: Transaction,
+    state: tuple[Any, ...],
+    *,
+    after: int,
+    upto: int,
+    drop: Sequence[int],
+    packed_to: int,
+) -> None:
+    """Build runs over a range of passages and put them in place of others."""
+    rows = forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
+    # Written before the lock is taken: writers of the space wait only for the exchange.
+    for run in build_runs(rows):
+        await _insert_run(work, run)
+    if await work.row(_LOCK_STATE, (work.space_id,)) is None:
+        raise GroundMoved
+    locked = await work.row(_STATE, (work.space_id,))
+    if locked is None or locked[1:] != state[1:]:
+        raise GroundMoved
+    if drop:
+        await work.send(_DROP_POSTINGS, (work.space_id, int8s(drop)))
+        await work.send(_DROP_RUNS, (work.space_id, int8s(drop)))
+    await work.send(_PACKED, (packed_to, work.space_id))
+
+
+async def _insert_run(work: Transaction, run: Run) -> None:
+    named = secrets.randbits(62)
+    await work.send(
+        _INSERT_RUN, (work.space_id, named, run.first, run.last, run.passages, run.shift)
+    )
+    for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
+        some = run.blocks[start : start + _BLOCKS_AT_ONCE]
+        await work.send(
+            _INSERT_BLOCKS,
+            (
+                work.space_id,
+                named,
+                int4s([one.bucket for one in some]),
+                int4s([one.part for one in some]),
+                int8s([one.first_term for one in some]),
+                int8s([one.last_term for one in some]),
+                byteas([one.raw for one in some]),
+            ),
+        )
+
+
+async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
+    """Passages that left the index but not the archive: runs leave them out from now on."""
+    if not len(numbers):
+        return
+    for run, first, last, _, dead in await work.rows(
+        _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
+    ):
+        mine = numbers[(numbers >= first) & (numbers <= last)] - first
+        if len(mine):
+            held = np.frombuffer(dead or b"", "<u2")
+            merged = np.union1d(held, mine.astype("<u2")).astype("<u2")
+            await work.send(_SET_DEAD, (merged.tobytes(), work.space_id, run))
+
+
+async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[Any]) -> None:
+    """Take forgotten passages out of every block that holds one of their terms."""
+    if not len(numbers):
+        return
+    for run, first, last, shift, dead in await work.rows(
+        _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
+    ):
+        mine = (numbers[(numbers >= first) & (numbers <= last)] - first).astype("<u2")
+        if not len(mine):
+            continue
+        buckets = np.unique(terms.astype(np.int64) >> shift)
+        await _rewrite(work, run, buckets, mine)
+        held = np.frombuffer(dead or b"", "<u2")
+        left = np.setdiff1d(held, mine).astype("<u2").tobytes() or None
+        await work.send(_SHRINK_RUN, (len(mine), left, work.space_id, run))
+
+
+async def _rewrite(
+    work: Transaction, run: int, buckets: NDArray[np.int64], gone: NDArray[Any]
+) -> None:
+    """Rewrite the blocks of these buckets without the passages that are gone."""
+    for start in range(0, len(buckets), _BLOCKS_AT_ONCE):
+        some = int4s(buckets[start : start + _BLOCKS_AT_ONCE])
+        changed: list[tuple[int, int, int, int, bytes]] = []
+        emptied: list[tuple[int, int]] = []
+        for bucket, part, block in await work.rows(_BLOCKS, (work.space_id, run, some)):
+            made = block_without(block, gone)
+            if made is None:
+                emptied.append((bucket, part))
+            elif len(made[2]) != len(block):
+                changed.append((bucket, part, *made))
+        if changed:
+            columns = list(zip(*changed, strict=True))
+            await work.send(
+                _UPDATE_BLOCKS,
+                (int4s(columns[0]), int4s(columns[1]), int8s(columns[2]), int8s(columns[3]),
+                 byteas(columns[4]), work.space_id, run),
+            )  # fmt: skip
+        if emptied:
+            places = list(zip(*emptied, strict=True))
+            await work.send(_DROP_BLOCKS, (int4s(places[0]), int4s(places[1]), work.space_id, run))

@@ -1,0 +1,265 @@
+"""Reads the archive: segments, sessions, passages, vectors, facts. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from recollect.stores.postgres.paths import join_chunks
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import escaped, floats_of, maybe_plain, plain, texts
+from recollect.values.batch import StoredSession
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.segment import (
+    Fact,
+    FactId,
+    NewPassage,
+    PassageText,
+    Segment,
+    SegmentId,
+    StoredSegment,
+    Vector,
+)
+from recollect.values.upkeep import SessionSummary
+
+_MOST: Final = 9_223_372_036_854_775_807
+
+_SEGMENTS: Final = """
+    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
+           noise, tool, tags, origin, foreign_line, cold
+    FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_PAGE: Final = """
+    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
+           noise, tool, tags, origin, foreign_line, cold
+    FROM recollect.segments WHERE space_id = %(space)s AND sequence > %(after)s
+    ORDER BY sequence LIMIT %(limit)s
+"""
+_PAGE_DOWN: Final = """
+    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
+           noise, tool, tags, origin, foreign_line, cold
+    FROM recollect.segments WHERE space_id = %(space)s AND sequence < %(after)s
+    ORDER BY sequence DESC LIMIT %(limit)s
+"""
+_PAGE_OF_SESSION: Final = """
+    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
+           noise, tool, tags, origin, foreign_line, cold
+    FROM recollect.segments
+    WHERE space_id = %(space)s AND session = %(session)s AND sequence > %(after)s
+    ORDER BY sequence LIMIT %(limit)s
+"""
+_PAGE_OF_SESSION_DOWN: Final = """
+    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
+           noise, tool, tags, origin, foreign_line, cold
+    FROM recollect.segments
+    WHERE space_id = %(space)s AND session = %(session)s AND sequence < %(after)s
+    ORDER BY sequence DESC LIMIT %(limit)s
+"""
+_KNOWN: Final = """
+    SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_TOMBSTONED: Final = """
+    SELECT message_id FROM recollect.tombstones
+    WHERE space_id = %s AND message_id = ANY(%s::text[])
+"""
+_SESSION: Final = """
+    SELECT turn, state FROM recollect.sessions WHERE space_id = %s AND session = %s
+"""
+_PATH: Final = """
+    SELECT entries FROM recollect.session_paths WHERE space_id = %s AND session = %s
+    ORDER BY chunk
+"""
+_SESSIONS: Final = """
+    SELECT session, count(*), min(said_at), max(said_at)
+    FROM recollect.segments WHERE space_id = %s GROUP BY session
+    ORDER BY min(said_at), min(sequence)
+"""
+_PASSAGES: Final = """
+    SELECT p.start_char, p.end_char, p.embedded
+    FROM recollect.segments AS s
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+    WHERE s.space_id = %(space)s AND s.id = %(id)s ORDER BY p.ordinal
+"""
+_EMBEDDER: Final = """
+    SELECT embedder_no, complete_to FROM recollect.embedders WHERE space_id = %s AND name = %s
+"""
+_UNEMBEDDED: Final = """
+    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
+    FROM recollect.passages AS p
+    JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
+    WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded AND NOT p.cold
+        AND NOT EXISTS (
+            SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
+            AND v.embedder_no = %(embedder)s AND v.passage_no = p.passage_no
+        )
+    ORDER BY p.passage_no LIMIT %(limit)s
+"""
+_VECTORS: Final = """
+    SELECT s.id, p.ordinal, v.v
+    FROM recollect.segments AS s
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+    JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.passage_no = p.passage_no
+        AND v.embedder_no = %(embedder)s
+    WHERE s.space_id = %(space)s
+        AND (s.id > %(id)s OR (s.id = %(id)s AND p.ordinal > %(ordinal)s))
+    ORDER BY s.id, p.ordinal LIMIT %(limit)s
+"""
+_FACTS: Final = """
+    SELECT id, type, content, context, at, superseded_by, sources, trust, words, foreign_line
+    FROM recollect.facts WHERE space_id = %s AND (%s OR superseded_by IS NULL)
+    ORDER BY at, id
+"""
+_FACTS_BY_ID: Final = """
+    SELECT id, type, content, context, at, superseded_by, sources, trust, words, foreign_line
+    FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+
+
+async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+    """These segments, in this order."""
+    found = [_segment(row) for row in await work.rows(_SEGMENTS, (work.space_id, texts(ids)))]
+    by_id = {row.segment.id: row for row in found}
+    return tuple(by_id[one] for one in ids if one in by_id)
+
+
+async def page(
+    work: Transaction, *, after: int, limit: int, session: str | None, descending: bool
+) -> tuple[StoredSegment, ...]:
+    """Segments in the order of arrival."""
+    given = {
+        "space": work.space_id,
+        "after": (after or _MOST) if descending else after,
+        "limit": limit,
+    }
+    if session is None:
+        rows = await work.rows(_PAGE_DOWN if descending else _PAGE, given)
+    else:
+        statement = _PAGE_OF_SESSION_DOWN if descending else _PAGE_OF_SESSION
+        rows = await work.rows(statement, {**given, "session": escaped(session)})
+    return tuple(_segment(row) for row in rows)
+
+
+async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+    """Which of these are stored."""
+    rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
+    return frozenset(SegmentId(plain(one)) for (one,) in rows)
+
+
+async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+    """Which of these identities were forgotten."""
+    rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
+    return frozenset(MessageId(plain(one)) for (one,) in rows)
+
+
+async def session(work: Transaction, named: str) -> StoredSession | None:
+    """What is remembered of a session."""
+    given = (work.space_id, escaped(named))
+    stored = await work.send(_SESSION, given)
+    chunks = await work.send(_PATH, given)
+    row = await stored.fetchone()
+    if row is None:
+        return None
+    path, ids = join_chunks(raw for (raw,) in await chunks.fetchall())
+    return StoredSession(session=named, turn=row[0], state=row[1], path=path, ids=ids)
+
+
+async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:
+    """The sessions that have segments, oldest first."""
+    return tuple(
+        SessionSummary(session=plain(name), segments=count, first_said_at=first, last_said_at=last)
+        for name, count, first, last in await work.rows(_SESSIONS, (work.space_id,))
+    )
+
+
+async def passages(work: Transaction, id_: SegmentId) -> tuple[NewPassage, ...]:
+    """The spans of a segment; the words themselves are not kept."""
+    rows = await work.rows(_PASSAGES, {"space": work.space_id, "id": escaped(id_)})
+    return tuple(
+        NewPassage(start=start, end=end, words=(), embedded=embedded)
+        for start, end, embedded in rows
+    )
+
+
+async def unembedded(work: Transaction, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+    """Warm passages that are to have a vector and have none, oldest first."""
+    row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
+    number, complete_to = row if row is not None else (0, 0)
+    rows = await work.rows(
+        _UNEMBEDDED,
+        {"space": work.space_id, "after": complete_to, "embedder": number, "limit": limit},
+    )
+    return tuple(
+        PassageText(segment=SegmentId(plain(id_)), ordinal=ordinal, text=plain(body)[start:end])
+        for id_, ordinal, start, end, body, _ in rows
+    )
+
+
+async def vectors(
+    work: Transaction, embedder: str, *, after: tuple[SegmentId, int] | None, limit: int
+) -> tuple[Vector, ...]:
+    """The vectors of an embedder, ordered by segment and ordinal."""
+    row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
+    if row is None:
+        return ()
+    from_id, from_ordinal = after if after is not None else ("", -1)
+    rows = await work.rows(
+        _VECTORS,
+        {"space": work.space_id, "embedder": row[0], "id": escaped(from_id),
+         "ordinal": from_ordinal, "limit": limit},
+    )  # fmt: skip
+    return tuple(
+        Vector(segment=SegmentId(plain(id_)), ordinal=ordinal, values=floats_of(raw))
+        for id_, ordinal, raw in rows
+    )
+
+
+async def facts(
+    work: Transaction, ids: Sequence[FactId] | None, *, superseded: bool
+) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is None:
+        rows = await work.rows(_FACTS, (work.space_id, superseded))
+        return tuple(_fact(row) for row in rows)
+    rows = await work.rows(_FACTS_BY_ID, (work.space_id, texts(ids)))
+    by_id = {fact.id: fact for fact in map(_fact, rows)}
+    return tuple(by_id[one] for one in ids if one in by_id)
+
+
+def _segment(row: tuple[Any, ...]) -> StoredSegment:
+    topics, entities = msgspec.json.decode(row[13]) if row[13] is not None else ((), ())
+    kept = Segment(
+        id=SegmentId(plain(row[1])),
+        session=plain(row[2]),
+        key=EntryKey(plain(row[3])),
+        message_id=MessageId(plain(row[4])),
+        role=row[5],
+        text=plain(row[6]),
+        tokens=row[7],
+        said_at=row[8],
+        source=row[9],
+        trust=row[10],
+        noise=maybe_plain(row[11]),
+        tool=maybe_plain(row[12]),
+        topics=tuple(map(plain, topics)),
+        entities=tuple(map(plain, entities)),
+        origin=maybe_plain(row[14]),
+        foreign=maybe_plain(row[15]),
+    )
+    return StoredSegment(segment=kept, sequence=row[0], cold=row[16])
+
+
+def _fact(row: tuple[Any, ...]) -> Fact:
+    return Fact(
+        id=FactId(plain(row[0])),
+        type=row[1],
+        content=plain(row[2]),
+        context=plain(row[3]),
+        at=row[4],
+        superseded_by=None if row[5] is None else FactId(plain(row[5])),
+        sources=tuple(SegmentId(plain(one)) for one in row[6]),
+        trust=row[7],
+        words=tuple(plain(one) for one in row[8]),
+        foreign=maybe_plain(row[9]),
+    )

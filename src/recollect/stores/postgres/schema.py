@@ -1,0 +1,182 @@
+"""The schema's versions: runs migrations, and says plainly when code and database differ.
+
+Migrations are numbered SQL files: `NNN_pre_*.sql` only adds, and runs before the code that needs
+it; `NNN_post_*.sql` takes away, and runs when no older code is left. Always holds: each runs
+once, in order, in one transaction with its record; opening never changes a schema by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from recollect.errors import StoreCorrupt, StoreError
+from recollect.stores.postgres.driver import MIGRATE_COMMAND, driver_errors, psycopg, sql_errors
+from recollect.stores.postgres.pool import CONNECT_SECONDS, Connection, split_url
+
+Phase: TypeAlias = Literal["pre", "post", "all"]
+VERSION: Final = 1
+APP_ROLE: Final = "recollect_app"
+_NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
+_LOCK: Final = 7_261_941_203
+"""Names the advisory lock that keeps two migrations apart; it ends with the transaction."""
+
+_TAKE_LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
+_APPLIED: Final = """
+    SELECT version, phase FROM recollect.schema_versions ORDER BY version, phase
+"""
+_RECORD: Final = """
+    INSERT INTO recollect.schema_versions (version, phase, name, applied_at)
+    VALUES (%s, %s, %s, %s)
+"""
+_ROLE: Final = """
+    SELECT current_user, r.rolsuper OR r.rolbypassrls OR EXISTS (
+        SELECT FROM pg_class c WHERE c.relnamespace = 'recollect'::regnamespace
+        AND c.relkind = 'r' AND c.relowner = r.oid
+    ), (SELECT oid::int8 FROM pg_type WHERE oid = to_regtype('vector')), version()
+    FROM pg_roles r WHERE r.rolname = current_user
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One numbered SQL file."""
+
+    version: int
+    phase: Literal["pre", "post"]
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What a fleet has to know of the database it is connected to."""
+
+    engine: str
+    vector_oid: int
+    bypasses: bool
+    """The URL's role is above row-level security."""
+
+
+def migrations() -> tuple[Migration, ...]:
+    """All of them in order: by number, and for each number first pre."""
+    folder = resources.files("recollect.stores.postgres") / "migrations"
+    found = []
+    for path in folder.iterdir():
+        if (named := _NAME.fullmatch(path.name)) is not None:
+            phase = cast(Literal["pre", "post"], named.group(2))
+            found.append(
+                Migration(
+                    version=int(named.group(1)),
+                    phase=phase,
+                    name=named.group(3),
+                    sql=path.read_text("utf-8"),
+                )
+            )
+    return tuple(sorted(found, key=lambda one: (one.version, one.phase == "post", one.name)))
+
+
+async def migrate(
+    admin_url: str,
+    *,
+    phase: Phase = "all",
+    app_role: str = APP_ROLE,
+    app_password: str | None = None,
+) -> tuple[str, ...]:
+    """Bring a database to this version as its owner; the names of what ran.
+
+    The application's role is made where it is missing: with a password it may log in, without
+    one it is a group to grant to roles of your own. It owns nothing and is under row security.
+    """
+    with driver_errors():
+        async with await _connect(admin_url) as connection, connection.transaction():
+            await connection.execute(_TAKE_LOCK, (_LOCK,))
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            done = await _applied(connection)
+            ran = []
+            for one in migrations():
+                if (one.version, one.phase) in done or phase not in ("all", one.phase):
+                    continue
+                await connection.execute(one.sql.encode())
+                await connection.execute(_RECORD, (one.version, one.phase, one.name, time.time()))
+                ran.append(f"{one.version:03}_{one.phase}_{one.name}")
+            await _grant(connection, app_role, app_password)
+    return tuple(ran)
+
+
+async def inspect_server(connection: Connection) -> Server:
+    """Look at the database once; raises when its schema is not one this code works on."""
+    with driver_errors():
+        try:
+            done = await _applied(connection)
+        except sql_errors.InsufficientPrivilege:
+            raise StoreError(
+                f"the URL's role may not use the schema: run `{MIGRATE_COMMAND}` as its owner"
+            ) from None
+        before = max((version for version, phase in done if phase == "pre"), default=0)
+        after = max((version for version, phase in done if phase == "post"), default=0)
+        if before < VERSION:
+            have = f"version {before}" if before else "no schema of ours"
+            raise StoreError(
+                f"the database has {have}, this is version {VERSION}: run `{MIGRATE_COMMAND}`"
+            )
+        if after > VERSION:
+            raise StoreCorrupt(
+                f"the database has version {after}, this code knows {VERSION}: upgrade recollect"
+            )
+        row = await (await connection.execute(_ROLE)).fetchone()
+        assert row is not None
+        if row[2] is None:
+            raise StoreError("the extension pgvector is not on the role's search_path")
+        return Server(
+            engine=" ".join(str(row[3]).split()[:2]), vector_oid=int(row[2]), bypasses=bool(row[1])
+        )
+
+
+async def connect_admin(url: str) -> Connection:
+    """A connection of its own for upkeep, in autocommit."""
+    return await _connect(url)
+
+
+async def _connect(url: str) -> Connection:
+    address, _ = split_url(url)
+    made: psycopg.AsyncConnection[tuple[Any, ...]] = await psycopg.AsyncConnection.connect(
+        address, autocommit=True, connect_timeout=CONNECT_SECONDS, prepare_threshold=None
+    )
+    return made
+
+
+async def _applied(connection: Connection) -> set[tuple[int, str]]:
+    exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
+    row = await (await connection.execute(exists)).fetchone()
+    if row is None or not row[0]:
+        return set()
+    return {(row[0], row[1]) for row in await (await connection.execute(_APPLIED)).fetchall()}
+
+
+async def _grant(connection: Connection, role: str, password: str | None) -> None:
+    """Make the role where it is missing; rights on everything but the record of versions."""
+    name = psycopg.sql.Identifier(role)
+    known = await (
+        await connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,))
+    ).fetchone()
+    if known is None:
+        await connection.execute(
+            psycopg.sql.SQL("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS").format(name)
+        )
+    if password is not None:
+        await connection.execute(
+            psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, password)
+        )
+    for statement in (
+        psycopg.sql.SQL("ALTER ROLE {} SET plan_cache_mode = force_custom_plan"),
+        psycopg.sql.SQL("GRANT USAGE ON SCHEMA recollect TO {}"),
+        psycopg.sql.SQL(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA recollect TO {}"
+        ),
+        psycopg.sql.SQL("REVOKE INSERT, UPDATE, DELETE ON recollect.schema_versions FROM {}"),
+    ):
+        await connection.execute(statement.format(name))

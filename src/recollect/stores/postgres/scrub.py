@@ -1,0 +1,47 @@
+"""Rewrites our tables so that removed rows are in no data file either. Needs their owner.
+
+A plain VACUUM leaves most removed bytes where they are (measured: 197 of 200 rows), so every
+table is rewritten; that locks it meanwhile, for all spaces. WAL that others hold is out of reach.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recollect.stores.postgres.driver import driver_errors, psycopg, sql_errors
+from recollect.stores.postgres.forget import OUT_OF_REACH
+from recollect.stores.postgres.schema import connect_admin
+from recollect.values.upkeep import ScrubResult
+
+_TABLES: Final = """
+    SELECT c.relname FROM pg_class c
+    WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind = 'r'
+        AND c.relname <> 'schema_versions'
+    ORDER BY c.relname
+"""
+NO_ADMIN: Final = ("data files of PostgreSQL: rewriting tables needs their owner, give admin_url",)
+
+
+async def scrub(admin_url: str | None) -> ScrubResult:
+    """Rewrite every table of ours, then ask for a checkpoint and a new WAL file."""
+    if admin_url is None:
+        return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
+    done: list[str] = []
+    cannot: list[str] = []
+    with driver_errors():
+        async with await connect_admin(admin_url) as connection:
+            tables = [row[0] for row in await (await connection.execute(_TABLES)).fetchall()]
+            for table in tables:
+                named = psycopg.sql.Identifier("recollect", table)
+                await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
+            done.append(f"rewrote {len(tables)} tables and their indexes")
+            for statement, what in (
+                (b"SELECT pg_switch_wal()", "began a new WAL file"),
+                (b"CHECKPOINT", "wrote a checkpoint, which removes the old files"),
+            ):
+                try:
+                    await connection.execute(statement)
+                    done.append(what)
+                except sql_errors.InsufficientPrivilege:
+                    cannot.append(f"{what.split(',')[0]}: the role may not; old files go later")
+    return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))

@@ -1,0 +1,340 @@
+"""The memory of one space on PostgreSQL: `recollect.ports.Store`, each method one transaction.
+
+Owns nothing but, when it was opened by itself, its fleet. What a method does stands in the
+module of its name; here it gets its transaction. Always holds: every transaction names this
+space and no other, and errors of the driver come out as ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from recollect.errors import StoreError
+from recollect.stores.postgres import (
+    candidates,
+    check,
+    forget,
+    jobs,
+    ledger,
+    moves,
+    packing,
+    read,
+    scrub,
+    write,
+)
+from recollect.stores.postgres.fleet import POOL_SIZE, PostgresFleet, space_uuid
+from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.history import SessionId, SpaceId
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from recollect.stores.postgres.pool import Transaction
+    from recollect.values.job import JobRecord, Lease, QueueState
+    from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
+    from recollect.values.lookup import CandidateQuery, Candidates
+    from recollect.values.message import MessageId
+    from recollect.values.segment import (
+        Fact,
+        FactId,
+        NewPassage,
+        PassageText,
+        SegmentId,
+        StoredSegment,
+        Vector,
+    )
+    from recollect.values.upkeep import (
+        CheckResult,
+        ForgetOrder,
+        Forgotten,
+        ScrubResult,
+        SessionSummary,
+        Stats,
+    )
+
+
+class _LeaseLost(Exception):  # noqa: N818 - rolls a transaction back, never seen outside
+    pass
+
+
+class PostgresStore:
+    """The memory of one space; see `recollect.ports.Store` for what each method promises."""
+
+    def __init__(self, fleet: PostgresFleet, space: SpaceId, *, owns_fleet: bool = False) -> None:
+        self.space = space
+        self._id = space_uuid(space)
+        self._fleet = fleet
+        self._owns_fleet = owns_fleet
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        space: SpaceId,
+        pool_size: int = POOL_SIZE,
+        create: bool = False,
+        admin_url: str | None = None,
+    ) -> Self:
+        """One space with a fleet of its own; `close` closes both."""
+        fleet = await PostgresFleet.open(
+            url, pool_size=pool_size, create=create, admin_url=admin_url
+        )
+        return cls(fleet, space, owns_fleet=True)
+
+    def _reading(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._open_fleet().transaction(self._id, read=True)
+
+    def _writing(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._open_fleet().transaction(self._id)
+
+    def _open_fleet(self) -> PostgresFleet:
+        if self._closed:
+            raise StoreError("this store is closed: open it again")
+        return self._fleet
+
+    # Archive
+
+    async def write(self, batch: Batch) -> Written:
+        """Write a batch, all of it or nothing."""
+        turn = self._writing()
+        if batch.empty:
+            return Written()
+        async with turn as work:
+            written, tail = await write.write_batch(work, batch, self.space)
+        if tail >= packing.PACK_NOW:
+            with contextlib.suppress(StoreError):  # it is written; packing can wait
+                await self.pack()
+        return written
+
+    async def pack(self, *, least: int = packing.PACK_AFTER) -> int:
+        """Pack the newest passages into the inverted index and merge its runs; steps taken.
+
+        The effect of a job of kind "pack". May run beside anything: what loses a race is undone.
+        """
+        steps = 0
+        with contextlib.suppress(packing.GroundMoved):
+            async with self._writing() as work:
+                steps += await packing.pack_tail(work, least=least)
+            while True:
+                async with self._writing() as work:
+                    if not await packing.merge_runs(work):
+                        break
+                steps += 1
+        return steps
+
+    async def session(self, session: SessionId) -> StoredSession | None:
+        """What is remembered of a session."""
+        async with self._reading() as work:
+            return await read.session(work, session)
+
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """The sessions that have segments, oldest first."""
+        async with self._reading() as work:
+            return await read.sessions(work)
+
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        """What may answer the query, with what scoring it needs."""
+        return await candidates.find(self._open_fleet(), self._id, query)
+
+    async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+        """These segments, in this order."""
+        async with self._reading() as work:
+            return await read.segments(work, ids)
+
+    async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+        """Which of these are stored."""
+        async with self._reading() as work:
+            return await read.known(work, ids)
+
+    async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+        """Which of these identities were forgotten."""
+        async with self._reading() as work:
+            return await read.tombstoned(work, ids)
+
+    async def page(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        session: SessionId | None = None,
+        descending: bool = False,
+    ) -> tuple[StoredSegment, ...]:
+        """Segments in the order of arrival."""
+        async with self._reading() as work:
+            return await read.page(
+                work, after=after, limit=limit, session=session, descending=descending
+            )
+
+    async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
+        """The spans of a segment that are indexed."""
+        async with self._reading() as work:
+            return await read.passages(work, id)
+
+    async def replace_passages(
+        self,
+        passages: Mapping[SegmentId, tuple[NewPassage, ...]],
+        *,
+        at: float,  # noqa: ARG002 - nothing here keeps a time
+    ) -> None:
+        """Index these segments anew."""
+        async with self._writing() as work:
+            await moves.replace_passages(work, self.space, passages)
+
+    async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+        """Warm passages that are to have a vector of this embedder and have none."""
+        async with self._reading() as work:
+            return await read.unembedded(work, embedder, limit=limit)
+
+    async def vectors(
+        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
+    ) -> tuple[Vector, ...]:
+        """The vectors of an embedder, ordered by segment and ordinal."""
+        async with self._reading() as work:
+            return await read.vectors(work, embedder, after=after, limit=limit)
+
+    async def facts(
+        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+    ) -> tuple[Fact, ...]:
+        """Facts by id in this order, or all by time and id."""
+        async with self._reading() as work:
+            return await read.facts(work, ids, superseded=superseded)
+
+    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
+        """Move the oldest segments to cold."""
+        async with self._writing() as work:
+            return await moves.evict(
+                work, self.space, max_segments=max_segments, said_before=said_before
+            )
+
+    async def warm(self, ids: Sequence[SegmentId]) -> int:
+        """Take cold segments back into the index."""
+        async with self._writing() as work:
+            return await moves.warm(work, self.space, ids)
+
+    # JobQueue
+
+    async def claim(
+        self,
+        *,
+        now: float,
+        lease_seconds: float,
+        kinds: Sequence[str],
+        limit: int = 1,
+        day: str = "",
+        day_tokens: int | None = None,
+        max_attempts: int = 5,
+    ) -> tuple[Lease, ...]:
+        """Due jobs of these kinds, oldest first."""
+        async with self._writing() as work:
+            return await jobs.claim(
+                work,
+                now=now,
+                lease_seconds=lease_seconds,
+                kinds=kinds,
+                limit=limit,
+                day=day,
+                day_tokens=day_tokens,
+                max_attempts=max_attempts,
+            )
+
+    async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
+        """Keep a lease."""
+        async with self._writing() as work:
+            return await jobs.heartbeat(work, lease, expires_at=expires_at)
+
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        """Write the effect and remove the job in one write."""
+        try:
+            async with self._writing() as work:
+                # The space's turn first, as every writer takes it: no two can wait for each other.
+                await write.lock_space(work, self.space)
+                if not await jobs.take(work, lease):
+                    raise _LeaseLost  # noqa: TRY301 - it is what rolls the transaction back
+                await write.write_batch(work, batch, self.space)
+                await jobs.settle(work)
+        except _LeaseLost:
+            return False
+        return True
+
+    async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+        """Give a job back to be retried, or to the dead ones."""
+        async with self._writing() as work:
+            return await jobs.fail(work, lease, reason=reason, retry_at=retry_at)
+
+    async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
+        """Jobs that wait, run or are dead."""
+        async with self._reading() as work:
+            return await jobs.listed(work, limit=limit)
+
+    async def queue(self, *, day: str = "") -> QueueState:
+        """The queue at a glance."""
+        async with self._reading() as work:
+            return await jobs.queue(work, day=day)
+
+    async def pause(self, kind: str = "*") -> None:
+        """Hand out no more jobs of this kind."""
+        async with self._writing() as work:
+            await jobs.pause(work, kind)
+
+    async def resume(self, kind: str = "*") -> None:
+        """Undo `pause`."""
+        async with self._writing() as work:
+            await jobs.resume(work, kind)
+
+    async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
+        """Dead jobs wait again."""
+        async with self._writing() as work:
+            return await jobs.revive(work, ids, at=at)
+
+    # Ledger
+
+    async def turns(self, session: SessionId) -> tuple[int, ...]:
+        """The numbers of the recorded turns of a session."""
+        async with self._reading() as work:
+            return await ledger.turns(work, session)
+
+    async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
+        """One turn with all its rows named."""
+        async with self._reading() as work:
+            return await ledger.turn(work, session, number)
+
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+        """These pieces, as far as they are kept."""
+        async with self._reading() as work:
+            return await ledger.pieces(work, hashes)
+
+    async def expire(self, *, before: float) -> int:
+        """Remove turns recorded before then."""
+        async with self._writing() as work:
+            return await ledger.expire(work, before=before)
+
+    # Upkeep
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        """Remove segments and all that quotes them."""
+        async with self._writing() as work:
+            return await forget.forget(work, self.space, order)
+
+    async def scrub(self, admin_url: str | None = None) -> ScrubResult:
+        """See to it that removed bytes are in no data file; needs the tables' owner."""
+        return await scrub.scrub(admin_url or self._open_fleet().admin_url)
+
+    async def check(self) -> CheckResult:
+        """Whether everything is as it should be."""
+        async with self._reading() as work:
+            return await check.check(work)
+
+    async def stats(self) -> Stats:
+        """What the space holds."""
+        async with self._reading() as work:
+            return await check.stats(work, space=self.space, engine=self._fleet.server.engine)
+
+    async def close(self) -> None:
+        """Close the fleet if this store opened it; otherwise nothing."""
+        if self._owns_fleet and not self._closed:
+            await self._fleet.close()
+        self._closed = True

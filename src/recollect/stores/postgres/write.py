@@ -1,0 +1,291 @@
+"""Writes a batch: first looks at what it meets, then writes all of it in one transaction.
+
+Two round trips and one fsync, however large the batch. The row of `counters` is locked first, so
+writers of one space take turns and what was looked at stays true. Never writes what a tombstone
+stands for, nor what rests on it alone. Always holds: writing a batch again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from recollect.stores.postgres import write_parts, write_session, write_vectors
+from recollect.stores.postgres.lexical import forward
+from recollect.stores.postgres.packing import PACK_AFTER
+from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.wire import (
+    bools,
+    byteas,
+    escaped,
+    float8s,
+    int4s,
+    int8s,
+    plain,
+    texts,
+)
+from recollect.values.batch import Batch, Written
+from recollect.values.job import NewJob
+from recollect.values.segment import NewSegment, Segment, SegmentId
+
+_COUNTERS: Final = """
+    SELECT next_sequence, next_passage, next_embedder, next_job, packed_to
+    FROM recollect.counters WHERE space_id = %s FOR UPDATE
+"""
+_NEW_SPACE: Final = """
+    INSERT INTO recollect.spaces (space_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
+"""
+_NEW_COUNTERS: Final = """
+    INSERT INTO recollect.counters (space_id) VALUES (%s) ON CONFLICT DO NOTHING
+"""
+_KNOWN: Final = """
+    SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_TOMBSTONED: Final = """
+    SELECT message_id FROM recollect.tombstones
+    WHERE space_id = %s AND message_id = ANY(%s::text[])
+"""
+_SEGMENTS: Final = """
+    INSERT INTO recollect.segments
+        (space_id, sequence, id, session, key, message_id, role, body, tokens, said_at, source,
+         trust, noise, tool, tags, origin, foreign_line)
+    SELECT %s, * FROM unnest(
+        %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::integer[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::text[], %s::text[])
+"""
+PASSAGES: Final = """
+    INSERT INTO recollect.passages
+        (space_id, passage_no, sequence, ordinal, start_char, end_char, said_at, embedded, cold)
+    SELECT %s, * FROM unnest(
+        %s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s::float8[],
+        %s::boolean[], %s::boolean[])
+"""
+TERMS: Final = """
+    INSERT INTO recollect.passage_terms (space_id, passage_no, length, terms, counts, cold)
+    SELECT %s, * FROM unnest(
+        %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[], %s::boolean[])
+"""
+_ADVANCE: Final = """
+    UPDATE recollect.counters SET next_sequence = %s, next_passage = %s, next_embedder = %s,
+        next_job = %s, documents = documents + %s, total_length = total_length + %s
+    WHERE space_id = %s
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ground:
+    """What a batch meets: the counters, what is known, what was forgotten."""
+
+    next_sequence: int
+    next_passage: int
+    next_embedder: int
+    next_job: int
+    packed_to: int
+    known: frozenset[str] = frozenset()
+    tombstoned: frozenset[str] = frozenset()
+    documents: int = 0
+    """Added to the warm index."""
+    total_length: int = 0
+    places: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The numbers of passages written in this batch, by segment and ordinal."""
+
+    @property
+    def tail(self) -> int:
+        """How many passages wait to be packed."""
+        return self.next_passage - 1 - self.packed_to
+
+
+async def lock_space(work: Transaction, name: str) -> Ground:
+    """Take the space's turn; it is made where it is missing."""
+    row = await work.row(_COUNTERS, (work.space_id,))
+    if row is None:
+        await work.send(_NEW_SPACE, (work.space_id, escaped(name)))
+        await work.send(_NEW_COUNTERS, (work.space_id,))
+        row = await work.row(_COUNTERS, (work.space_id,))
+    assert row is not None
+    return Ground(
+        next_sequence=row[0],
+        next_passage=row[1],
+        next_embedder=row[2],
+        next_job=row[3],
+        packed_to=row[4],
+    )
+
+
+async def advance(work: Transaction, ground: Ground) -> None:
+    """Write the counters back."""
+    await work.send(
+        _ADVANCE,
+        (ground.next_sequence, ground.next_passage, ground.next_embedder, ground.next_job,
+         ground.documents, ground.total_length, work.space_id),
+    )  # fmt: skip
+
+
+async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Written, int]:
+    """Write a batch in this transaction; also how many passages wait to be packed."""
+    locking = await work.send(_COUNTERS, (work.space_id,))
+    looked = await _look(work, batch)
+    row = await locking.fetchone()
+    if row is None:
+        ground = await lock_space(work, name)
+        looked = await _look(work, batch)
+    else:
+        ground = Ground(
+            next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
+            packed_to=row[4],
+        )  # fmt: skip
+    ground.known = frozenset([plain(one) for (one,) in await looked.known.fetchall()])
+    ground.tombstoned = frozenset([plain(one) for (one,) in await looked.tombstoned.fetchall()])
+    before = ground.tail
+    stored, known, forgotten = _sort_out(batch.segments, ground)
+    if stored:
+        await _insert_segments(work, stored, ground)
+    for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
+        await write_vectors.write(work, given, meeting, ground)
+    stale = False
+    if batch.session is not None and looked.session is not None:
+        stale = await write_session.write(work, batch.session, looked.session, ground.tombstoned)
+    if batch.facts:
+        await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
+    jobs = list(batch.jobs)
+    if ground.tail >= PACK_AFTER > before or (ground.tail // PACK_AFTER > before // PACK_AFTER):
+        jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
+    if jobs:
+        ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, ground.tombstoned)
+    await write_parts.ledger(work, batch, ground.tombstoned)
+    await advance(work, ground)
+    return Written(
+        stored=tuple(new.segment.id for new in stored),
+        known=tuple(known),
+        forgotten=tuple(forgotten),
+        session_stale=stale,
+    ), ground.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    known: Cursor
+    tombstoned: Cursor
+    sources: Cursor | None
+    session: write_session.Meeting | None
+    vectors: tuple[write_vectors.Meeting, ...]
+
+
+async def _look(work: Transaction, batch: Batch) -> _Looked:
+    """Queue every question about what the batch meets."""
+    identities = {new.segment.message_id for new in batch.segments}
+    identities.update(one for job in batch.jobs for one in job.about)
+    identities.update(one for piece in batch.pieces for one in piece.about)
+    if batch.session is not None:
+        identities.update(batch.session.about)
+    sources = {source for fact in batch.facts for source in fact.sources}
+    return _Looked(
+        known=await work.send(
+            _KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
+        ),
+        tombstoned=await work.send(_TOMBSTONED, (work.space_id, texts(identities))),
+        sources=await write_parts.look_at_sources(work, sources) if sources else None,
+        session=(
+            await write_session.look(work, batch.session) if batch.session is not None else None
+        ),
+        vectors=tuple([await write_vectors.look(work, given) for given in batch.vectors]),
+    )
+
+
+def _sort_out(
+    given: Sequence[NewSegment], ground: Ground
+) -> tuple[list[NewSegment], list[SegmentId], list[SegmentId]]:
+    """Which segments are new, which known, and for which a tombstone stands."""
+    stored: dict[SegmentId, NewSegment] = {}
+    known: list[SegmentId] = []
+    forgotten: list[SegmentId] = []
+    for new in given:
+        if new.segment.id in ground.known:
+            known.append(new.segment.id)
+        elif new.segment.message_id in ground.tombstoned:
+            forgotten.append(new.segment.id)
+        else:
+            stored.setdefault(new.segment.id, new)
+    return list(stored.values()), known, forgotten
+
+
+async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground: Ground) -> None:
+    kept = [one.segment for one in new]
+    sequences = range(ground.next_sequence, ground.next_sequence + len(kept))
+    ground.next_sequence += len(kept)
+    await work.send(
+        _SEGMENTS,
+        (
+            work.space_id,
+            int8s(list(sequences)),
+            texts(one.id for one in kept),
+            texts(one.session for one in kept),
+            texts(one.key for one in kept),
+            texts(one.message_id for one in kept),
+            texts(one.role for one in kept),
+            texts(one.text for one in kept),
+            int4s([one.tokens for one in kept]),
+            float8s([one.said_at for one in kept]),
+            texts(one.source for one in kept),
+            texts(one.trust for one in kept),
+            texts(one.noise for one in kept),
+            texts(one.tool for one in kept),
+            texts(_tags(one) for one in kept),
+            texts(one.origin for one in kept),
+            texts(one.foreign for one in kept),
+        ),
+    )
+    await insert_passages(
+        work,
+        [
+            (sequence, one, False)
+            for sequence, one in zip(sequences, new, strict=True)
+            if one.passages
+        ],
+        ground,
+    )
+
+
+async def insert_passages(
+    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], ground: Ground
+) -> None:
+    """Index the passages of segments, each with its sequence and whether it is cold."""
+    rows: list[tuple[Any, ...]] = []
+    for sequence, new, cold in given:
+        for ordinal, passage in enumerate(new.passages):
+            number = ground.next_passage
+            ground.next_passage += 1
+            ground.places[new.segment.id, ordinal] = number
+            held = forward(passage.words)
+            if not cold:
+                ground.documents += 1
+                ground.total_length += held.length
+            rows.append(
+                (number, sequence, ordinal, passage.start, passage.end, new.segment.said_at,
+                 passage.embedded, cold, held.length, held.terms, held.counts)
+            )  # fmt: skip
+    if not rows:
+        return
+    columns = list(zip(*rows, strict=True))
+    numbers, cold_flags = int8s(columns[0]), bools(columns[7])
+    await work.send(
+        PASSAGES,
+        (work.space_id, numbers, int8s(columns[1]), int4s(columns[2]), int4s(columns[3]),
+         int4s(columns[4]), float8s(columns[5]), bools(columns[6]), cold_flags),
+    )  # fmt: skip
+    await work.send(
+        TERMS,
+        (work.space_id, numbers, int4s(columns[8]), byteas(columns[9]), byteas(columns[10]),
+         cold_flags),
+    )  # fmt: skip
+
+
+def _tags(segment: Segment) -> str | None:
+    if not segment.topics and not segment.entities:
+        return None
+    kinds = (segment.topics, segment.entities)
+    return msgspec.json.encode([[escaped(one) for one in some] for some in kinds]).decode()

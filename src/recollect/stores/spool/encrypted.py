@@ -1,0 +1,216 @@
+"""The spool of an encrypted space: records in a small SQLite file under the space's own key.
+
+Same promises as `FileSpool`, kept by SQLite: a commit is durable, a torn one never happened.
+Owns the one table of records and who drains which of them; opening, cipher and errors are the
+SQLite store's, so that there is one place that knows them. No record lies in the clear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from recollect.errors import StoreUnavailable
+from recollect.stores.spool import durable
+from recollect.stores.spool.locks import LifeLock
+from recollect.stores.sqlite.connection import SpaceFile, space_file
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.lanes import Lane, checkpoint
+
+if TYPE_CHECKING:
+    from recollect.stores.sqlite.keys import EncryptionKey
+
+T = TypeVar("T")
+LOG = logging.getLogger("recollect")
+_OWNER: Final = ".owner"
+_CHECKPOINT_TRIES: Final = 50
+_CHECKPOINT_WAIT_SECONDS: Final = 0.05
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS spooled (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  owner TEXT NOT NULL,
+  refused TEXT,
+  record BLOB NOT NULL
+)
+"""
+
+
+class EncryptedSpool:
+    """What waits of one encrypted space; see `recollect.ports.Spool`."""
+
+    def __init__(self, folder: Path, *, space: str, key: bytes) -> None:
+        self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        self._folder = folder
+        self._path = folder / f"{self._prefix}.db"
+        # under another name, so that nobody takes this file for the space's memory
+        self._file = SpaceFile(path=self._path, space=f"spool:{space}", key=key)
+        self._lane = Lane(self._file, name="spool")
+        self._owner = secrets.token_hex(12)
+        self._life: LifeLock | None = None
+        self._made = False
+        self._draining = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, folder: Path, *, space: str, key: EncryptionKey) -> EncryptedSpool:
+        """The spool of a space; nothing is written before the first record.
+
+        Raises WrongKey when what waits there was written with another key.
+        """
+        raw = await asyncio.to_thread(key.raw, space)  # a passphrase takes a moment to derive
+        spool = cls(folder, space=space, key=raw)
+        try:
+            await spool.waiting()
+        except BaseException:
+            await spool.close()
+            raise
+        return spool
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record, durable when this returns."""
+        await self._insert(record, None)
+
+    async def set_aside(self, record: bytes, *, reason: str) -> None:
+        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
+        await self._insert(record, reason)
+
+    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+        """Hand the records over in order; see `ports.Spool`."""
+        handed = 0
+        async with self._draining:
+            while True:
+                found = await self._ask(self._first, None)
+                if found is None:
+                    break
+                number, record = found
+                await take(record)
+                await self._lane.write(partial(_delete, number))
+                handed += 1
+            if handed:
+                await self._lane.run(lambda database: checkpoint(database, "TRUNCATE"))
+        return handed
+
+    async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
+        """Replace each record by what `change` makes of it, whosever it is."""
+        changed = await self._ask(lambda database: _rewrite(database, change), 0)
+        if changed:
+            await self._leave_no_log()
+        return changed
+
+    async def waiting(self) -> int:
+        """How many records wait of this process and of those that died."""
+        return await self._ask(self._count, 0)
+
+    async def refused(self) -> int:
+        """How many records are set aside because the store refused them."""
+        return await self._ask(
+            lambda database: int(
+                database.value("SELECT count(*) FROM spooled WHERE refused IS NOT NULL")
+            ),
+            0,
+        )
+
+    async def close(self) -> None:
+        """Close the file; what waits stays for the next to open the spool."""
+        await self._lane.close()
+        if self._life is not None:
+            self._life.release(remove=True)
+            self._life = None
+
+    async def _insert(self, record: bytes, refused: str | None) -> None:
+        def insert(database: Database) -> None:
+            database.run(
+                "INSERT INTO spooled (owner, refused, record) VALUES (?, ?, ?)",
+                (self._owner, refused, record),
+            )
+
+        if not self._made:
+            await asyncio.to_thread(self._make)
+        await self._lane.write(lambda database: self._with_table(database, insert))
+
+    def _make(self) -> None:
+        durable.make_folder(self._folder)
+        named = self._file
+        space_file(
+            named.path,
+            space=named.space,
+            key=named.key,
+            create=True,
+            busy_seconds=named.busy_seconds,
+        )
+        self._made = True
+
+    async def _ask(self, work: Callable[[Database], T], nothing: T) -> T:
+        """Do something with what waits; `nothing` where no record ever did."""
+        if not await asyncio.to_thread(self._path.exists):
+            return nothing
+        return await self._lane.write(lambda database: self._with_table(database, work))
+
+    def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
+        if self._life is None:  # before others can see a record of this process
+            self._life = LifeLock.take(self._life_path(self._owner))
+        database.run(_TABLE)
+        return work(database)
+
+    def _first(self, database: Database) -> tuple[int, bytes] | None:
+        self._adopt(database)
+        found = database.rows(
+            "SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL "
+            "ORDER BY number LIMIT 1",
+            (self._owner,),
+        )
+        return (int(found[0][0]), bytes(found[0][1])) if found else None
+
+    def _count(self, database: Database) -> int:
+        self._adopt(database)
+        return int(
+            database.value(
+                "SELECT count(*) FROM spooled WHERE owner = ? AND refused IS NULL", (self._owner,)
+            )
+        )
+
+    def _adopt(self, database: Database) -> None:
+        """Take over what processes left that are not alive any more; its order stays."""
+        for (owner,) in database.rows("SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"):
+            if owner == self._owner:
+                continue
+            life = LifeLock.take(self._life_path(owner))
+            if life is not None:
+                database.run("UPDATE spooled SET owner = ? WHERE owner = ?", (self._owner, owner))
+                life.release(remove=True)
+
+    def _life_path(self, owner: str) -> Path:
+        return self._folder / f"{self._prefix}-{owner}{_OWNER}"
+
+    async def _leave_no_log(self) -> None:
+        """Move the log into the file and cut it: it holds what was replaced, if encrypted."""
+        for _ in range(_CHECKPOINT_TRIES):
+            if await self._lane.run(lambda database: checkpoint(database, "TRUNCATE")):
+                return
+            await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
+        raise StoreUnavailable("the spool is in use by another process for too long: try again")
+
+
+def _delete(number: int, database: Database) -> None:
+    database.run("DELETE FROM spooled WHERE number = ?", (number,))
+
+
+def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:
+    changed = 0
+    for (number,) in database.rows("SELECT number FROM spooled ORDER BY number"):
+        record = bytes(database.value("SELECT record FROM spooled WHERE number = ?", (number,)))
+        other = change(record)
+        if other == record:
+            continue
+        changed += 1
+        if other is None:
+            _delete(number, database)
+        else:
+            database.run("UPDATE spooled SET record = ? WHERE number = ?", (other, number))
+    return changed

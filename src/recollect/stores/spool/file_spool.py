@@ -1,0 +1,298 @@
+"""The spool of a space as files in a folder: what waits for a store that cannot take it.
+
+Each process that spools has a file of its own, and takes over those of processes that died.
+Owns who may change which file when, and that all of it happens off the event loop; how a file
+is written is `spool_file`'s. Always holds: `append` is durable when it returns; records of one
+process are handed over in the order they came; `rewrite` reaches the files of processes that
+are alive, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, TypeVar
+
+from recollect.errors import StoreUnavailable
+from recollect.stores.spool import durable
+from recollect.stores.spool.frames import GREATEST_PAYLOAD_BYTES, TOKEN_BYTES
+from recollect.stores.spool.locks import LifeLock, space_lock
+from recollect.stores.spool.spool_file import DAMAGED, LOG, REFUSED, SUFFIX, SpoolFile
+
+T = TypeVar("T")
+_ALIVE: Final = ".alive"
+
+
+class _Threads:
+    """A few threads for the spools of all spaces; not the loop's own, which a disk that hangs
+    would take from everybody else."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _renew(self) -> None:
+        self._executor = ThreadPoolExecutor(4, thread_name_prefix="recollect-spool")
+
+
+_THREADS: Final = _Threads()
+
+
+class FileSpool:
+    """What waits of one space; see `recollect.ports.Spool`."""
+
+    def __init__(self, folder: Path, *, space: str) -> None:
+        self._folder = folder
+        self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        self._lock_path = folder / f"{self._prefix}.lock"
+        self._owned: dict[str, tuple[SpoolFile, LifeLock]] = {}
+        self._own: str | None = None
+        self._torn = 0
+        self._damaged = 0
+        self._closed = False
+        self._threads = threading.Lock()
+        self._draining = asyncio.Lock()
+
+    @classmethod
+    def open(cls, folder: Path, *, space: str) -> FileSpool:
+        """The spool of a space in this folder; nothing is written before the first record."""
+        spool = cls(folder, space=space)
+        spool._blocking(spool._adopt)
+        return spool
+
+    @property
+    def torn(self) -> int:
+        """How many records were dropped because their writing was cut off."""
+        return self._torn + sum(file.torn for file, _ in self._owned.values())
+
+    @property
+    def damaged(self) -> int:
+        """How many damaged stretches were set aside, each in a file that ends in `.damaged`."""
+        return self._damaged + sum(file.damaged for file, _ in self._owned.values())
+
+    def unreadable_files(self) -> tuple[str, ...]:
+        """The names of the files with what could not be read; only people can look into them."""
+        return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}-*{DAMAGED}")))
+
+    async def set_aside(self, record: bytes, *, reason: str) -> None:
+        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
+        await self._later(lambda: self._refuse(record))
+
+    async def refused(self) -> int:
+        """How many records are set aside because the store refused them."""
+        return await self._later(self._count_refused)
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record, durable when this returns."""
+        if len(record) > GREATEST_PAYLOAD_BYTES:
+            raise StoreUnavailable("the spool takes no record of 4 GiB or more")
+        await self._later(lambda: self._append(record))
+
+    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+        """Hand the records over, those of the oldest file first; see `ports.Spool`."""
+        handed = 0
+        async with self._draining:
+            await self._later(self._adopt)
+            while True:
+                found = await self._later(self._first)
+                if found is None:
+                    return handed
+                stem, number, record = found
+                await take(record)
+                await self._later(partial(self._take, stem, number))
+                handed += 1
+
+    async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
+        """Replace each record by what `change` makes of it, in every file of the space."""
+        return await self._later(lambda: self._rewrite(change))
+
+    async def waiting(self) -> int:
+        """How many records wait in this process's file and in those it took over."""
+        return await self._later(self._count)
+
+    async def close(self) -> None:
+        """Close the files; what waits stays for the next to open the spool."""
+        async with self._draining:
+            if not self._closed:
+                await self._later(self._close)
+
+    async def _later(self, work: Callable[[], T]) -> T:
+        return await _THREADS.run(lambda: self._blocking(work))
+
+    def _blocking(self, work: Callable[[], T]) -> T:
+        """Run one piece of work at a time; what the system refuses is told as ours."""
+        with self._threads:
+            if self._closed:
+                raise StoreUnavailable("the spool is closed")
+            try:
+                return work()
+            except OSError as error:
+                raise StoreUnavailable(
+                    f"the spool cannot be used: {error.strerror or type(error).__name__}; "
+                    "see to the disk that holds it"
+                ) from error
+
+    def _append(self, record: bytes) -> None:
+        file = self._own_file()
+        try:
+            with space_lock(self._lock_path, shared=True):
+                if file.current:
+                    file.append(record)
+                    return
+            with space_lock(self._lock_path):
+                file.load()
+                file.append(record)
+        except OSError:
+            self._own = None  # what the disk made of it is not known: the next begins a new file
+            raise
+
+    def _own_file(self) -> SpoolFile:
+        if self._own is not None and self._own in self._owned:
+            return self._owned[self._own][0]
+        durable.make_folder(self._folder)
+        while True:
+            token = secrets.token_bytes(TOKEN_BYTES)
+            stem = self._new_stem(token)
+            life = LifeLock.take(self._folder / (stem + _ALIVE))
+            if life is not None:
+                break
+        file = SpoolFile(self._folder, stem, token)
+        self._owned[stem] = file, life
+        self._own = stem
+        return file
+
+    def _adopt(self) -> None:
+        """Take over the files of processes that died, and clear away what is left of others."""
+        for path in sorted(self._folder.glob(f"{self._prefix}-*")):
+            if path.suffix not in (SUFFIX, _ALIVE) or path.stem in self._owned:
+                continue
+            token = _token_of(path.stem)
+            life = None if token is None else LifeLock.take(path.with_suffix(_ALIVE))
+            if token is None or life is None:
+                continue
+            if path.with_suffix(SUFFIX).exists():
+                self._owned[path.stem] = SpoolFile(self._folder, path.stem, token), life
+            else:
+                life.release(remove=True)
+
+    def _first(self) -> tuple[str, int, bytes] | None:
+        if not self._owned:
+            return None
+        with space_lock(self._lock_path):
+            for stem, file in self._in_order():
+                file.load()
+                found = file.first()
+                if found is not None:
+                    return stem, *found
+                self._dispose(stem)
+        return None
+
+    def _take(self, stem: str, number: int) -> None:
+        owned = self._owned.get(stem)
+        if owned is not None:
+            with space_lock(self._lock_path):
+                owned[0].load()
+                owned[0].take(number)
+
+    def _rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
+        self._adopt()
+        if not self._folder.is_dir():
+            return 0
+        changed = 0
+        with space_lock(self._lock_path):
+            for _, file in self._in_order():
+                file.load()
+                changed += file.rewrite(change)
+            # files of processes that are alive: those open the new one at their next step
+            for file in (*self._files(SUFFIX), *self._files(REFUSED)):
+                if file.stem not in self._owned:
+                    changed += self._opened(file, lambda file: file.rewrite(change))
+        return changed
+
+    def _files(self, suffix: str) -> list[SpoolFile]:
+        """Every file of the space with this ending, whosever it is."""
+        paths = sorted(self._folder.glob(f"{self._prefix}-*{suffix}"))
+        tokens = [(path.stem, _token_of(path.stem)) for path in paths]
+        return [SpoolFile(self._folder, stem, t, suffix) for stem, t in tokens if t is not None]
+
+    def _opened(self, file: SpoolFile, work: Callable[[SpoolFile], T]) -> T:
+        """Do something with a file that this spool does not own, under the space's lock."""
+        try:
+            file.load()
+            return work(file)
+        finally:
+            self._torn, self._damaged = self._torn + file.torn, self._damaged + file.damaged
+            file.close()
+
+    def _refuse(self, record: bytes) -> None:
+        durable.make_folder(self._folder)
+        with space_lock(self._lock_path):
+            files = self._files(REFUSED)
+            if not files:
+                token = secrets.token_bytes(TOKEN_BYTES)
+                files.append(SpoolFile(self._folder, self._new_stem(token), token, REFUSED))
+            self._opened(files[0], lambda file: file.append(record))
+
+    def _count_refused(self) -> int:
+        if not self._folder.is_dir():
+            return 0
+        with space_lock(self._lock_path):
+            return sum(self._opened(file, lambda f: f.waiting) for file in self._files(REFUSED))
+
+    def _new_stem(self, token: bytes) -> str:
+        return f"{self._prefix}-{time.time_ns():020d}-{token.hex()}"
+
+    def _count(self) -> int:
+        self._adopt()
+        if not self._owned:
+            return 0
+        with space_lock(self._lock_path):
+            for _, file in self._in_order():
+                file.load()
+            return sum(file.waiting for file, _ in self._owned.values())
+
+    def _close(self) -> None:
+        if self._owned:
+            with space_lock(self._lock_path):
+                for stem, file in self._in_order():
+                    file.load()
+                    if file.waiting:
+                        file.close()
+                        self._owned.pop(stem)[1].release(remove=False)
+                    else:
+                        self._dispose(stem, own=True)
+        self._closed = True
+
+    def _in_order(self) -> list[tuple[str, SpoolFile]]:
+        """Own files and those taken over, the oldest first: their names say when they began."""
+        return [(stem, self._owned[stem][0]) for stem in sorted(self._owned)]
+
+    def _dispose(self, stem: str, *, own: bool = False) -> None:
+        """Away with a drained file; this process's own is kept until it closes."""
+        if stem == self._own and not own:
+            return
+        file, life = self._owned.pop(stem)
+        self._torn, self._damaged = self._torn + file.torn, self._damaged + file.damaged
+        file.remove()
+        life.release(remove=True)
+
+
+def _token_of(stem: str) -> bytes | None:
+    """The token in a file's name; None for a file that is not one of ours."""
+    try:
+        token = bytes.fromhex(stem.rpartition("-")[2])
+    except ValueError:
+        return None
+    return token if len(token) == TOKEN_BYTES else None

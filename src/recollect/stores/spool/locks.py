@@ -1,0 +1,66 @@
+"""Locks between processes on files of a folder; the system lets go of them when one dies.
+
+Two kinds: a life lock says that the process that owns a spool file is alive, a space lock is
+held briefly around each change. Always holds: who has a life lock has it on the file that
+stands under that name now, not on one that was removed meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+MODE = 0o600
+
+
+class LifeLock:
+    """Held as long as the process lives or until it is released."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path) -> LifeLock | None:
+        """The lock under this name; None when somebody alive has it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if not same_file(descriptor, path):
+            os.close(descriptor)
+            return None
+        return cls(path, descriptor)
+
+    def release(self, *, remove: bool) -> None:
+        """Let go; `remove` when what it stood for is gone too."""
+        if remove:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def space_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Keep other processes from changing the spool files of a space meanwhile."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def same_file(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that stands under this name."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    here = os.fstat(descriptor)
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)

@@ -1,0 +1,196 @@
+"""Whether a space is as it should be: SQLite's own check, FTS5's, and our invariants.
+
+Tells counts and places, never content. Must never mend anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import numpy as np
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.ledger import rebuilt_turn
+from recollect.stores.sqlite.packing import text_of, unpack_ids
+from recollect.stores.sqlite.rows import SELECT_FACT, SELECT_SEGMENT, stored_fact, stored_segment
+from recollect.stores.sqlite.sessions import read_path
+from recollect.values.upkeep import CheckResult, Stats
+
+_TOTALS: Final = (
+    "SELECT segments, cold, noise, tokens, documents, words, cold_documents FROM totals"
+)
+_COUNTED: Final = """
+SELECT count(*), coalesce(sum(cold), 0), count(noise), coalesce(sum(tokens), 0) FROM segment
+"""
+_COUNTED_PASSAGES: Final = """
+SELECT coalesce(sum(NOT g.cold), 0), coalesce(sum(p.length * (NOT g.cold)), 0),
+  coalesce(sum(g.cold), 0)
+FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
+"""
+_ORPHANS: Final = """
+SELECT count(*) FROM passage AS p
+WHERE NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.sequence = p.segment)
+"""
+_UNINDEXED: Final = """
+SELECT count(*) FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
+WHERE NOT EXISTS (SELECT 1 FROM words_content AS w WHERE NOT g.cold AND w.id = p.id)
+  AND NOT EXISTS (SELECT 1 FROM cold_words_content AS w WHERE g.cold AND w.id = p.id)
+"""
+_INDEXED: Final = """
+SELECT (SELECT count(*) FROM words_content) + (SELECT count(*) FROM cold_words_content)
+"""
+_BLOCKS: Final = """
+SELECT b.count, b.passages, length(b.numbers), e.dimensions FROM vector_block AS b
+JOIN embedder AS e ON e.number = b.embedder WHERE e.number = ?
+"""
+_VECTORS_AT: Final = "SELECT passage FROM vector_at WHERE embedder = ? ORDER BY passage"
+_VECTORS_OF_NOBODY: Final = """
+SELECT count(*) FROM vector_at AS v
+WHERE NOT EXISTS (SELECT 1 FROM passage AS p WHERE p.id = v.passage)
+"""
+_STATS: Final = """
+SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
+  (SELECT count(*) FROM fact),
+  (SELECT count(*) FROM session AS s WHERE s.turn IS NOT NULL
+     OR EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)),
+  (SELECT count(*) FROM turn), (SELECT count(*) FROM piece), (SELECT count(*) FROM tombstone),
+  (SELECT count(*) FROM job WHERE state = 'waiting'),
+  (SELECT count(*) FROM job WHERE state = 'dead')
+FROM totals AS t
+"""
+_VECTOR_COUNTS: Final = """
+SELECT e.name, coalesce(sum(b.count), 0) FROM embedder AS e
+LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING sum(b.count)
+"""
+
+
+def check(db: Database) -> CheckResult:
+    """Look at everything; runs in a transaction of its own, and changes nothing."""
+    checks: dict[str, Callable[[Database], Iterator[str]]] = {
+        "SQLite's integrity check": _integrity,
+        "the word index": _word_index,
+        "segments, passages and counters": _counters,
+        "vectors": _vectors,
+        "records can be read": _records,
+        "session paths": _paths,
+        "ledger": _ledger,
+    }
+    problems: list[str] = []
+    for run in checks.values():
+        try:
+            problems.extend(run(db))
+        except (apsw.CorruptError, apsw.SQLError) as error:
+            problems.append(f"{run.__name__.strip('_')}: {type(error).__name__}")
+    return CheckResult(checked=tuple(checks), problems=tuple(problems))
+
+
+def _integrity(db: Database) -> Iterator[str]:
+    for (said,) in db.rows("PRAGMA integrity_check"):
+        if said != "ok":
+            yield f"SQLite: {said}"
+    for table, row, *_ in db.rows("PRAGMA foreign_key_check"):
+        yield f"row {row} of {table} rests on nothing"
+
+
+def _word_index(db: Database) -> Iterator[str]:
+    for name in ("words", "cold_words"):
+        try:
+            db.run(f"INSERT INTO {name}({name}) VALUES ('integrity-check')")  # noqa: S608
+        except apsw.CorruptError:
+            yield f"the index {name} is damaged: run reindex"
+    missing = db.value(_UNINDEXED)
+    if missing:
+        yield f"{missing} passages are not in the word index"
+    if db.value(_INDEXED) != db.value("SELECT count(*) FROM passage"):
+        yield "the word index holds passages that are not stored"
+
+
+def _counters(db: Database) -> Iterator[str]:
+    orphans = db.value(_ORPHANS)
+    if orphans:
+        yield f"{orphans} passages have no segment"
+    kept = db.row(_TOTALS)
+    counted = (*db.row(_COUNTED), *db.row(_COUNTED_PASSAGES))
+    if kept != counted:
+        yield f"counters say {kept}, counted {counted}"
+
+
+def _vectors(db: Database) -> Iterator[str]:
+    nobody = db.value(_VECTORS_OF_NOBODY)
+    if nobody:
+        yield f"{nobody} vectors have no passage"
+    for embedder, name in db.rows("SELECT number, name FROM embedder"):
+        members = []
+        for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
+            if len(passages) != 8 * count or size != 4 * count * dimensions:
+                yield f"a block of vectors of {name} is torn"
+                continue
+            members.append(np.frombuffer(passages, dtype="<i8"))
+        held = np.sort(np.concatenate(members)) if members else np.empty(0, dtype=np.int64)
+        named = np.array([one for (one,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
+        if not np.array_equal(held, named):
+            yield f"the vectors of {name} are not those that are named"
+
+
+def _records(db: Database) -> Iterator[str]:
+    readers: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+        ("segment", SELECT_SEGMENT, stored_segment),
+        ("fact", SELECT_FACT, stored_fact),
+        ("piece", "SELECT hash, about FROM piece", lambda row: unpack_ids(row[1])),
+        ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
+        ("session", "SELECT number, about FROM session", lambda row: unpack_ids(row[1])),
+    )
+    for kind, query, read in readers:
+        bad = 0
+        for row in db.rows(query):
+            try:
+                read(row)
+            except (ValueError, TypeError):
+                bad += 1
+        if bad:
+            yield f"{bad} records of kind {kind} cannot be read"
+
+
+def _paths(db: Database) -> Iterator[str]:
+    for number, length in db.rows("SELECT number, length FROM session"):
+        try:
+            keys, ids = read_path(db, number)
+        except (ValueError, TypeError):
+            yield f"the path of session {number} cannot be read"
+            continue
+        if len(keys) != length or len(ids) != length:
+            yield f"the path of session {number} is not as long as it says"
+
+
+def _ledger(db: Database) -> Iterator[str]:
+    newest = "SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s"
+    for name, number in db.rows(f"{newest} ON s.number = t.session GROUP BY 1"):
+        if rebuilt_turn(db, text_of(name), number) is None:
+            yield f"turn {number} of a session cannot be rebuilt"
+
+
+def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
+    """What the space holds."""
+    counted = db.row(_STATS)
+    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm"))
+    return Stats(
+        space=space,
+        engine=f"SQLite {apsw.sqlite_lib_version()}{', encrypted' if encrypted else ''}",
+        segments=counted[0],
+        cold=counted[1],
+        noise=counted[2],
+        passages=counted[3],
+        tokens=counted[4],
+        vectors=dict(db.rows(_VECTOR_COUNTS)),
+        facts=counted[5],
+        sessions=counted[6],
+        turns=counted[7],
+        pieces=counted[8],
+        tombstones=counted[9],
+        jobs_waiting=counted[10],
+        jobs_dead=counted[11],
+        bytes_on_disk=sum(file.stat().st_size for file in files if file.exists()),
+    )

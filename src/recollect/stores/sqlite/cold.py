@@ -1,0 +1,106 @@
+"""Moves segments between the warm index and the cold one, and indexes them anew.
+
+Cold segments keep their text, spans and vectors; only their words stand in another table. Always
+holds: the counters of the warm index change in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.packing import json_list
+from recollect.stores.sqlite.passages import (
+    add_passages,
+    cool_passages,
+    passages_of,
+    remove_passages,
+    warm_passages,
+)
+from recollect.stores.sqlite.vectors import renumber_vectors
+from recollect.values.segment import NewPassage, SegmentId
+
+_WARM_COUNT: Final = "SELECT count(*) FROM segment WHERE NOT cold AND noise IS NULL"
+_OLD: Final = """
+SELECT sequence FROM segment WHERE NOT cold AND noise IS NULL AND said_at < ?
+"""
+_OLDEST: Final = """
+SELECT sequence FROM segment WHERE NOT cold AND noise IS NULL
+ORDER BY said_at, sequence LIMIT ?
+"""
+_COLD_ONES: Final = """
+SELECT sequence FROM segment WHERE cold AND id IN (SELECT value FROM json_each(?))
+"""
+_SET_COLD: Final = "UPDATE segment SET cold = ? WHERE sequence IN (SELECT value FROM json_each(?))"
+_COUNT_COLD: Final = "UPDATE totals SET cold = cold + ?"
+_FIND: Final = """
+SELECT id, sequence, cold FROM segment WHERE id IN (SELECT value FROM json_each(?))
+"""
+_SPANS: Final = """
+SELECT id, segment, start, stop, length FROM passage
+WHERE segment IN (SELECT value FROM json_each(?))
+"""
+
+# Segments moved at a time: their words are copied in one statement.
+_STEP: Final = 2000
+
+
+def evict(db: Database, *, max_segments: int | None, said_before: float | None) -> int:
+    """Move the oldest warm segments to cold."""
+    going: set[int] = set()
+    if said_before is not None:
+        going.update(one for (one,) in db.rows(_OLD, (said_before,)))
+    if max_segments is not None:
+        over = db.value(_WARM_COUNT) - max(0, max_segments)
+        if over > 0:
+            going.update(one for (one,) in db.rows(_OLDEST, (over,)))
+    ordered = sorted(going)
+    for at in range(0, len(ordered), _STEP):
+        cool_passages(db, passages_of(db, ordered[at : at + _STEP]))
+    _mark(db, ordered, cold=True)
+    return len(ordered)
+
+
+def warm(db: Database, ids: Sequence[SegmentId]) -> int:
+    """Take cold segments back into the index."""
+    coming = [one for (one,) in db.rows(_COLD_ONES, (json_list(ids),))]
+    if coming:
+        warm_passages(db, passages_of(db, coming))
+    _mark(db, coming, cold=False)
+    return len(coming)
+
+
+def _mark(db: Database, sequences: list[int], *, cold: bool) -> None:
+    if sequences:
+        db.run(_SET_COLD, (int(cold), json_list(sequences)))
+        db.run(_COUNT_COLD, (len(sequences) if cold else -len(sequences),))
+
+
+def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
+    """Index segments anew; a passage whose span is as before keeps its vectors."""
+    known = {
+        sequence: (SegmentId(id_), bool(cold))
+        for id_, sequence, cold in db.rows(_FIND, (json_list(passages),))
+    }
+    before = _spans(db, list(known))
+    cold = {sequence for sequence, (_, is_cold) in known.items() if is_cold}
+    removed: dict[bool, dict[int, int]] = {False: {}, True: {}}
+    for (sequence, _, _), (passage, length) in before.items():
+        removed[sequence in cold][passage] = length
+    remove_passages(db, warm=removed[False], cold=removed[True])
+    add_passages(db, [(sequence, passages[id_]) for sequence, (id_, _) in known.items()])
+    if cold:
+        cool_passages(db, passages_of(db, cold))
+    after = _spans(db, list(known))
+    renumber_vectors(
+        db, {old: after[span][0] if span in after else None for span, (old, _) in before.items()}
+    )
+
+
+def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """The passages of segments by segment and span: number and length."""
+    rows = db.rows(_SPANS, (json_list(sequences),))
+    return {
+        (segment, start, stop): (passage, length) for passage, segment, start, stop, length in rows
+    }

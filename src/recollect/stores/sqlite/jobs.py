@@ -1,0 +1,228 @@
+"""The queue of a space: leases, retries, the budget of a day.
+
+Owns `job`, `budget` and `paused`. Always holds: only the token of the newest lease completes,
+fails or keeps a job; what a job may spend is charged when it is handed out and stays charged,
+because an attempt that failed may have spent it, so the budget of a day is never exceeded. A job
+that waits again where another of its kind and key waits is one job with it: the older.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.packing import json_list, pack_ids, pack_text, unpack_ids, unpack_text
+from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
+
+_TOKEN_BYTES: Final = 16
+
+_ADD: Final = """
+INSERT INTO job (kind, key, state, run_at, cost_tokens, about, payload)
+SELECT ?1, ?2, 'waiting', ?3, ?4, ?5, ?6
+WHERE NOT EXISTS (SELECT 1 FROM job WHERE kind = ?1 AND key = ?2 AND state = 'waiting')
+"""
+_BURY_LOST: Final = """
+UPDATE job SET state = 'dead', token = NULL, expires_at = NULL,
+  reason = 'taken ' || attempts || ' times without an answer'
+WHERE state = 'leased' AND expires_at <= ? AND attempts >= ?
+  AND kind IN (SELECT value FROM json_each(?))
+"""
+_DUE: Final = """
+SELECT number, kind, key, payload, cost_tokens, attempts FROM job
+WHERE ((state = 'waiting' AND run_at <= ?1) OR (state = 'leased' AND expires_at <= ?1))
+  AND kind IN (SELECT value FROM json_each(?2))
+  AND kind NOT IN (SELECT kind FROM paused)
+  AND cost_tokens <= ?3
+ORDER BY run_at, number LIMIT ?4
+"""
+_ALL_PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM paused WHERE kind = '*')"
+_LEASE: Final = """
+UPDATE job SET state = 'leased', attempts = attempts + 1, token = ?, expires_at = ?
+WHERE number = ?
+"""
+_SPENT: Final = "SELECT coalesce(sum(spent_tokens), 0) FROM budget WHERE day = ?"
+_SPEND: Final = """
+INSERT INTO budget (day, spent_tokens) VALUES (?1, ?2)
+ON CONFLICT (day) DO UPDATE SET spent_tokens = spent_tokens + ?2
+"""
+_KEEP: Final = """
+UPDATE job SET expires_at = ? WHERE number = ? AND token = ? AND state = 'leased'
+"""
+_DONE: Final = "DELETE FROM job WHERE number = ? AND token = ? AND state = 'leased'"
+_RETRY: Final = """
+UPDATE job SET state = 'waiting', run_at = ?, token = NULL, expires_at = NULL, reason = ?
+WHERE number = ? AND token = ? AND state = 'leased'
+"""
+_BURY: Final = """
+UPDATE job SET state = 'dead', token = NULL, expires_at = NULL, reason = ?
+WHERE number = ? AND token = ? AND state = 'leased'
+"""
+_LIST: Final = """
+SELECT number, kind, key, state, attempts, run_at, cost_tokens, CAST(reason AS BLOB) FROM job
+ORDER BY run_at, number LIMIT ?
+"""
+_COUNTS: Final = "SELECT state, count(*), min(run_at) FROM job GROUP BY state"
+_REVIVE: Final = """
+UPDATE job SET state = 'waiting', run_at = ?, attempts = 0, token = NULL
+WHERE state = 'dead'
+"""
+_REVIVE_SOME: Final = _REVIVE + "AND number IN (SELECT value FROM json_each(?))"  # noqa: S608
+_JOIN_TWINS: Final = """
+DELETE FROM job WHERE state = 'waiting' AND EXISTS (
+  SELECT 1 FROM job AS older WHERE older.kind = job.kind AND older.key = job.key
+    AND older.state = 'waiting' AND older.number < job.number
+)
+"""
+_ABOUT: Final = "SELECT number, about FROM job WHERE about IS NOT NULL"
+
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
+    """Enqueue jobs that do not wait already, but none about what was forgotten."""
+    for job in jobs:
+        if tombstones.isdisjoint(job.about):
+            about = pack_ids(job.about)
+            db.run(_ADD, (job.kind, job.key, job.run_at, job.cost_tokens, about, job.payload))
+
+
+def claim(
+    db: Database,
+    *,
+    now: float,
+    lease_seconds: float,
+    kinds: Sequence[str],
+    limit: int,
+    day: str,
+    day_tokens: int | None,
+    max_attempts: int,
+) -> tuple[Lease, ...]:
+    """Hand out due jobs, and charge them to the day."""
+    names = json_list(kinds)
+    db.run(_BURY_LOST, (now, max_attempts, names))
+    if db.value(_ALL_PAUSED):
+        return ()
+    left = _NO_LIMIT
+    if day_tokens is not None:
+        left = max(0, day_tokens - db.value(_SPENT, (day,)))
+    leases: list[Lease] = []
+    while len(leases) < limit:
+        found = db.rows(_DUE, (now, names, left, 1))
+        if not found:
+            break
+        number, kind, key, payload, cost, attempts = found[0]
+        lease = Lease(
+            id=JobId(str(number)),
+            kind=kind,
+            key=key,
+            payload=payload,
+            cost_tokens=cost,
+            attempt=attempts + 1,
+            token=secrets.token_hex(_TOKEN_BYTES),
+            expires_at=now + lease_seconds,
+        )
+        db.run(_LEASE, (lease.token, lease.expires_at, number))
+        if cost:
+            db.run(_SPEND, (day, cost))
+            left -= cost if day_tokens is not None else 0
+        leases.append(lease)
+        if lease_seconds <= 0:  # it has expired already and would be found again
+            break
+    return tuple(leases)
+
+
+def keep(db: Database, lease: Lease, expires_at: float) -> bool:
+    """Extend a lease; False when it is lost."""
+    db.run(_KEEP, (expires_at, _number(lease.id), lease.token))
+    return db.changed() == 1
+
+
+def finish(db: Database, lease: Lease) -> bool:
+    """Remove a job; False when its lease is lost."""
+    db.run(_DONE, (_number(lease.id), lease.token))
+    return db.changed() == 1
+
+
+def give_back(db: Database, lease: Lease, reason: str, retry_at: float | None) -> bool:
+    """Let a job wait again, or bury it; False when its lease is lost."""
+    place = (pack_text(reason), _number(lease.id), lease.token)
+    if retry_at is None:
+        db.run(_BURY, place)
+    else:
+        db.run(_RETRY, (retry_at, *place))
+    held = db.changed() == 1
+    db.run(_JOIN_TWINS)
+    return held
+
+
+def list_jobs(db: Database, limit: int) -> tuple[JobRecord, ...]:
+    """Jobs by the time they run at."""
+    return tuple(
+        JobRecord(
+            id=JobId(str(number)),
+            kind=kind,
+            key=key,
+            state=state,
+            attempts=attempts,
+            run_at=run_at,
+            cost_tokens=cost,
+            reason=unpack_text(reason),
+        )
+        for number, kind, key, state, attempts, run_at, cost, reason in db.rows(_LIST, (limit,))
+    )
+
+
+def queue_state(db: Database, day: str) -> QueueState:
+    """The queue at a glance."""
+    counts = {state: (count, first) for state, count, first in db.rows(_COUNTS)}
+    waiting, due_at = counts.get("waiting", (0, None))
+    return QueueState(
+        waiting=waiting,
+        leased=counts.get("leased", (0, None))[0],
+        dead=counts.get("dead", (0, None))[0],
+        paused=tuple(kind for (kind,) in db.rows("SELECT kind FROM paused ORDER BY kind")),
+        spent_tokens_today=db.value(_SPENT, (day,)),
+        due_at=due_at,
+    )
+
+
+def pause(db: Database, kind: str) -> None:
+    """Hand out no more jobs of a kind."""
+    db.run("INSERT OR IGNORE INTO paused (kind) VALUES (?)", (kind,))
+
+
+def resume(db: Database, kind: str) -> None:
+    """Undo `pause`."""
+    db.run("DELETE FROM paused WHERE kind = ?", (kind,))
+
+
+def revive(db: Database, ids: Sequence[str] | None, at: float) -> int:
+    """Let dead jobs wait again."""
+    if ids is None:
+        db.run(_REVIVE, (at,))
+    else:
+        db.run(_REVIVE_SOME, (at, json_list(_number(one) for one in ids)))
+    revived = db.changed()
+    db.run(_JOIN_TWINS)
+    return revived
+
+
+def forget_jobs(db: Database, forgotten: set[str]) -> int:
+    """Drop the jobs that quote these messages."""
+    gone = []
+    for number, packed in db.rows(_ABOUT):
+        try:
+            quotes = not forgotten.isdisjoint(unpack_ids(packed))
+        except (ValueError, TypeError):
+            quotes = True  # it does not say whom it quotes
+        if quotes:
+            gone.append((number,))
+    db.run_many("DELETE FROM job WHERE number = ?", gone)
+    return len(gone)
+
+
+def _number(id_: str) -> int:
+    """A job's number; one that no job has for an id that is not ours."""
+    return int(id_) if id_.isascii() and id_.isdigit() else -1

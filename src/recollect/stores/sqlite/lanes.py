@@ -1,0 +1,140 @@
+"""One thread with one connection: where SQLite's blocking calls run.
+
+A store has a lane to write and lanes to read, so that a long read never delays a write. Nothing
+of SQLite ever runs on the event loop. Always holds: an operation is one transaction; whom it
+was for may be cancelled at any time, the transaction ends as it would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from recollect.errors import StoreError
+from recollect.stores.sqlite.connection import Patience, SpaceFile, connect
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.trouble import BUSY, told
+
+T = TypeVar("T")
+Work = Callable[[Database], T]
+
+# Readers that overlap all the time keep SQLite from starting its log anew; past this size we
+# wait for them.
+_LOG_MAX_BYTES = 64 << 20
+_LOG_LOOK_EVERY = 64
+_LOG_PATIENCE_SECONDS = 0.5
+
+
+class Lane:
+    """A thread, and the connection that only it uses; both come with the first operation."""
+
+    def __init__(self, file: SpaceFile, *, name: str) -> None:
+        self._file = file
+        self._patience = Patience(file.busy_seconds)
+        self._database: Database | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"recollect-{name}")
+        self._closed = False
+        self._writes = 0
+
+    async def run(self, work: Work[T]) -> T:
+        """Run without a transaction."""
+        return await self._later(self._run, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run in one snapshot."""
+        return await self._later(self._read, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run in one durable transaction."""
+        return await self._later(self._write, work)
+
+    async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
+        """Run in one durable transaction, and `then` after it, in the same thread."""
+
+        def both(_: Database) -> T:
+            return then(self._connected(), self._write(work))
+
+        return await self._later(self._run, both)
+
+    async def close(self) -> None:
+        """Wait for what runs, close the connection, end the thread."""
+        if self._closed:
+            return
+        self._closed = True
+        self._executor.submit(self._disconnect)
+        await asyncio.to_thread(self._executor.shutdown, wait=True)
+
+    def abandon(self) -> None:
+        """As `close`, without waiting."""
+        self._closed = True
+        self._executor.submit(self._disconnect)
+        self._executor.shutdown(wait=False)
+
+    async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+        if self._closed:
+            raise StoreError("this store is closed: open it again")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
+
+    def _connected(self) -> Database:
+        if self._database is None:
+            self._database = Database(connect(self._file, self._patience))
+        self._patience.renew()
+        return self._database
+
+    def _disconnect(self) -> None:
+        if self._database is not None:
+            self._patience.renew()
+            self._database.connection.close(True)
+            self._database = None
+
+    def _run(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            return work(self._connected())
+
+    def _read(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            return self._transaction("BEGIN", work)
+
+    def _write(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            result = self._transaction("BEGIN IMMEDIATE", work)
+            self._keep_log_short()
+            return result
+
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        database = self._connected()
+        while True:
+            try:
+                database.run(begin)
+                result = work(database)
+                database.run("COMMIT")
+            except BaseException as error:
+                if database.connection.in_transaction:
+                    database.run("ROLLBACK")
+                # The handler that waits is not asked where waiting could dead-lock.
+                if isinstance(error, BUSY) and self._patience.wait():
+                    continue
+                raise
+            return result
+
+    def _keep_log_short(self) -> None:
+        self._writes += 1
+        if self._writes % _LOG_LOOK_EVERY:
+            return
+        log = Path(f"{self._file.path}-wal")
+        if log.exists() and log.stat().st_size > _LOG_MAX_BYTES:
+            database = self._connected()
+            self._patience.renew(_LOG_PATIENCE_SECONDS)
+            checkpoint(database, "RESTART")
+
+
+def checkpoint(database: Database, mode: str) -> bool:
+    """Move the log into the file; False when other connections did not let it."""
+    try:
+        busy: int = database.value(f"PRAGMA wal_checkpoint({mode})")
+    except BUSY:
+        return False
+    return not busy

@@ -1,0 +1,215 @@
+"""What was sent, turn by turn: pieces stored once, turns that name what they added.
+
+Owns `piece` and `turn`. Always holds: a turn's rows are those of the turn recorded before it,
+up to `kept_rows`, and its own after them; `expire` keeps that true for the turns that stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.packing import json_list, pack_ids, unpack_ids
+from recollect.stores.sqlite.sessions import known_session, session_number
+from recollect.values.ledger import Piece, PieceHash, RebuiltTurn, TurnRecord
+from recollect.values.message import MessageId
+
+_ADD_PIECE: Final = """
+INSERT OR IGNORE INTO piece (hash, kind, exact, about, body) VALUES (?, ?, ?, ?, ?)
+"""
+_ADD_TURN: Final = """
+INSERT OR IGNORE INTO turn (session, number, at, kept_rows, head, rows) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_NUMBERS: Final = "SELECT number FROM turn WHERE session = ? ORDER BY number"
+_BACK_FROM: Final = """
+SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? AND number <= ?
+ORDER BY number DESC
+"""
+_PIECES: Final = """
+SELECT hash, kind, exact, about, body FROM piece
+WHERE hash IN (SELECT value FROM json_each(?))
+"""
+_EXPIRING: Final = "SELECT DISTINCT session FROM turn WHERE at < ?"
+_OF_SESSION: Final = """
+SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? ORDER BY number
+"""
+_DROP_TURN: Final = "DELETE FROM turn WHERE session = ? AND number = ?"
+_HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND number = ?"
+_DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
+_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
+
+_NAMED: Final = ("system", "tools", "rest", "edits", "report")
+"""What a head names besides rows."""
+
+
+def add_pieces(db: Database, pieces: Sequence[Piece], tombstones: set[str]) -> None:
+    """Keep pieces, but none that quote what was forgotten."""
+    rows = [
+        (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), piece.body)
+        for piece in pieces
+        if tombstones.isdisjoint(piece.about)
+    ]
+    if rows:
+        db.run_many(_ADD_PIECE, rows)
+
+
+def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
+    """Record turns that are not recorded yet."""
+    for turn in turns:
+        head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
+        packed = json.dumps({name: value for name, value in head.items() if value is not None})
+        session = session_number(db, turn.session)
+        rows = pack_ids(turn.rows) or b""
+        db.run(_ADD_TURN, (session, turn.number, turn.at, turn.kept_rows, packed, rows))
+
+
+def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
+    """The recorded turns of a session."""
+    number = known_session(db, session)
+    return tuple(one for (one,) in db.rows(_NUMBERS, (number,)))
+
+
+def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
+    """A turn with all its rows; None when it is not kept or cannot be read."""
+    back = db.rows(_BACK_FROM, (known_session(db, session), number))
+    wanted: int | None = None
+    record: TurnRecord | None = None
+    stretches: list[list[str]] = []
+    try:
+        for row in back:
+            kept, own = row[2], unpack_ids(row[4] or None)
+            if record is None:
+                if row[0] != number:
+                    return None
+                record = _record(session, row)
+                stretches.append(own)
+                wanted = kept
+                if not kept:
+                    break
+                continue
+            assert wanted is not None
+            if wanted > kept:
+                if wanted - kept > len(own):
+                    return None
+                stretches.append(own[: wanted - kept])
+                wanted = kept
+            if not wanted:
+                break
+    except (ValueError, TypeError, KeyError):
+        return None
+    if record is None or wanted:
+        return None
+    rows = [PieceHash(one) for stretch in reversed(stretches) for one in stretch]
+    return RebuiltTurn(record=record, rows=tuple(rows))
+
+
+def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+    """These pieces; those that are not kept, or cannot be read, are missing."""
+    found: dict[PieceHash, Piece] = {}
+    for hash_, kind, exact, about, body in db.rows(_PIECES, (json_list(hashes),)):
+        try:
+            quoted = tuple(map(MessageId, unpack_ids(about)))
+        except (ValueError, TypeError):
+            continue
+        found[PieceHash(hash_)] = Piece(
+            hash=PieceHash(hash_), kind=kind, body=body, about=quoted, exact=bool(exact)
+        )
+    return found
+
+
+def expire(db: Database, before: float) -> int:
+    """Remove turns recorded before then, and pieces that only they named."""
+    removed, named = 0, set()
+    for (session,) in db.rows(_EXPIRING, (before,)):
+        gone, freed = _expire_session(db, session, before)
+        removed += gone
+        named |= freed
+    if named:
+        named -= _named_by_all(db)
+        drop_pieces(db, named)
+    return removed
+
+
+def _expire_session(db: Database, session: int, before: float) -> tuple[int, set[str]]:
+    full: list[str] = []
+    resting: list[str] = []  # the rows of the last turn that stays
+    removed, named, handed = 0, set(), False
+    for number, at, kept, head, packed in db.rows(_OF_SESSION, (session,)):
+        own = _ids(packed)
+        full = full[:kept] + own
+        if at < before:
+            db.run(_DROP_TURN, (session, number))
+            named |= {*own, *_named_by(head)}
+            removed, handed = removed + 1, True
+            continue
+        if handed:
+            shared = _shared(resting, full)
+            rows = pack_ids(full[shared:]) or b""
+            db.run(_HAND_ON, (shared, rows, session, number))
+            handed = False
+        resting = full
+    return removed, named
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    for at, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return at
+    return min(len(one), len(other))
+
+
+def _named_by_all(db: Database) -> set[str]:
+    named: set[str] = set()
+    for head, rows in db.rows("SELECT head, rows FROM turn"):
+        named.update(_ids(rows))
+        named.update(_named_by(head))
+    return named
+
+
+def drop_pieces(db: Database, hashes: set[str]) -> None:
+    """Remove pieces."""
+    db.run(_DROP_PIECES, (json_list(sorted(hashes)),))
+
+
+def forget_pieces(db: Database, forgotten: set[str]) -> int:
+    """Drop the pieces that quote these messages."""
+    gone = set()
+    for hash_, packed in db.rows(_ABOUT):
+        try:
+            quotes = not forgotten.isdisjoint(unpack_ids(packed))
+        except (ValueError, TypeError):
+            quotes = True  # it does not say whom it quotes
+        if quotes:
+            gone.add(hash_)
+    drop_pieces(db, gone)
+    return len(gone)
+
+
+def _ids(packed: bytes | str | None) -> list[str]:
+    try:
+        return unpack_ids(packed or None)
+    except (ValueError, TypeError):
+        return []
+
+
+def _named_by(head: str) -> list[str]:
+    try:
+        held = json.loads(head)
+        return [held[name] for name in _NAMED if name in held]
+    except (ValueError, TypeError):
+        return []
+
+
+def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
+    number, at, kept, head, rows = row
+    held = json.loads(head)
+    return TurnRecord(
+        session=session,
+        number=number,
+        at=at,
+        kept_rows=kept,
+        rows=tuple(map(PieceHash, unpack_ids(rows or None))),
+        **held,
+    )

@@ -1,0 +1,160 @@
+"""Plain reads: segments, pages of them, sessions, passages, facts, vectors for export.
+
+A record that cannot be read is left out (see `rows.py`). Must never change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.matrix import Matrices
+from recollect.stores.sqlite.packing import json_list, pack_text, text_of
+from recollect.stores.sqlite.rows import (
+    SELECT_FACT,
+    SELECT_SEGMENT,
+    readable,
+    stored_fact,
+    stored_segment,
+)
+from recollect.values.segment import (
+    Fact,
+    NewPassage,
+    PassageText,
+    SegmentId,
+    StoredSegment,
+    Vector,
+)
+from recollect.values.upkeep import SessionSummary
+
+_SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_PAGE: Final = SELECT_SEGMENT + "WHERE g.sequence > ? ORDER BY g.sequence LIMIT ?"
+_PAGE_BACK: Final = SELECT_SEGMENT + "WHERE g.sequence < ? ORDER BY g.sequence DESC LIMIT ?"
+_IN_SESSION: Final = "g.session = (SELECT number FROM session WHERE name = ?) AND g.sequence"
+_SESSION_PAGE: Final = _PAGE.replace("g.sequence >", f"{_IN_SESSION} >")
+_SESSION_PAGE_BACK: Final = _PAGE_BACK.replace("g.sequence <", f"{_IN_SESSION} <")
+_SESSIONS: Final = """
+SELECT CAST(s.name AS BLOB), count(*), min(g.said_at), max(g.said_at), min(g.sequence)
+FROM segment AS g JOIN session AS s ON s.number = g.session
+GROUP BY g.session ORDER BY 3, 5
+"""
+_PASSAGES: Final = """
+SELECT p.start, p.stop, p.embedded FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
+WHERE g.id = ? ORDER BY p.ordinal
+"""
+_UNEMBEDDED: Final = """
+SELECT p.segment, p.ordinal, p.start, p.stop
+FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
+WHERE p.embedded AND NOT g.cold AND NOT EXISTS (
+  SELECT 1 FROM vector_at AS v
+  WHERE v.embedder = (SELECT number FROM embedder WHERE name = ?) AND v.passage = p.id
+)
+ORDER BY p.id LIMIT ?
+"""
+_TEXT: Final = "SELECT id, CAST(text AS BLOB) FROM segment WHERE sequence = ?"
+_VECTORS: Final = """
+SELECT p.id, g.id, p.ordinal
+FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
+CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
+WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
+"""
+_FACTS: Final = SELECT_FACT + "WHERE ? OR superseded_by IS NULL ORDER BY at, id"
+_SOME_FACTS: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+
+_BEYOND_ALL: Final = (1 << 63) - 1
+
+
+def segments_by_id(db: Database, ids: Sequence[str]) -> tuple[StoredSegment, ...]:
+    """These segments, in this order."""
+    rows = db.rows(_SEGMENTS, (json_list(ids),))
+    found = {one.segment.id: one for one in readable(rows, stored_segment)}
+    return tuple(found[SegmentId(id_)] for id_ in ids if id_ in found)
+
+
+def page(
+    db: Database, *, after: int, limit: int, session: str | None, descending: bool
+) -> tuple[StoredSegment, ...]:
+    """Segments in the order of arrival, or against it."""
+    edge = (after or _BEYOND_ALL) if descending else after
+    found: list[StoredSegment] = []
+    while len(found) < limit:  # a row that cannot be read must not end the page early
+        wanted = limit - len(found)
+        if session is None:
+            query = _PAGE_BACK if descending else _PAGE
+            rows = db.rows(query, (edge, wanted))
+        else:
+            query = _SESSION_PAGE_BACK if descending else _SESSION_PAGE
+            rows = db.rows(query, (pack_text(session), edge, wanted))
+        found += readable(rows, stored_segment)
+        if len(rows) < wanted:
+            break
+        edge = rows[-1][0]
+    return tuple(found)
+
+
+def sessions(db: Database) -> tuple[SessionSummary, ...]:
+    """The sessions that have segments, oldest first."""
+    return tuple(
+        SessionSummary(
+            session=text_of(name), segments=count, first_said_at=first, last_said_at=last
+        )
+        for name, count, first, last, _ in db.rows(_SESSIONS)
+    )
+
+
+def passages_by_id(db: Database, id_: str) -> tuple[NewPassage, ...]:
+    """The spans of a segment that are indexed, without their words."""
+    return tuple(
+        NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
+        for start, stop, embedded in db.rows(_PASSAGES, (id_,))
+    )
+
+
+def unembedded(db: Database, embedder: str, limit: int) -> tuple[PassageText, ...]:
+    """Warm passages that are to have a vector of this embedder and have none."""
+    found: list[PassageText] = []
+    held, id_, text = None, "", ""
+    for segment, ordinal, start, stop in db.rows(_UNEMBEDDED, (embedder, limit)):
+        if segment != held:
+            id_, packed = db.row(_TEXT, (segment,))
+            try:
+                text = text_of(packed)
+            except ValueError:
+                continue
+            held = segment
+        found.append(PassageText(segment=SegmentId(id_), ordinal=ordinal, text=text[start:stop]))
+    return tuple(found)
+
+
+def vectors(
+    db: Database,
+    matrices: Matrices,
+    embedder: str,
+    *,
+    after: tuple[SegmentId, int] | None,
+    limit: int,
+) -> tuple[Vector, ...]:
+    """Vectors as they were written, by segment and ordinal."""
+    matrix = matrices.fresh(db, embedder)
+    if matrix is None:
+        return ()
+    places = db.rows(_VECTORS, (matrix.embedder, *(after or ("", -1)), limit))
+    rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
+    return tuple(
+        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
+        for (_, id_, ordinal), row in zip(places, rows.tolist(), strict=True)
+        if row >= 0
+    )
+
+
+def facts(db: Database, ids: Sequence[str] | None, *, superseded: bool) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is None:
+        return tuple(readable(db.rows(_FACTS, (superseded,)), stored_fact))
+    rows = db.rows(_SOME_FACTS, (json_list(ids),))
+    found: dict[str, Fact] = {one.id: one for one in readable(rows, stored_fact)}
+    wanted = (found[id_] for id_ in ids if id_ in found)
+    return tuple(fact for fact in wanted if superseded or fact.superseded_by is None)

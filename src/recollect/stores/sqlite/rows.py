@@ -1,0 +1,159 @@
+"""Segments and facts as rows, and back.
+
+Owns the columns of both. A row that cannot be read is left out and never hides the others:
+free text is read as bytes and decoded here, one row at a time. `check` tells of such rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar, cast, get_args
+
+from recollect.stores.sqlite.packing import (
+    pack_list,
+    pack_text,
+    text_of,
+    unpack_list,
+    unpack_text,
+)
+from recollect.values.message import EntryKey, MessageId, Role
+from recollect.values.segment import (
+    Fact,
+    FactId,
+    FactType,
+    Segment,
+    SegmentId,
+    Source,
+    StoredSegment,
+    Trust,
+)
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+INSERT_SEGMENT: Final = """
+INSERT INTO segment (
+  sequence, id, session, key, message_id, role, tokens, said_at, source, trust, noise, tool,
+  topics, entities, origin, text, foreign_line
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+SELECT_SEGMENT: Final = """
+SELECT g.sequence, g.id, CAST(s.name AS BLOB), g.key, g.message_id, g.role, g.tokens, g.said_at,
+  g.source, g.trust, CAST(g.noise AS BLOB), CAST(g.tool AS BLOB), g.cold,
+  CAST(g.topics AS BLOB), CAST(g.entities AS BLOB), CAST(g.origin AS BLOB),
+  CAST(g.text AS BLOB), CAST(g.foreign_line AS BLOB)
+FROM segment AS g JOIN session AS s ON s.number = g.session
+"""
+
+REPLACE_FACT: Final = """
+REPLACE INTO fact (
+  id, type, at, superseded_by, trust, sources, words, content, context, foreign_line
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+SELECT_FACT: Final = """
+SELECT id, type, at, superseded_by, trust, CAST(sources AS BLOB), CAST(words AS BLOB),
+  CAST(content AS BLOB), CAST(context AS BLOB), CAST(foreign_line AS BLOB)
+FROM fact
+"""
+
+_ROLES: Final = frozenset(get_args(Role))
+_SOURCES: Final = frozenset(get_args(Source))
+_TRUSTS: Final = frozenset(get_args(Trust))
+_FACT_TYPES: Final = frozenset(get_args(FactType))
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """What `read` makes of the rows, without those it cannot read."""
+    found = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def segment_row(segment: Segment, sequence: int, session: int) -> Row:
+    """A segment for `INSERT_SEGMENT`."""
+    return (
+        sequence,
+        segment.id,
+        session,
+        segment.key,
+        segment.message_id,
+        segment.role,
+        segment.tokens,
+        segment.said_at,
+        segment.source,
+        segment.trust,
+        pack_text(segment.noise),
+        pack_text(segment.tool),
+        pack_list(segment.topics),
+        pack_list(segment.entities),
+        pack_text(segment.origin),
+        pack_text(segment.text),
+        pack_text(segment.foreign),
+    )
+
+
+def stored_segment(row: Row) -> StoredSegment:
+    """A row of `SELECT_SEGMENT`; ValueError or TypeError when it cannot be read."""
+    segment = Segment(
+        id=SegmentId(row[1]),
+        session=text_of(row[2]),
+        key=EntryKey(row[3]),
+        message_id=MessageId(row[4]),
+        role=_one_of(row[5], _ROLES),
+        tokens=int(row[6]),
+        said_at=float(row[7]),
+        source=_one_of(row[8], _SOURCES),
+        trust=_one_of(row[9], _TRUSTS),
+        noise=unpack_text(row[10]),
+        tool=unpack_text(row[11]),
+        topics=tuple(unpack_list(row[13])),
+        entities=tuple(unpack_list(row[14])),
+        origin=unpack_text(row[15]),
+        text=text_of(row[16]),
+        foreign=unpack_text(row[17]),
+    )
+    return StoredSegment(segment=segment, sequence=row[0], cold=bool(row[12]))
+
+
+def fact_row(fact: Fact) -> Row:
+    """A fact for `REPLACE_FACT`."""
+    return (
+        fact.id,
+        fact.type,
+        fact.at,
+        fact.superseded_by,
+        fact.trust,
+        pack_list(fact.sources),
+        pack_list(fact.words),
+        pack_text(fact.content),
+        pack_text(fact.context),
+        pack_text(fact.foreign),
+    )
+
+
+def stored_fact(row: Row) -> Fact:
+    """A row of `SELECT_FACT`; ValueError or TypeError when it cannot be read."""
+    return Fact(
+        id=FactId(row[0]),
+        type=_one_of(row[1], _FACT_TYPES),
+        at=float(row[2]),
+        superseded_by=None if row[3] is None else FactId(row[3]),
+        trust=_one_of(row[4], _TRUSTS),
+        sources=tuple(map(SegmentId, unpack_list(row[5]))),
+        words=tuple(unpack_list(row[6])),
+        content=text_of(row[7]),
+        context=text_of(row[8]),
+        foreign=unpack_text(row[9]),
+    )
+
+
+def _one_of(value: Any, allowed: frozenset[str]) -> Any:
+    if value not in allowed:
+        raise ValueError("not one of the words it may be")
+    return cast("Any", value)

@@ -1,0 +1,222 @@
+"""The tables of a space, and how an older file becomes a newer one.
+
+Owns the schema. Every change is a new entry of `MIGRATIONS`, never an edit of an old one.
+Always holds: a migration and its version are one transaction, so a process that dies in one
+leaves the version before it.
+
+`words` and `cold_words` are fed with words that `search` made. Their tokenizer takes every
+character but white space as part of a word; what it would fold is escaped (see `words.py`).
+The number of a passage carries its length (see `passages.py`), so that scoring needs no join.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Every printing ASCII character that is neither a letter nor a digit, and the sign that escapes.
+# `ascii` takes all other characters as parts of words by itself, and folds only A to Z.
+_WORD_SIGNS: Final = "".join(
+    sign for sign in map(chr, range(0x21, 0x7F)) if not sign.isalnum() and sign not in "'\""
+)
+ESCAPE_SIGN: Final = "\x02"
+_TOKENIZER: Final = f"\"ascii tokenchars '{_WORD_SIGNS}{ESCAPE_SIGN}'\""
+
+_META = "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
+
+_TOTALS = """
+CREATE TABLE totals (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  next_sequence INTEGER NOT NULL DEFAULT 1,
+  next_passage INTEGER NOT NULL DEFAULT 1,
+  segments INTEGER NOT NULL DEFAULT 0,
+  cold INTEGER NOT NULL DEFAULT 0,
+  noise INTEGER NOT NULL DEFAULT 0,
+  tokens INTEGER NOT NULL DEFAULT 0,
+  documents INTEGER NOT NULL DEFAULT 0,
+  words INTEGER NOT NULL DEFAULT 0,
+  cold_documents INTEGER NOT NULL DEFAULT 0,
+  cold_change INTEGER NOT NULL DEFAULT 0
+)
+"""
+
+_SESSION = """
+CREATE TABLE session (
+  number INTEGER PRIMARY KEY,
+  name NOT NULL UNIQUE,
+  turn INTEGER,
+  length INTEGER NOT NULL DEFAULT 0,
+  about,
+  state BLOB
+)
+"""
+
+_PATH = """
+CREATE TABLE path (
+  session INTEGER NOT NULL REFERENCES session (number),
+  start INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  keys NOT NULL,
+  ids NOT NULL,
+  PRIMARY KEY (session, start)
+) WITHOUT ROWID
+"""
+
+_SEGMENT = """
+CREATE TABLE segment (
+  sequence INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  session INTEGER NOT NULL REFERENCES session (number),
+  key NOT NULL,
+  message_id TEXT NOT NULL,
+  role TEXT NOT NULL,
+  tokens INTEGER NOT NULL,
+  said_at REAL NOT NULL,
+  source TEXT NOT NULL,
+  trust TEXT NOT NULL,
+  noise,
+  tool,
+  cold INTEGER NOT NULL DEFAULT 0,
+  topics,
+  entities,
+  origin,
+  text NOT NULL,
+  foreign_line
+)
+"""
+
+_PASSAGE = """
+CREATE TABLE passage (
+  id INTEGER PRIMARY KEY,
+  segment INTEGER NOT NULL REFERENCES segment (sequence),
+  ordinal INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  stop INTEGER NOT NULL,
+  length INTEGER NOT NULL,
+  embedded INTEGER NOT NULL,
+  UNIQUE (segment, ordinal)
+)
+"""
+
+
+def _word_table(name: str) -> tuple[str, ...]:
+    return (
+        f"CREATE VIRTUAL TABLE {name} USING fts5(bag, columnsize=0, tokenize={_TOKENIZER})",
+        f"INSERT INTO {name}({name}, rank) VALUES ('secure-delete', 1)",  # noqa: S608
+        f"CREATE VIRTUAL TABLE {name}_at USING fts5vocab({name}, instance)",
+    )
+
+
+_EMBEDDER = """
+CREATE TABLE embedder (
+  number INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  dimensions INTEGER NOT NULL,
+  next_block INTEGER NOT NULL DEFAULT 1,
+  change INTEGER NOT NULL DEFAULT 0
+)
+"""
+
+_VECTOR_BLOCK = """
+CREATE TABLE vector_block (
+  embedder INTEGER NOT NULL REFERENCES embedder (number),
+  number INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  unit INTEGER NOT NULL,
+  passages BLOB NOT NULL,
+  numbers BLOB NOT NULL,
+  UNIQUE (embedder, number, count)
+)
+"""
+
+_VECTOR_AT = """
+CREATE TABLE vector_at (
+  embedder INTEGER NOT NULL REFERENCES embedder (number),
+  passage INTEGER NOT NULL,
+  PRIMARY KEY (embedder, passage)
+) WITHOUT ROWID
+"""
+
+_FACT = """
+CREATE TABLE fact (
+  id TEXT PRIMARY KEY,
+  type TEXT NOT NULL,
+  at REAL NOT NULL,
+  superseded_by TEXT,
+  trust TEXT NOT NULL,
+  sources,
+  words,
+  content NOT NULL,
+  context NOT NULL,
+  foreign_line
+)
+"""
+
+_JOB = """
+CREATE TABLE job (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  state TEXT NOT NULL,
+  run_at REAL NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  cost_tokens INTEGER NOT NULL,
+  token TEXT,
+  expires_at REAL,
+  reason,
+  about,
+  payload BLOB NOT NULL
+)
+"""
+
+_PIECE = """
+CREATE TABLE piece (
+  hash TEXT PRIMARY KEY,
+  kind TEXT NOT NULL,
+  exact INTEGER NOT NULL,
+  about,
+  body BLOB NOT NULL
+) WITHOUT ROWID
+"""
+
+_TURN = """
+CREATE TABLE turn (
+  session INTEGER NOT NULL REFERENCES session (number),
+  number INTEGER NOT NULL,
+  at REAL NOT NULL,
+  kept_rows INTEGER NOT NULL,
+  head NOT NULL,
+  rows NOT NULL,
+  PRIMARY KEY (session, number)
+) WITHOUT ROWID
+"""
+
+_FIRST: Final = (
+    _META,
+    _TOTALS,
+    "INSERT INTO totals (id) VALUES (1)",
+    _SESSION,
+    _PATH,
+    _SEGMENT,
+    "CREATE INDEX segment_session ON segment (session, sequence, said_at)",
+    "CREATE INDEX segment_message ON segment (message_id)",
+    "CREATE INDEX segment_cold ON segment (sequence) WHERE cold",
+    _PASSAGE,
+    *_word_table("words"),
+    *_word_table("cold_words"),
+    _EMBEDDER,
+    _VECTOR_BLOCK,
+    _VECTOR_AT,
+    _FACT,
+    _JOB,
+    "CREATE INDEX job_due ON job (state, run_at, number)",
+    "CREATE INDEX job_key ON job (kind, key)",
+    "CREATE TABLE budget (day TEXT PRIMARY KEY, spent_tokens INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE paused (kind TEXT PRIMARY KEY) WITHOUT ROWID",
+    _PIECE,
+    _TURN,
+    "CREATE TABLE tombstone (message_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE gone_segment (id TEXT PRIMARY KEY) WITHOUT ROWID",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)
+"""What leads from version n to n + 1, in order; version 0 is an empty file."""

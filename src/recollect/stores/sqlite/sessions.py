@@ -1,0 +1,174 @@
+"""What a session is remembered as: its state, and its path in chunks.
+
+Owns `session` and `path`. A turn writes the new end of the path only: the last chunk is
+extended while it is small, else a new one begins. Always holds: chunks follow each other
+without a gap, and together they are as long as the session says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recollect.errors import FormatError
+from recollect.formats.session_state import without_quotes
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack_ids
+from recollect.values.batch import SessionWrite, StoredSession
+from recollect.values.message import EntryKey, MessageId
+
+# A chunk that holds fewer entries than this is extended: rewriting it stays below half a page.
+_CHUNK_EXTENDED: Final = 64
+# A long path that comes at once is cut: a branch rewrites one chunk.
+_CHUNK_MAX: Final = 256
+
+_FIND: Final = "SELECT number, turn, length FROM session WHERE name = ?"
+_ADD: Final = "INSERT INTO session (name) VALUES (?)"
+_READ: Final = "SELECT number, turn, length, state FROM session WHERE name = ?"
+_CHUNKS: Final = "SELECT start, count, keys, ids FROM path WHERE session = ? ORDER BY start"
+_LAST_CHUNK: Final = """
+SELECT start, count, keys, ids FROM path WHERE session = ? AND start < ?
+ORDER BY start DESC LIMIT 1
+"""
+_DROP_FROM: Final = "DELETE FROM path WHERE session = ? AND start >= ?"
+_PUT_CHUNK: Final = "REPLACE INTO path (session, start, count, keys, ids) VALUES (?, ?, ?, ?, ?)"
+_PUT_STATE: Final = """
+UPDATE session SET turn = ?, length = ?, about = ?, state = ? WHERE number = ?
+"""
+_DROP_STATE: Final = """
+UPDATE session SET turn = NULL, length = 0, about = NULL, state = NULL WHERE number = ?
+"""
+
+
+def session_number(db: Database, name: str) -> int:
+    """The number of a session, which it gets when it is first met."""
+    packed = pack_text(name)
+    found = db.rows(_FIND, (packed,))
+    if found:
+        return int(found[0][0])
+    db.run(_ADD, (packed,))
+    return db.last_number()
+
+
+def known_session(db: Database, name: str) -> int | None:
+    """The number of a session; None when it was never met."""
+    found = db.rows(_FIND, (pack_text(name),))
+    return int(found[0][0]) if found else None
+
+
+def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> bool:
+    """Remember a session; False when it has moved on, or does not follow on what is known."""
+    number = session_number(db, write.session)
+    _, turn, length = db.row(_FIND, (pack_text(write.session),))
+    if turn is not None and write.turn < turn:
+        return False
+    if write.path_from > length:
+        return False
+    _write_path(db, number, write)
+    state, about = write.state, write.about
+    quoted = forgotten.intersection(about)
+    if quoted:
+        cleaned = _cleaned(db, number, state, quoted)
+        if cleaned is None:
+            forget_state(db, number)
+            return False
+        state, about = cleaned, tuple(one for one in about if one not in quoted)
+    length = write.path_from + len(write.path)
+    db.run(_PUT_STATE, (write.turn, length, pack_ids(about), state, number))
+    return True
+
+
+def _write_path(db: Database, number: int, write: SessionWrite) -> None:
+    keys: list[str] = list(write.path)
+    ids: list[str] = list(write.ids)
+    start = write.path_from
+    last = db.rows(_LAST_CHUNK, (number, start))
+    db.run(_DROP_FROM, (number, start))
+    if last:
+        at, count, held_keys, held_ids = last[0]
+        kept = start - at
+        if kept < count or (kept < _CHUNK_EXTENDED and keys):
+            keys = unpack_ids(held_keys)[:kept] + keys
+            ids = unpack_ids(held_ids)[:kept] + ids
+            start = at
+    for at in range(0, len(keys), _CHUNK_MAX):
+        some = keys[at : at + _CHUNK_MAX]
+        packed = pack_ids(some), pack_ids(ids[at : at + _CHUNK_MAX])
+        db.run(_PUT_CHUNK, (number, start + at, len(some), *packed))
+
+
+def read_session(db: Database, name: str) -> StoredSession | None:
+    """A session as it is remembered; None when it is not, or cannot be read."""
+    found = db.rows(_READ, (pack_text(name),))
+    if not found or found[0][1] is None:
+        return None
+    number, turn, length, state = found[0]
+    try:
+        keys, ids = read_path(db, number)
+    except (ValueError, TypeError):
+        return None
+    if len(keys) != length or len(ids) != length or not isinstance(state, bytes):
+        return None
+    return StoredSession(
+        session=name,
+        turn=turn,
+        state=state,
+        path=tuple(map(EntryKey, keys)),
+        ids=tuple(map(MessageId, ids)),
+    )
+
+
+def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
+    """Keys and ids of a session's path; ValueError when they cannot be read."""
+    keys: list[str] = []
+    ids: list[str] = []
+    for start, count, packed_keys, packed_ids in db.rows(_CHUNKS, (number,)):
+        if start != len(keys):
+            raise ValueError("the path has a gap")
+        keys += unpack_ids(packed_keys)
+        ids += unpack_ids(packed_ids)
+        if len(keys) != start + count or len(ids) != start + count:
+            raise ValueError("a chunk of the path is torn")
+    return keys, ids
+
+
+def forget_state(db: Database, number: int) -> None:
+    """Remember nothing of a session but its name: the client's next history is the first."""
+    db.run(_DROP_FROM, (number, 0))
+    db.run(_DROP_STATE, (number,))
+
+
+def forget_quotes(db: Database, forgotten: set[str]) -> int:
+    """Take what states quote of these messages out of them; returns how many states."""
+    changed = 0
+    held = db.rows("SELECT number, about, state FROM session WHERE about IS NOT NULL")
+    for number, packed, state in held:
+        try:
+            about = unpack_ids(packed)
+        except (ValueError, TypeError):
+            about = list(forgotten)  # it does not say whom it quotes: take it as quoting all
+        quoted = forgotten.intersection(about)
+        if not quoted:
+            continue
+        changed += 1
+        cleaned = _cleaned(db, number, state, quoted)
+        if cleaned is None:
+            forget_state(db, number)
+            continue
+        left = pack_ids([one for one in about if one not in quoted])
+        db.run("UPDATE session SET about = ?, state = ? WHERE number = ?", (left, cleaned, number))
+    return changed
+
+
+def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
+    """The state without the quotes; None when it cannot be told what it quotes."""
+    try:
+        keys, ids = read_path(db, number)
+        gone = frozenset(EntryKey(k) for k, one in zip(keys, ids, strict=True) if one in quoted)
+        return without_quotes(state, gone)
+    except (ValueError, TypeError, FormatError):
+        return None
+
+
+def session_name(packed: str | bytes) -> str:
+    """A session's name as a column holds it."""
+    return text_of(packed)

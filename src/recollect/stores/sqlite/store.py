@@ -1,0 +1,301 @@
+"""`SQLiteStore`: the memory of one space in one SQLite file.
+
+Owns the lanes and hands each operation to its module. A lane writes, one searches, one reads
+the rest; see `lanes.py` for what a cancelled call leaves behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from recollect.stores.sqlite import check, cold, forget, jobs, ledger, reading
+from recollect.stores.sqlite.candidates import find_candidates
+from recollect.stores.sqlite.connection import SpaceFile, space_file
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.keys import EncryptionKey
+from recollect.stores.sqlite.lanes import Lane
+from recollect.stores.sqlite.matrix import Matrices
+from recollect.stores.sqlite.sessions import read_session
+from recollect.stores.sqlite.write import known_segments, tombstoned, write_batch
+from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.history import SessionId, SpaceId
+from recollect.values.job import JobRecord, Lease, QueueState
+from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
+from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.message import MessageId
+from recollect.values.segment import (
+    Fact,
+    FactId,
+    NewPassage,
+    PassageText,
+    SegmentId,
+    StoredSegment,
+    Vector,
+)
+from recollect.values.upkeep import (
+    CheckResult,
+    ForgetOrder,
+    Forgotten,
+    ScrubResult,
+    SessionSummary,
+    Stats,
+)
+
+
+class SQLiteStore:
+    """A space in a file of its own; several processes may have it open."""
+
+    def __init__(self, file: SpaceFile) -> None:
+        self.space: SpaceId = file.space
+        self._file = file
+        self._writer = Lane(file, name="write")
+        self._reader = Lane(file, name="read")
+        self._searcher = Lane(file, name="search")
+        self._matrices = Matrices()
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        space: str,
+        key: EncryptionKey | bytes | None = None,
+        create: bool = True,
+        busy_seconds: float = 5.0,
+    ) -> Self:
+        """Open the file of a space, and make it where it is missing."""
+        file = await asyncio.to_thread(
+            space_file, path, space=space, key=key, create=create, busy_seconds=busy_seconds
+        )
+        store = cls(file)
+        try:
+            await store._searcher.run(lambda _: None)
+        except BaseException:
+            for lane in store._lanes:
+                lane.abandon()
+            raise
+        return store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def _lanes(self) -> tuple[Lane, ...]:
+        return self._searcher, self._reader, self._writer
+
+    # Archive
+
+    async def write(self, batch: Batch) -> Written:
+        """As `Archive.write`."""
+        return await self._writer.write(partial(write_batch, batch=batch))
+
+    async def session(self, session: SessionId) -> StoredSession | None:
+        """As `Archive.session`."""
+        return await self._reader.read(partial(read_session, name=session))
+
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """As `Archive.sessions`."""
+        return await self._reader.read(reading.sessions)
+
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        """As `Archive.candidates`."""
+        return await self._searcher.read(lambda db: find_candidates(db, self._matrices, query))
+
+    async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+        """As `Archive.segments`."""
+        return await self._reader.read(partial(reading.segments_by_id, ids=ids))
+
+    async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+        """As `Archive.known`."""
+        wanted = tuple(ids)
+        found = await self._reader.read(lambda db: known_segments(db, wanted))
+        return frozenset(map(SegmentId, found))
+
+    async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+        """As `Archive.tombstoned`."""
+        wanted = tuple(ids)
+        found = await self._reader.read(lambda db: tombstoned(db, wanted))
+        return frozenset(map(MessageId, found))
+
+    async def page(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        session: SessionId | None = None,
+        descending: bool = False,
+    ) -> tuple[StoredSegment, ...]:
+        """As `Archive.page`."""
+        return await self._reader.read(
+            partial(reading.page, after=after, limit=limit, session=session, descending=descending)
+        )
+
+    async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
+        """As `Archive.passages`."""
+        return await self._reader.read(partial(reading.passages_by_id, id_=id))
+
+    async def replace_passages(
+        self,
+        passages: Mapping[SegmentId, tuple[NewPassage, ...]],
+        *,
+        at: float,  # noqa: ARG002 - the file keeps no time of indexing
+    ) -> None:
+        """As `Archive.replace_passages`."""
+        await self._writer.write(partial(cold.replace_passages, passages=passages))
+
+    async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+        """As `Archive.unembedded`."""
+        return await self._reader.read(partial(reading.unembedded, embedder=embedder, limit=limit))
+
+    async def vectors(
+        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
+    ) -> tuple[Vector, ...]:
+        """As `Archive.vectors`."""
+        return await self._searcher.read(
+            lambda db: reading.vectors(db, self._matrices, embedder, after=after, limit=limit)
+        )
+
+    async def facts(
+        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+    ) -> tuple[Fact, ...]:
+        """As `Archive.facts`."""
+        return await self._reader.read(partial(reading.facts, ids=ids, superseded=superseded))
+
+    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
+        """As `Archive.evict`."""
+        return await self._writer.write(
+            partial(cold.evict, max_segments=max_segments, said_before=said_before)
+        )
+
+    async def warm(self, ids: Sequence[SegmentId]) -> int:
+        """As `Archive.warm`."""
+        return await self._writer.write(partial(cold.warm, ids=ids))
+
+    # JobQueue
+
+    async def claim(
+        self,
+        *,
+        now: float,
+        lease_seconds: float,
+        kinds: Sequence[str],
+        limit: int = 1,
+        day: str = "",
+        day_tokens: int | None = None,
+        max_attempts: int = 5,
+    ) -> tuple[Lease, ...]:
+        """As `JobQueue.claim`."""
+        return await self._writer.write(
+            partial(
+                jobs.claim,
+                now=now,
+                lease_seconds=lease_seconds,
+                kinds=kinds,
+                limit=limit,
+                day=day,
+                day_tokens=day_tokens,
+                max_attempts=max_attempts,
+            )
+        )
+
+    async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
+        """As `JobQueue.heartbeat`."""
+        return await self._writer.write(partial(jobs.keep, lease=lease, expires_at=expires_at))
+
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        """As `JobQueue.complete`."""
+
+        def finish(db: Database) -> bool:
+            if not jobs.finish(db, lease):
+                return False
+            write_batch(db, batch)
+            return True
+
+        return await self._writer.write(finish)
+
+    async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+        """As `JobQueue.fail`."""
+        return await self._writer.write(
+            partial(jobs.give_back, lease=lease, reason=reason, retry_at=retry_at)
+        )
+
+    async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
+        """As `JobQueue.jobs`."""
+        return await self._reader.read(partial(jobs.list_jobs, limit=limit))
+
+    async def queue(self, *, day: str = "") -> QueueState:
+        """As `JobQueue.queue`."""
+        return await self._reader.read(partial(jobs.queue_state, day=day))
+
+    async def pause(self, kind: str = "*") -> None:
+        """As `JobQueue.pause`."""
+        await self._writer.write(partial(jobs.pause, kind=kind))
+
+    async def resume(self, kind: str = "*") -> None:
+        """As `JobQueue.resume`."""
+        await self._writer.write(partial(jobs.resume, kind=kind))
+
+    async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
+        """As `JobQueue.revive`."""
+        return await self._writer.write(partial(jobs.revive, ids=ids, at=at))
+
+    # Ledger
+
+    async def turns(self, session: SessionId) -> tuple[int, ...]:
+        """As `Ledger.turns`."""
+        return await self._reader.read(partial(ledger.turn_numbers, session=session))
+
+    async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
+        """As `Ledger.turn`."""
+        return await self._reader.read(partial(ledger.rebuilt_turn, session=session, number=number))
+
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+        """As `Ledger.pieces`."""
+        return await self._reader.read(partial(ledger.read_pieces, hashes=hashes))
+
+    async def expire(self, *, before: float) -> int:
+        """As `Ledger.expire`."""
+        return await self._writer.write(partial(ledger.expire, before=before))
+
+    # Upkeep
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        """As `Upkeep.forget`."""
+        return await self._writer.run_after(partial(forget.forget, order=order), forget.told_of_log)
+
+    async def scrub(self) -> ScrubResult:
+        """As `Upkeep.scrub`."""
+        return await self._writer.run(forget.scrub)
+
+    async def check(self) -> CheckResult:
+        """As `Upkeep.check`."""
+        return await self._writer.run(check.check)
+
+    async def stats(self) -> Stats:
+        """As `Upkeep.stats`."""
+        return await self._reader.read(
+            partial(
+                check.stats,
+                space=self.space,
+                path=self._file.path,
+                encrypted=self._file.key is not None,
+            )
+        )
+
+    async def close(self) -> None:
+        """As `Upkeep.close`."""
+        for lane in self._lanes:
+            await lane.close()

@@ -1,0 +1,168 @@
+"""Writes a batch: all of it in the caller's transaction, or nothing.
+
+Must never read a clock: times come with the batch. Always holds: writing a batch again changes
+nothing, and nothing is written of what a tombstone stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.jobs import add_jobs
+from recollect.stores.sqlite.ledger import add_pieces, add_turns
+from recollect.stores.sqlite.packing import json_list, pack_list, unpack_list
+from recollect.stores.sqlite.passages import add_passages
+from recollect.stores.sqlite.rows import INSERT_SEGMENT, REPLACE_FACT, fact_row, segment_row
+from recollect.stores.sqlite.sessions import session_number, write_session
+from recollect.stores.sqlite.vectors import write_vectors
+from recollect.values.batch import Batch, Written
+from recollect.values.segment import Fact, NewSegment, SegmentId
+
+_ANY_TOMBSTONE: Final = "SELECT EXISTS (SELECT 1 FROM tombstone)"
+_TOMBSTONES: Final = """
+SELECT message_id FROM tombstone WHERE message_id IN (SELECT value FROM json_each(?))
+"""
+_KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+_GONE: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
+_PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
+_FACT_SOURCES: Final = """
+SELECT id, CAST(sources AS BLOB) FROM fact WHERE sources IS NOT NULL
+"""
+_NEXT: Final = "SELECT next_sequence FROM totals"
+_COUNT_ADDED: Final = """
+UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
+  tokens = tokens + ?
+"""
+
+
+def write_batch(db: Database, batch: Batch) -> Written:
+    """Write everything the batch holds."""
+    tombstones = tombstoned(db, _identities(batch))
+    written = _write_segments(db, batch.segments, tombstones)
+    for vectors in batch.vectors:
+        write_vectors(db, vectors)
+    if batch.facts:
+        _write_facts(db, batch.facts)
+    add_jobs(db, batch.jobs, tombstones)
+    add_pieces(db, batch.pieces, tombstones)
+    add_turns(db, batch.turns)
+    stale = batch.session is not None and not write_session(db, batch.session, tombstones)
+    return Written(
+        stored=written["stored"],
+        known=written["known"],
+        forgotten=written["forgotten"],
+        session_stale=stale,
+    )
+
+
+def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
+    """Which of these identities were forgotten."""
+    if not db.value(_ANY_TOMBSTONE):
+        return set()
+    found = db.rows(_TOMBSTONES, (json_list(set(ids)),))
+    return {row[0] for row in found}
+
+
+def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
+    """Which of these segments are stored."""
+    return {row[0] for row in db.rows(_KNOWN, (json_list(set(ids)),))}
+
+
+def _identities(batch: Batch) -> set[str]:
+    ids: set[str] = {new.segment.message_id for new in batch.segments}
+    for job in batch.jobs:
+        ids.update(job.about)
+    for piece in batch.pieces:
+        ids.update(piece.about)
+    if batch.session is not None:
+        ids.update(batch.session.about)
+    return ids
+
+
+def _write_segments(
+    db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
+) -> dict[str, tuple[SegmentId, ...]]:
+    known = known_segments(db, (new.segment.id for new in segments)) if segments else set()
+    told: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
+    new_ones = []
+    for new in segments:
+        id_ = new.segment.id
+        if new.segment.message_id in tombstones:
+            told["forgotten"][id_] = None
+        elif id_ in known:
+            if id_ not in told["stored"]:
+                told["known"][id_] = None
+        else:
+            known.add(id_)
+            told["stored"][id_] = None
+            new_ones.append(new)
+    if told["forgotten"]:
+        db.run_many(_PUT_GONE, [(id_,) for id_ in told["forgotten"]])
+    if new_ones:
+        _insert(db, new_ones)
+    return {name: tuple(ids) for name, ids in told.items()}
+
+
+def _insert(db: Database, segments: list[NewSegment]) -> None:
+    first: int = db.value(_NEXT)
+    sessions: dict[str, int] = {}
+    rows = []
+    for sequence, new in enumerate(segments, first):
+        name = new.segment.session
+        if name not in sessions:
+            sessions[name] = session_number(db, name)
+        rows.append(segment_row(new.segment, sequence, sessions[name]))
+    db.run_many(INSERT_SEGMENT, rows)
+    noise = sum(new.segment.noise is not None for new in segments)
+    tokens = sum(new.segment.tokens for new in segments)
+    db.run(_COUNT_ADDED, (first + len(rows), len(rows), noise, tokens))
+    add_passages(
+        db,
+        (
+            (sequence, new.passages)
+            for sequence, new in enumerate(segments, first)
+            if new.segment.noise is None
+        ),
+    )
+
+
+def _write_facts(db: Database, facts: tuple[Fact, ...]) -> None:
+    gone = gone_segments(db, {source for fact in facts for source in fact.sources})
+    kept = [_without(fact, gone) for fact in facts]
+    db.run_many(REPLACE_FACT, [fact_row(fact) for fact in kept if fact is not None])
+
+
+def _without(fact: Fact, gone: set[str]) -> Fact | None:
+    """The fact without forgotten sources; None when it rests on nothing else."""
+    left = tuple(source for source in fact.sources if source not in gone)
+    if len(left) == len(fact.sources):
+        return fact
+    return replace(fact, sources=left) if left else None
+
+
+def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
+    """Which of these segments were forgotten."""
+    return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
+
+
+def forget_facts(db: Database) -> list[str]:
+    """Remove the facts that rest on forgotten segments alone; others lose those sources."""
+    sources: dict[str, list[str]] = {}
+    for id_, packed in db.rows(_FACT_SOURCES):
+        try:
+            sources[id_] = unpack_list(packed)
+        except (ValueError, TypeError):
+            continue
+    gone = gone_segments(db, {source for held in sources.values() for source in held})
+    removed = []
+    for id_, held in sources.items():
+        left = [source for source in held if source not in gone]
+        if not left:
+            removed.append(id_)
+        elif len(left) < len(held):
+            db.run("UPDATE fact SET sources = ? WHERE id = ?", (pack_list(left), id_))
+    db.run("DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))", (json_list(removed),))
+    return sorted(removed)

@@ -1,0 +1,144 @@
+"""`recollect export DIR`: a memory as segments.jsonl, knowledge.jsonl and vectors.bin.
+
+Owns the files: each is written whole under a temporary name, for its owner alone, and then
+given its own. What was imported from such files comes out byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from recollect.engine.export_path import (
+    export_facts,
+    export_segments,
+    export_vectors,
+    exported_embedder,
+)
+from recollect.errors import RecollectError
+from recollect.surfaces.cli.import_sources import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.store_progress import StoreProgress
+
+if TYPE_CHECKING:
+    from recollect.ports import Store
+
+_OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTold:
+    """What was written."""
+
+    folder: str
+    segments: int
+    facts: int
+    vectors: int
+    embedder: str | None
+    left_out: tuple[str, ...]
+    """Embedders whose vectors are not in the file: it holds one kind."""
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--embedder", metavar="NAME", help="Whose vectors; see `recollect memory stats`.")
+@store_options
+def export(
+    *,
+    folder: Path,
+    force: bool,
+    embedder: str | None,
+    url: str | None,
+    space: str,
+    as_json: bool,
+) -> None:
+    """Write a space as segments.jsonl, knowledge.jsonl and vectors.bin into DIR."""
+    there = [name for name in (SEGMENTS, KNOWLEDGE, VECTORS) if (folder / name).exists()]
+    if there and not force:
+        raise RecollectError(
+            f"{folder} holds {' and '.join(there)}; give another folder, or --force to replace them"
+        )
+    with StoreProgress(quiet=as_json) as progress:
+
+        async def work(store: Store, place: Place) -> ExportTold:
+            del place
+            return await _export(store, folder, embedder, progress)
+
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RecollectError(f"{folder} cannot be made: {problem.strerror}") from None
+
+        told = with_store(url, space, work)
+    if as_json:
+        print_json(asdict(told))
+        return
+    click.echo(
+        f"{folder}: {told.segments:,} segments, {told.facts:,} facts, {told.vectors:,} vectors"
+        + (f" of {told.embedder}" if told.embedder else "")
+    )
+    if told.left_out:
+        click.echo(
+            f"recollect: the vectors of {', '.join(told.left_out)} are left out, a file holds one "
+            "kind; choose with --embedder",
+            err=True,
+        )
+
+
+async def _export(
+    store: Store, folder: Path, embedder: str | None, progress: StoreProgress
+) -> ExportTold:
+    chosen, others = await exported_embedder(store)
+    if embedder is not None:
+        known = [name for name in (chosen, *others) if name is not None]
+        if embedder not in known:
+            raise RecollectError(
+                f"--embedder {embedder}: no such vectors; there are "
+                + (", ".join(known) if known else "none at all")
+            )
+        chosen, others = embedder, tuple(name for name in known if name != embedder)
+    with _written(folder / SEGMENTS) as file:
+        names = await export_segments(
+            store, file, lambda done: progress.show("segments", done, None)
+        )
+    with _written(folder / KNOWLEDGE) as file:
+        facts = await export_facts(store, file)
+    vectors = 0
+    if chosen is None:
+        (folder / VECTORS).unlink(missing_ok=True)  # with --force: they would be another memory's
+    else:
+        with tempfile.TemporaryFile(dir=folder) as spill, _written(folder / VECTORS) as file:
+            vectors = await export_vectors(store, chosen, names, spill=spill, file=file)
+    return ExportTold(
+        folder=str(folder),
+        segments=len(names.names),
+        facts=facts,
+        vectors=vectors,
+        embedder=chosen,
+        left_out=others,
+    )
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """A file that has its name only once it is whole and on the disk."""
+    number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(made)
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(_OWNER_ONLY)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

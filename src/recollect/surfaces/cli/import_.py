@@ -1,0 +1,210 @@
+"""`recollect import PATH…`: recorded sessions and the seeds' files into a memory.
+
+Owns the command: which session a recording becomes, progress, and the tale of what became of
+every file. Files that are read are never altered. Interrupted, it can be run again: what is
+stored is skipped.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recollect.engine.import_facts import import_facts
+from recollect.engine.import_path import ImportRules, import_transcript
+from recollect.engine.import_seeds import import_segments
+from recollect.engine.seed_lines import SeedCounts
+from recollect.engine.seed_vectors import SeedVectors
+from recollect.errors import FormatError, RecollectError, UnknownFormat
+from recollect.formats.transcripts import read_transcripts
+from recollect.formats.vmem import read_vmem
+from recollect.rules.weigh import Weigher
+from recollect.surfaces.cli.import_sources import (
+    KNOWLEDGE,
+    SEGMENTS,
+    VECTORS,
+    Recorded,
+    SeedFolder,
+    find_sources,
+)
+from recollect.surfaces.cli.import_told import FileTold, counted, summed, tell, totals
+from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.store_progress import StoreProgress
+
+if TYPE_CHECKING:
+    from recollect.ports import Store
+    from recollect.values.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One call of the command."""
+
+    store: Store
+    rules: ImportRules
+    session: str | None
+    progress: StoreProgress
+
+
+@click.command("import")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
+@click.option("--session", metavar="NAME", help="Call the session so, whatever the file says.")
+@click.option("--quiet", is_flag=True, help="Tell only what went wrong.")
+@store_options
+def import_(
+    *,
+    paths: tuple[Path, ...],
+    session: str | None,
+    quiet: bool,
+    url: str | None,
+    space: str,
+    as_json: bool,
+) -> None:
+    """Take recorded sessions into a memory.
+
+    PATH is a session file of pi, OpenClaw, Claude Code or Codex, a log, a list of messages, a
+    folder or archive of them, or a folder with segments.jsonl, knowledge.jsonl and vectors.bin.
+    Run it again at any time: what is stored is skipped.
+    """
+    for path in paths:
+        if not path.exists():
+            raise FormatError(f"{path} is not there; give a file or a folder")
+    if session is not None and sum(1 for _ in find_sources(paths)) > 1:
+        raise RecollectError("--session names one session, but several files were found")
+    with StoreProgress(quiet=quiet or as_json) as progress:
+
+        async def work(store: Store, place: Place) -> list[FileTold]:
+            run = _Run(store=store, rules=_rules(place), session=session, progress=progress)
+            told = []
+            for source in find_sources(paths):  # archives are read one file at a time
+                told.append(await _import(source, run))
+                if not as_json:
+                    progress.clear()
+                    tell(told[-1], quiet=quiet)
+            return told
+
+        told = with_store(url, space, work, create=True)
+    if not told:
+        raise FormatError("nothing in there could be a recording; name the files themselves")
+    if as_json:
+        print_json({"files": [one.as_json() for one in told], "totals": totals(told)})
+    elif not quiet and len(told) > 1:
+        click.echo(f"in all: {counted(summed(told))}")
+    if any(one.problem for one in told):
+        raise SystemExit(1)
+
+
+def _rules(place: Place) -> ImportRules:
+    return ImportRules(
+        secret=place.secret,
+        redaction=place.settings.redaction,
+        weigher=Weigher(place.settings.tokens.counter),
+        now=time.time(),
+    )
+
+
+async def _import(source: Recorded | SeedFolder, run: _Run) -> FileTold:
+    """One file; what cannot be read is told and keeps no other one out."""
+    try:
+        if isinstance(source, SeedFolder):
+            return await _import_seeds(source, run)
+        return await _import_recording(source, run)
+    except UnknownFormat:
+        said = "no reader knows it; docs/transcripts.md lists what is read"
+        return FileTold(file=source.name, kind="unknown", problem=said)
+    except FormatError as problem:
+        said = " ".join(str(problem).split())
+        return FileTold(file=source.name, kind="unknown", problem=said)
+    except OSError as problem:
+        said = f"{source.name} cannot be read: {problem.strerror or problem}"
+        return FileTold(file=source.name, kind="unknown", problem=said)
+
+
+async def _import_recording(source: Recorded, run: _Run) -> FileTold:
+    show = run.progress.show
+    transcripts = read_transcripts(
+        source.read(),
+        name=source.name,
+        progress=lambda done, total: show(f"reading {source.name}", done, total),
+    )
+    if run.session is not None and len(transcripts) > 1:
+        raise RecollectError(
+            f"--session names one session, but {source.name} holds {len(transcripts):,}"
+        )
+    told = FileTold(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
+    several = len(transcripts) > 1
+    for number, transcript in enumerate(transcripts, 1):
+        if several:
+            show(source.name, number, len(transcripts))
+        counts = await import_transcript(
+            run.store,
+            transcript,
+            session=run.session or session_name(transcript, source.stem, number, several=several),
+            file=source.name,
+            file_said_at=source.modified_at,
+            rules=run.rules,
+            progress=None if several else lambda done, total: show(source.name, done, total),
+        )
+        told.messages = told.messages.plus(counts)
+        told.passed_over += transcript.passed_over
+    return told
+
+
+def session_name(transcript: Transcript, stem: str, number: int, *, several: bool) -> str:
+    """What a recording's session is called: its own name, else one from its file.
+
+    The runs of one file are numbered by their benchmark, alike in every file of it.
+    """
+    if transcript.session_id and transcript.kind != "tau-bench":
+        return transcript.session_id
+    if transcript.session_id:
+        return f"{stem} {transcript.session_id}"
+    return f"{stem} {number}" if several else stem
+
+
+async def _import_seeds(source: SeedFolder, run: _Run) -> FileTold:
+    told = FileTold(file=source.name, kind="seeds")
+    if SEGMENTS in source.files:
+        done = await _import_seed_segments(source, run)
+        told.messages, told.altered, told.passed_over = (
+            done.messages,
+            done.altered,
+            done.passed_over,
+        )
+        told.vectors = done.vectors if VECTORS in source.files else None
+    elif VECTORS in source.files:
+        raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
+    if KNOWLEDGE in source.files:
+        with (source.folder / KNOWLEDGE).open("rb") as file:
+            facts = await import_facts(run.store, file, rules=run.rules)
+        told.facts = facts.messages
+        told.altered += facts.altered
+        told.passed_over += tuple(f"{KNOWLEDGE} {said}" for said in facts.passed_over)
+    return told
+
+
+async def _import_seed_segments(source: SeedFolder, run: _Run) -> SeedCounts:
+    def show(done: int, _: int) -> None:
+        run.progress.show(source.name, done, None)
+
+    async def read(vectors: SeedVectors | None) -> SeedCounts:
+        with (source.folder / SEGMENTS).open("rb") as file:
+            return await import_segments(
+                run.store,
+                file,
+                vectors=vectors,
+                rules=run.rules,
+                session=run.session,
+                progress=show,
+            )
+
+    path = source.folder / VECTORS
+    if VECTORS not in source.files or not path.stat().st_size:
+        return await read(None)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return await read(SeedVectors(read_vmem(data), data))

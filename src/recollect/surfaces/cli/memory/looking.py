@@ -1,0 +1,151 @@
+"""`recollect memory stats` and `sessions`: what a space holds, at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.store_options import (
+    Place,
+    console,
+    instant,
+    print_json,
+    store_options,
+    when,
+    with_store,
+)
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from recollect.ports import Store
+    from recollect.values.upkeep import SessionSummary, Stats
+
+_BAR_CELLS = 30
+_KINDS = (("indexed", "█", "cyan"), ("noise", "▒", "yellow"), ("cold", "░", "blue"))
+
+
+@click.command("stats")
+@store_options
+def stats(*, url: str | None, space: str, as_json: bool) -> None:
+    """Show how much a space holds, and of what."""
+
+    async def work(store: Store, place: Place) -> Stats:
+        del place
+        return await store.stats()
+
+    found = with_store(url, space, work)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _draw(found)
+
+
+def _draw(found: Stats) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    out.print(Text.assemble((plain_line(found.space), "bold"), ("  " + found.engine, "dim")))
+    indexed = max(found.segments - found.noise - found.cold, 0)
+    shares = {"indexed": indexed, "noise": found.noise, "cold": found.cold}
+    if found.segments:
+        out.print(_bar(shares))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold", style="dim")
+    for name, count, said in _rows(found):
+        table.add_row(name, f"{count:,}", said)
+    for embedder, count in sorted(found.vectors.items()):
+        share = count / found.passages if found.passages else 0.0
+        table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {_share_bar(share)}")
+    if found.bytes_on_disk is not None:
+        table.add_row("on disk", _size(found.bytes_on_disk), "")
+    out.print(table)
+
+
+def _rows(found: Stats) -> list[tuple[str, int, str]]:
+    rows = [
+        ("segments", found.segments, f"{found.tokens:,} tokens"),
+        ("sessions", found.sessions, ""),
+        ("passages", found.passages, "what search looks through"),
+        ("facts", found.facts, ""),
+        ("turns", found.turns, f"in the ledger, {found.pieces:,} pieces"),
+        ("forgotten", found.tombstones, "identities that stay out"),
+        ("jobs", found.jobs_waiting, "waiting"),
+    ]
+    if found.jobs_dead:
+        rows.append(("", found.jobs_dead, "dead: `recollect memory jobs` says why"))
+    return rows
+
+
+def _bar(shares: dict[str, int]) -> Text:
+    """What the segments are, as one bar with its legend."""
+    from rich.text import Text as RichText
+
+    total = sum(shares.values())
+    bar, legend = RichText(), RichText("  ")
+    for name, sign, style in _KINDS:
+        count = shares[name]
+        cells = round(count / total * _BAR_CELLS) if total else 0
+        bar.append(sign * (max(cells, 1) if count else 0), style=style)
+        if count:
+            legend.append(sign, style=style)
+            legend.append(f" {count:,} {name}  ")
+    return bar + legend
+
+
+def _share_bar(share: float) -> str:
+    cells = round(min(share, 1.0) * 10)
+    return "█" * cells + "·" * (10 - cells) + f" {min(share, 1.0):.0%} of passages"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+@click.command("sessions")
+@store_options
+def sessions(*, url: str | None, space: str, as_json: bool) -> None:
+    """List the sessions of a space, oldest first."""
+
+    async def work(store: Store, place: Place) -> tuple[SessionSummary, ...]:
+        del place
+        return await store.sessions()
+
+    found = with_store(url, space, work)
+    if as_json:
+        print_json({"sessions": [_as_json(one) for one in found]})
+        return
+    if not found:
+        click.echo("No session has said anything in this space yet.")
+        return
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2))
+    table.add_column("session", overflow="fold")
+    table.add_column("segments", justify="right")
+    table.add_column("first", no_wrap=True)
+    table.add_column("last", no_wrap=True)
+    for one in found:
+        first, last = when(one.first_said_at), when(one.last_said_at)
+        table.add_row(plain_line(one.session), f"{one.segments:,}", first, last)
+    console().print(table)
+
+
+def _as_json(one: SessionSummary) -> dict[str, object]:
+    return {
+        "session": one.session,
+        "segments": one.segments,
+        "first_said_at": instant(one.first_said_at),
+        "last_said_at": instant(one.last_said_at),
+    }

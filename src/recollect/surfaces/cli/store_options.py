@@ -1,0 +1,161 @@
+"""What every command on a memory shares: which store, which space, and how it is told.
+
+Owns the three options and the opening and closing of the store. Data goes to standard output;
+text from a memory is printed so that it cannot move the cursor or colour the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from recollect import config
+from recollect.errors import RecollectError
+from recollect.surfaces.cli.explain_text import plain_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recollect.config import Settings
+    from recollect.ports import Store
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_SPACE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A memory as a command names it, with the settings in force."""
+
+    url: str | None
+    space: str
+    settings: Settings
+
+    @property
+    def secret(self) -> bytes:
+        """The key of the space's identities, the same as the engine's."""
+        from recollect.rules.identity import space_secret
+        from recollect.wiring import deployment_secret
+
+        return space_secret(self.space, deployment_secret())
+
+
+def store_options(command: Command) -> Command:
+    """Add `--store`, `--space` and `--json`."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option(
+            "--space", default=DEFAULT_SPACE, show_default=True, metavar="NAME", help="Which space."
+        ),
+        click.option(
+            "--store",
+            "url",
+            metavar="URL",
+            help="A file, sqlite:///PATH or postgresql://…; without it the settings' store.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def place_of(url: str | None, space: str) -> Place:
+    """The memory that the options name; without a URL the one of the settings."""
+    if not space:
+        raise RecollectError("--space: a space has a name of at least one character")
+    settings = config.load_settings().settings
+    return Place(url=url or settings.store.url, space=space, settings=settings)
+
+
+@asynccontextmanager
+async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
+    """The open store of a place; closed again whatever happens."""
+    from recollect.wiring import open_store
+
+    store = await open_store(
+        place.url, space=place.space, create=create, key=place.settings.store.key
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def with_store(
+    url: str | None,
+    space: str,
+    work: Callable[[Store, Place], Awaitable[T]],
+    *,
+    create: bool = False,
+) -> T:
+    """Run one piece of work on a store."""
+    place = place_of(url, space)
+
+    async def run() -> T:
+        async with opened(place, create=create) as store:
+            return await work(store, place)
+
+    return asyncio.run(run())
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def console() -> Console:
+    """Where tables and texts are printed."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def plain_text(text: str) -> str:
+    """Several lines that print as they read, indentation kept."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        kept = plain_line(line)
+        indent = len(line) - len(line.lstrip(" "))
+        lines.append(" " * min(indent, 40) + kept if kept else "")
+    return "\n".join(lines)
+
+
+def when(seconds: float | None) -> str:
+    """A point in time for people: UTC, to the minute."""
+    said = instant(seconds)
+    return "—" if said is None else said[:16].replace("T", " ")
+
+
+def instant(seconds: float | None) -> str | None:
+    """A point in time for programs: ISO 8601, UTC; None where it is no time of this calendar."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def moment_from(text: str, *, option: str) -> float:
+    """A point in time as people write it: a date, an ISO time, or an age such as 30d."""
+    plain = text.strip()
+    unit = {"d": 86_400.0, "h": 3_600.0, "w": 604_800.0}.get(plain[-1:].lower())
+    if unit is not None and plain[:-1].isascii() and plain[:-1].isdigit():
+        return time.time() - int(plain[:-1]) * unit
+    try:
+        moment = datetime.fromisoformat(plain)
+    except ValueError:
+        raise RecollectError(
+            f"{option} {plain_line(text)!r}: give a date such as 2026-01-31, a time such as "
+            "2026-01-31T12:00Z, or an age such as 30d"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,194 @@
+"""`recollect worker`: does the jobs of spaces, until it is told to stop.
+
+Owns the command: which spaces, how many at once, signals, and what is told. What a job is and
+does is the engine's. Data goes to standard output (`--json`), what happens to standard error.
+Always holds: a stop gives every lease back or completes its job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from recollect import config, wiring
+from recollect.engine.housekeeping import runner_of
+from recollect.errors import SettingsError
+from recollect.memory.jobs import RunResult
+from recollect.ports import Store
+from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.worker_fleet import FleetWorker
+
+IDLE_SECONDS = 2.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@click.command("worker")
+@click.option("--store", "url", metavar="URL", help="A file, sqlite:///PATH or postgresql://….")
+@click.option(
+    "--space",
+    "spaces",
+    multiple=True,
+    metavar="NAME",
+    help="Only this space; may be repeated. Without it: on PostgreSQL every space with due jobs.",
+)
+@click.option("--once", is_flag=True, help="Do what is due now, then end; 1 if a job failed.")
+@click.option("--concurrency", type=click.IntRange(1, 256), default=1, show_default=True)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Read this file instead of recollect.toml.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def worker(
+    *,
+    url: str | None,
+    spaces: tuple[str, ...],
+    once: bool,
+    concurrency: int,
+    file: Path | None,
+    as_json: bool,
+) -> None:
+    """Do the jobs that wait in a store: embedding, packing, eviction, expiry.
+
+    Runs until it gets a signal to stop; then it finishes what it has begun, or gives it back.
+    """
+    settings = config.load_settings(file=file).settings
+    url = url or settings.store.url
+    tally = Tally()
+    if _is_server(url) and not spaces:
+        assert url is not None
+        work = _fleet(url, settings, tally, once=once, concurrency=concurrency)
+    else:
+        work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
+    asyncio.run(work)
+    total = tally.total
+    click.echo(f"recollect worker: {_said(total)}", err=True)
+    if as_json:
+        click.echo(json.dumps(tally.as_object(), ensure_ascii=False, indent=2))
+    if once and (total.failed or total.dead):
+        raise SystemExit(1)
+
+
+class Tally:
+    """What became of the jobs, by space."""
+
+    def __init__(self) -> None:
+        self._by_space: dict[str, RunResult] = defaultdict(RunResult)
+
+    def add(self, space: str, result: RunResult) -> None:
+        """Count a result; failures are told at once."""
+        self._by_space[space] += result
+        if result.failed or result.dead:
+            became = "set aside" if result.dead else "to be tried again"
+            said = f"{space}: a job failed, {became}: {result.reason}"
+            click.echo(plain_line(said), err=True)
+
+    @property
+    def total(self) -> RunResult:
+        """Of all spaces."""
+        return sum(self._by_space.values(), RunResult())
+
+    def as_object(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        spaces = {space: _counts(result) for space, result in sorted(self._by_space.items())}
+        return {**_counts(self.total), "spaces": spaces}
+
+
+def _counts(result: RunResult) -> dict[str, object]:
+    return {
+        "done": result.done,
+        "failed": result.failed,
+        "dead": result.dead,
+        "lost": result.lost,
+    }
+
+
+def _said(total: RunResult) -> str:
+    if not total.taken:
+        return "nothing was due"
+    parts = [f"{total.done} jobs done"]
+    parts += [f"{total.failed} to be tried again"] if total.failed else []
+    parts += [f"{total.dead} set aside"] if total.dead else []
+    parts += [f"{total.lost} lost to another worker"] if total.lost else []
+    return ", ".join(parts)
+
+
+def _is_server(url: str | None) -> bool:
+    return url is not None and url.startswith(wiring.POSTGRES_SCHEMES)
+
+
+async def _fleet(
+    url: str, settings: config.Settings, tally: Tally, *, once: bool, concurrency: int
+) -> None:
+    fleet = await wiring.open_fleet(url)
+    try:
+        worker_ = FleetWorker(fleet, settings, tally.add, concurrency=concurrency)
+        await _until_stopped(worker_.run_due if once else worker_.run)
+    finally:
+        await fleet.close()
+
+
+async def _spaces(
+    url: str | None,
+    settings: config.Settings,
+    spaces: tuple[str, ...],
+    tally: Tally,
+    *,
+    once: bool,
+    concurrency: int,
+) -> None:
+    names = spaces or ("default",)
+    if url is not None and not _is_server(url) and len(names) > 1:
+        raise SettingsError("a file holds one space: give --store a server, or one --space")
+    stores: list[Store] = []
+    try:
+        for name in names:
+            opened = wiring.open_store(url, space=name, create=False, key=settings.store.key)
+            stores.append(await opened)
+
+        async def work(stop: asyncio.Event) -> None:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for store in stores * concurrency:
+                        group.create_task(_run(store, settings, tally, stop, once=once))
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None
+
+        await _until_stopped(work)
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def _run(
+    store: Store, settings: config.Settings, tally: Tally, stop: asyncio.Event, *, once: bool
+) -> None:
+    runner = runner_of(store, settings)
+
+    def told(result: RunResult) -> None:
+        tally.add(store.space, result)
+
+    if once:
+        await runner.run_due(stop=stop, told=told)
+    else:
+        await runner.run(stop, idle_seconds=IDLE_SECONDS, told=told)
+
+
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[object]]) -> None:
+    """Run with an event that the signals to stop set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await work(stop)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

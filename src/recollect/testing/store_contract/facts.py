@@ -1,0 +1,72 @@
+"""What holds for facts: written, replaced by id, superseded, in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.testing.store_contract.examples import START, fact, ids, segments
+from recollect.testing.store_contract.harness import Spaces
+from recollect.values.batch import Batch
+from recollect.values.segment import Fact, FactId, SegmentId
+
+
+def _plain(facts: tuple[Fact, ...]) -> list[Fact]:
+    """Words are a bag: their order means nothing."""
+    return [replace(one, words=tuple(sorted(one.words))) for one in facts]
+
+
+async def facts_come_back(spaces: Spaces) -> None:
+    """A fact comes back with every field as it was written."""
+    store = await spaces.open()
+    new = segments(2)
+    given = (
+        fact("full", sources=ids(new), at=START + 0.123456789, type="config", context="Größe 世界",
+             content="port 'is' \"8080\" \\ 🙂", trust="high", superseded_by=FactId("other"),
+             foreign='{"id": 7}'),
+        fact("plain", at=START + 1),
+        fact("unknown source", at=START + 2, sources=[SegmentId("f" * 32)]),
+    )  # fmt: skip
+    await store.write(Batch(at=START, segments=new, facts=given))
+    store = await spaces.reopen(store)
+    assert _plain(await store.facts(superseded=True)) == _plain(given)
+    assert (await store.stats()).facts == 3
+
+
+async def fact_is_replaced_by_id(spaces: Spaces) -> None:
+    """A fact whose id is known is replaced, sources and all."""
+    store = await spaces.open()
+    new = segments(3)
+    first = fact("one", sources=ids(new[:2]))
+    await store.write(Batch(at=START, segments=new, facts=(first, fact("two", at=START + 1))))
+    second = fact("one", sources=ids(new[2:]), content="now otherwise", at=START + 2)
+    await store.write(Batch(at=START + 2, facts=(second,)))
+    assert _plain(await store.facts()) == _plain((fact("two", at=START + 1), second))
+    assert _plain(await store.facts([FactId("one")])) == _plain((second,))
+
+
+async def superseded_facts_come_on_request(spaces: Spaces) -> None:
+    """Facts that another one superseded are left out unless they are asked for."""
+    store = await spaces.open()
+    old = fact("old", superseded_by=FactId("new"))
+    new = fact("new", at=START + 1)
+    await store.write(Batch(at=START, facts=(old, new)))
+    assert _plain(await store.facts()) == _plain((new,))
+    assert _plain(await store.facts(superseded=True)) == _plain((old, new))
+    both = await store.facts([new.id, old.id], superseded=True)
+    assert _plain(both) == _plain((new, old))
+    assert _plain(await store.facts([new.id, old.id])) == _plain((new,))
+    await store.write(Batch(at=START, facts=(replace(old, superseded_by=None),)))
+    assert [one.id for one in await store.facts()] == ["old", "new"]
+
+
+async def facts_are_ordered(spaces: Spaces) -> None:
+    """All facts come by time and id; facts by id in the order of the ids, unknown left out."""
+    store = await spaces.open()
+    given = [
+        fact(name, at=START + at) for name, at in (("d", 3), ("b", 1), ("c", 1), ("a", 2), ("e", 0))
+    ]
+    await store.write(Batch(at=START, facts=tuple(given)))
+    assert [one.id for one in await store.facts()] == ["e", "b", "c", "a", "d"]
+    wanted = [FactId(name) for name in ("d", "a", "unheard of", "b")]
+    assert [one.id for one in await store.facts(wanted)] == ["d", "a", "b"]
+    assert await store.facts([]) == ()

@@ -1,0 +1,260 @@
+"""The checks that make up their own cases: any order of writes, evictions and forgetting.
+
+Needs hypothesis, which is imported when they run. Hypothesis draws in a thread of its own and
+hands each case to the event loop of the check, where the store lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from recollect.testing.store_contract.examples import (
+    START,
+    asked,
+    conversation,
+    ids,
+    vector,
+    vectors,
+    worded,
+)
+from recollect.testing.store_contract.harness import Spaces
+from recollect.testing.store_contract.model import Model
+from recollect.values.batch import Batch
+from recollect.values.job import Lease, NewJob
+from recollect.values.lookup import CandidateQuery
+from recollect.values.upkeep import ForgetOrder
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from recollect.ports import Store
+
+_CASES = 25
+_WORDS = ("apple", "pear", "src/a.py", "数据", "NEAR", '"')
+_SESSIONS = ("one", "two")
+_PLACES = 10
+"""How many different segments the cases are about."""
+
+Step: TypeAlias = tuple[str, Any]
+
+
+async def _for_every(
+    drawn: Callable[[], SearchStrategy[Any]],
+    hold: Callable[[Any], Coroutine[Any, Any, None]],
+) -> None:
+    """Hold for every case that hypothesis thinks of."""
+    from hypothesis import HealthCheck, given, settings
+
+    loop = asyncio.get_running_loop()
+
+    @settings(
+        max_examples=_CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn())
+    def run(case: Any) -> None:
+        asyncio.run_coroutine_threadsafe(hold(case), loop).result()
+
+    await asyncio.to_thread(run)
+
+
+def _steps() -> SearchStrategy[list[Step]]:
+    from hypothesis import strategies as st
+
+    place = st.integers(0, _PLACES - 1)
+    places = st.lists(place, max_size=6)
+    words = st.lists(st.sampled_from(_WORDS), unique=True, max_size=3).map(tuple)
+    step = st.one_of(
+        st.tuples(st.just("write"), st.tuples(places, places)),
+        st.tuples(st.just("write"), st.tuples(places, places)),
+        st.tuples(st.just("forget"), st.lists(place, max_size=2)),
+        st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
+        st.tuples(st.just("warm"), places),
+        st.tuples(
+            st.just("ask"),
+            st.tuples(
+                words,
+                st.one_of(st.none(), place),
+                st.integers(0, 5),
+                st.integers(0, 5),
+                st.sampled_from((None, *_SESSIONS)),
+                st.booleans(),
+            ),
+        ),
+    )
+    return st.lists(step, max_size=14)
+
+
+_SEGMENTS = tuple(
+    worded(
+        [_WORDS[(number * step + step) % len(_WORDS)] for step in range(number % 7 + 1)],
+        number=number,
+        session=_SESSIONS[number % 2],
+        said_at=START + number,
+    )
+    for number in range(_PLACES)
+)
+
+
+class _Pair:
+    """Two stores on one memory that take steps by turns, and the model beside them."""
+
+    def __init__(self, store: Store, other: Store) -> None:
+        self.store, self.other = store, other
+        self.model = Model()
+
+    async def take(self, name: str, given: Any) -> None:
+        """Take a step, and leave the next one to the other store."""
+        await getattr(self, name)(given)
+        self.store, self.other = self.other, self.store
+
+    async def write(self, given: tuple[Sequence[int], Sequence[int]]) -> None:
+        new = tuple(_SEGMENTS[place] for place in given[0])
+        embedded = [_SEGMENTS[place] for place in given[1]]
+        batch = Batch(at=START, segments=new, vectors=(vectors(embedded, embedder="e"),))
+        stored = self.model.write(batch)
+        assert (await self.store.write(batch)).stored == stored
+
+    async def forget(self, places: Sequence[int]) -> None:
+        gone = ids(_SEGMENTS[place] for place in places)
+        held = [one for one in dict.fromkeys(gone) if one in self.model.segments]
+        self.model.forget(gone)
+        done = await self.store.forget(ForgetOrder(at=START, segments=gone))
+        assert sorted(done.segments) == sorted(held)
+
+    async def evict(self, drawn: tuple[bool, int]) -> None:
+        by_time, limit = drawn
+        if by_time:
+            bound = START + limit - 0.5
+            gone = self.model.evict_before(bound)
+            assert await self.store.evict(max_segments=None, said_before=bound) == gone
+        else:
+            gone = self.model.evict_to(limit)
+            assert await self.store.evict(max_segments=limit, said_before=None) == gone
+
+    async def warm(self, places: Sequence[int]) -> None:
+        wanted = set(ids(_SEGMENTS[place] for place in places))
+        back = wanted & self.model.cold
+        self.model.cold -= back
+        assert await self.store.warm(sorted(wanted)) == len(back)
+
+    async def ask(self, drawn: tuple[Any, ...]) -> None:
+        words, near, lexical_limit, vector_limit, session, cold = drawn
+        like = None if near is None else vector("e" + _SEGMENTS[near].segment.text)
+        query = CandidateQuery(
+            words=words,
+            vector=None if like is None else asked("q", embedder="e", like=like),
+            lexical_limit=lexical_limit,
+            vector_limit=vector_limit,
+            session=session,
+            cold=cold,
+        )
+        self.model.expect(query, await self.store.candidates(query))
+
+    async def compare(self) -> None:
+        page = await self.store.page()
+        assert [row.segment.id for row in page] == list(self.model.segments)
+        assert {row.segment.id for row in page if row.cold} == self.model.cold
+        held = {(one.segment, one.ordinal): one.values for one in await self.store.vectors("e")}
+        assert held == self.model.vectors.get("e", {})
+        for cold in (False, True):
+            await self.take("ask", (_WORDS, 0, 50, 50, None, cold))
+
+
+async def any_order_of_steps_answers_like_the_model(spaces: Spaces) -> None:
+    """Whatever is written, forgotten, evicted and warmed in any order: the answers are right."""
+    names = count()
+
+    async def hold(steps: list[Step]) -> None:
+        name = f"case{next(names)}"
+        pair = _Pair(await spaces.open(name), await spaces.open(name))
+        for step, given in steps:
+            await pair.take(step, given)
+        await pair.compare()
+        await spaces.close(pair.other)
+        await spaces.finish(pair.store)
+
+    await _for_every(_steps, hold)
+
+
+def _histories() -> SearchStrategy[list[tuple[list[str], int]]]:
+    from hypothesis import strategies as st
+
+    # What ingest lets through: any character but NUL and surrogates.
+    character = st.characters(codec="utf-8", exclude_characters="\0")
+    texts = st.lists(st.text(character, max_size=40), min_size=1, max_size=5)
+    return st.lists(st.tuples(texts, st.integers(0, 2)), min_size=1, max_size=5)
+
+
+async def any_text_is_stored_once(spaces: Spaces) -> None:
+    """Histories of any text, resent and overlapping, are stored once and come back as said."""
+    names = count()
+
+    async def hold(histories: list[tuple[list[str], int]]) -> None:
+        store = await spaces.open(f"case{next(names)}")
+        expected: dict[str, str] = {}
+        for texts, session in histories:
+            new = conversation(texts, session=f"s{session}")
+            written = await store.write(Batch(at=START, segments=new))
+            fresh = [one for one in new if one.segment.id not in expected]
+            assert written.stored == ids(fresh)
+            expected |= {one.segment.id: one.segment.text for one in new}
+        page = await store.page()
+        assert {row.segment.id: row.segment.text for row in page} == expected
+        for row in page:
+            spans = await store.passages(row.segment.id)
+            assert all(0 <= one.start < one.end <= len(row.segment.text) for one in spans)
+        await spaces.finish(store)
+
+    await _for_every(_histories, hold)
+
+
+def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:
+    from hypothesis import strategies as st
+
+    turn = st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from((1.0, 15.0)))
+    costs = st.lists(st.integers(0, 50), min_size=1, max_size=10)
+    return st.tuples(costs, st.integers(0, 120), st.lists(turn, min_size=1, max_size=8))
+
+
+async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
+    """However jobs are claimed, fail and expire: each has one holder, the budget holds."""
+    names = count()
+
+    async def hold(case: tuple[list[int], int, list[tuple[int, int, float]]]) -> None:
+        costs, budget, turns = case
+        store = await spaces.open(f"case{next(names)}")
+        jobs = tuple(
+            NewJob(kind="work", key=f"{place}", cost_tokens=cost)
+            for place, cost in enumerate(costs)
+        )
+        await store.write(Batch(at=START, jobs=jobs))
+        now, spent = START, 0
+        held: dict[str, Lease] = {}
+        for limit, fate, later in turns:
+            leases = await store.claim(
+                now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
+                day_tokens=budget, max_attempts=99,
+            )  # fmt: skip
+            assert len(leases) <= limit
+            for lease in leases:
+                before = held.get(lease.id)
+                assert before is None or before.expires_at <= now, "two hold one job"
+                held[lease.id] = lease
+                spent += lease.cost_tokens
+            assert (await store.queue(day="d")).spent_tokens_today == spent <= budget
+            for lease in leases[:fate]:
+                assert await store.fail(lease, reason="no", retry_at=now)
+                held[lease.id] = replace(lease, expires_at=now)
+            now += later
+        left = [record.cost_tokens for record in await store.jobs(limit=1_000)]
+        assert sorted(left) == sorted(costs), "a job was lost"
+        await spaces.finish(store)
+
+    await _for_every(_claims, hold)

@@ -1,0 +1,286 @@
+"""What holds for candidates: exact statistics, the best of both ways, filters before limits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+
+from recollect.errors import StoreError
+from recollect.ports import Store
+from recollect.testing.store_contract.examples import (
+    START,
+    asked,
+    segment,
+    segments,
+    vector,
+    vectors,
+    worded,
+)
+from recollect.testing.store_contract.harness import Spaces
+from recollect.testing.store_contract.model import Model
+from recollect.values.batch import Batch
+from recollect.values.lookup import CandidateQuery
+from recollect.values.segment import NewSegment
+
+ODD_WORDS = (
+    "src/payment/webhook.ts", "v1.2.3", "std::vector", "a", "NEAR", "AND", "NOT", "OR", "near",
+    "*", "pre*", ":", "col:word", '"', "'", '""', "it's", "\\", "^", "-minus", "+plus", "(", ")",
+    "{", "}", "%", "_", "?", "$1", ",", ";", "--", "数", "数据", "データ", "🙂", "été", "e\u0301",
+    "שלום", "naïve", "İ", "ß", "ſ", "x" * 64, "0", "00", "1e5", "null", "true", "rank", "rowid",
+)  # fmt: skip
+
+
+async def _filled(store: Store, *new: NewSegment, **sets: int) -> Model:
+    """The store and the model with these segments, and vectors by embedder and dimensions."""
+    model = Model()
+    batch = Batch(
+        at=START,
+        segments=new,
+        vectors=tuple(
+            vectors(new, embedder=embedder.replace("_", "-"), dimensions=dimensions)
+            for embedder, dimensions in sets.items()
+        ),
+    )
+    model.write(batch)
+    await store.write(batch)
+    return model
+
+
+async def _ask(store: Store, model: Model, query: CandidateQuery) -> None:
+    model.expect(query, await store.candidates(query))
+
+
+async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
+    """Documents, average length and document frequencies are exact after every write."""
+    store = await spaces.open()
+    model = Model()
+    new = segments(120, words=12)
+    words = tuple(dict.fromkeys(word for one in new[::20] for word in one.passages[0].words))
+    for first in range(0, 120, 15):
+        batch = Batch(at=START, segments=new[max(0, first - 5) : first + 15])
+        model.write(batch)
+        await store.write(batch)
+        await _ask(store, model, CandidateQuery(words=(*words, "unheard")))
+
+
+async def best_by_words_are_among_the_candidates(spaces: Spaces) -> None:
+    """The best passages by BM25 are found, common and rare words, short passages and long."""
+    store = await spaces.open()
+    new = segments(300, words=8)
+    long = segments(20, first=5_000, session="long", words=400)
+    model = await _filled(store, *new, *long)
+    for place in range(0, 300, 30):
+        words = tuple(dict.fromkeys(new[place].passages[0].words))
+        for limit in (1, 5, 50):
+            query = CandidateQuery(words=words, lexical_limit=limit, vector_limit=0)
+            await _ask(store, model, query)
+
+
+async def repeats_of_a_word_count(spaces: Spaces) -> None:
+    """A passage's counts and length hold repeats, and they decide who is best."""
+    store = await spaces.open()
+    new = [
+        worded(["apple"] * (number % 7) + ["pear"] * (number % 5) + ["filler"] * (number % 11),
+               number=number)
+        for number in range(1, 80)
+    ]  # fmt: skip
+    new.append(worded(["apple"] * 290, number=80))
+    model = await _filled(store, *new)
+    for limit in (3, 10, 100):
+        for words in (("apple",), ("apple", "pear"), ("pear", "filler", "none")):
+            await _ask(store, model, CandidateQuery(words=words, lexical_limit=limit))
+
+
+async def odd_words_are_words(spaces: Spaces) -> None:
+    """A word is found whatever characters it has: no word is an operator, none is split."""
+    store = await spaces.open()
+    new = [worded([word, "common"], number=number) for number, word in enumerate(ODD_WORDS)]
+    new += [
+        worded([f"{word}{word}", f"x{word}"], number=1_000 + number)
+        for number, word in enumerate(ODD_WORDS)
+    ]
+    model = await _filled(store, *new)
+    for word in ODD_WORDS:
+        query = CandidateQuery(words=(word,))
+        found = await store.candidates(query)
+        assert any(one.counts.get(word) for one in found.passages), word
+        model.expect(query, found)
+    await _ask(store, model, CandidateQuery(words=ODD_WORDS, lexical_limit=200))
+
+
+async def _vectors_of(spaces: Spaces, dimensions: int) -> None:
+    store = await spaces.open()
+    new = segments(150, words=8)
+    model = await _filled(store, *new, e=dimensions)
+    for place in (3, 70, 149):
+        like = vector("e" + new[place].segment.text, dimensions=dimensions)
+        for limit in (1, 10, 60):
+            near = asked(f"q{place}", embedder="e", dimensions=dimensions, like=like)
+            query = CandidateQuery(vector=near, vector_limit=limit)
+            found = await store.candidates(query)
+            model.expect(query, found)
+            best = max(found.passages, key=lambda one: one.similarity or -1.0)
+            assert best.segment == new[place].segment.id
+
+
+async def best_by_vector_are_found_at_256_dimensions(spaces: Spaces) -> None:
+    """With 256 dimensions the nearest passages are found, with their cosine."""
+    await _vectors_of(spaces, 256)
+
+
+async def best_by_vector_are_found_at_384_dimensions(spaces: Spaces) -> None:
+    """With 384 dimensions the nearest passages are found, with their cosine."""
+    await _vectors_of(spaces, 384)
+
+
+async def best_by_vector_are_found_at_3072_dimensions(spaces: Spaces) -> None:
+    """With 3,072 dimensions the nearest passages are found, with their cosine."""
+    await _vectors_of(spaces, 3_072)
+
+
+async def both_ways_carry_both_scores(spaces: Spaces) -> None:
+    """What was found by words has its similarity, what was found by vector has its counts."""
+    store = await spaces.open()
+    new = segments(100, words=10)
+    model = await _filled(store, *new[:80], e=256)
+    bare = Batch(at=START, segments=new[80:])
+    model.write(bare)
+    await store.write(bare)
+    words = tuple(dict.fromkeys((*new[1].passages[0].words[:2], *new[90].passages[0].words[:2])))
+    like = vector("e" + new[40].segment.text)
+    query = CandidateQuery(
+        words=words,
+        vector=asked("q", embedder="e", like=like),
+        lexical_limit=6,
+        vector_limit=6,
+    )
+    found = await store.candidates(query)
+    model.expect(query, found)
+    assert any(one.similarity is None for one in found.passages)
+    assert any(not one.counts for one in found.passages if one.similarity is not None)
+    assert any(one.counts and one.similarity is not None for one in found.passages)
+
+
+async def filters_come_before_limits(spaces: Spaces) -> None:
+    """Session and times are filtered first: the best of the rest fill the limit.
+
+    After and before a time is what it says: what was said at that time is neither.
+    """
+    store = await spaces.open()
+    loud = [
+        worded(["target", "target"], number=number, session="loud", said_at=START + number)
+        for number in range(60)
+    ]
+    quiet = [
+        worded(["target", "and", "more", "words", "around", "it"],
+               number=number, session="quiet", said_at=START + 1_000 + number)
+        for number in range(20)
+    ]  # fmt: skip
+    model = await _filled(store, *loud, *quiet, e=256)
+    near = asked("q", embedder="e", like=vector("e" + loud[5].segment.text))
+    base = CandidateQuery(words=("target",), vector=near, lexical_limit=5, vector_limit=5)
+    for query in (
+        replace(base, session="quiet"),
+        replace(base, session="loud"),
+        replace(base, session="unheard of"),
+        replace(base, said_after=START + 999.5),
+        replace(base, said_before=START + 9.5),
+        replace(base, said_after=START + 57.5, said_before=START + 1_001.5),
+        replace(base, session="quiet", said_before=START + 1_004.5),
+        replace(base, said_after=START + 5_000),
+        replace(base, said_after=START + 10, said_before=START + 12),
+    ):
+        await _ask(store, model, query)
+
+
+async def embedders_stand_side_by_side(spaces: Spaces) -> None:
+    """Vectors of two embedders with other dimensions are asked each for itself."""
+    store = await spaces.open()
+    new = segments(40, words=8)
+    model = await _filled(store, *new[:30], small=256)
+    more = Batch(at=START, segments=new[30:], vectors=(
+        vectors(new[10:], embedder="large", dimensions=384),))  # fmt: skip
+    model.write(more)
+    await store.write(more)
+    for embedder, dimensions in (("small", 256), ("large", 384)):
+        near = asked("q", embedder=embedder, dimensions=dimensions)
+        await _ask(store, model, CandidateQuery(vector=near, vector_limit=40))
+        await _ask(store, model, CandidateQuery(vector=near, vector_limit=7))
+    stats = await store.stats()
+    assert dict(stats.vectors) == {"small": 30, "large": 30}
+
+
+async def unknown_embedder_finds_nothing_by_vector(spaces: Spaces) -> None:
+    """A vector of an embedder that wrote nothing finds nothing, and words work beside it."""
+    store = await spaces.open()
+    new = segments(20)
+    model = await _filled(store, *new, e=256)
+    stranger = asked("q", embedder="unheard of", dimensions=64)
+    await _ask(store, model, CandidateQuery(vector=stranger))
+    words = new[0].passages[0].words[:3]
+    await _ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vector=stranger))
+
+
+async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
+    """A vector of another length than the embedder's is an error, and says so."""
+    store = await spaces.open()
+    model = await _filled(store, *segments(5), e=256)
+    bad = CandidateQuery(vector=asked("q", embedder="e", dimensions=128))
+    (outcome,) = await asyncio.gather(store.candidates(bad), return_exceptions=True)
+    assert isinstance(outcome, StoreError), repr(outcome)
+    await _ask(store, model, CandidateQuery(vector=asked("q", embedder="e")))
+
+
+async def similarity_is_a_cosine(spaces: Spaces) -> None:
+    """Vectors of any length are compared by their direction."""
+    store = await spaces.open()
+    new = segments(30)
+    given = vectors(new, embedder="e")
+    scaled = tuple(
+        replace(one, values=_times(one.values, 0.25 + number % 7))
+        for number, one in enumerate(given.vectors)
+    )
+    batch = Batch(at=START, segments=new, vectors=(replace(given, vectors=scaled),))
+    model = Model()
+    model.write(batch)
+    await store.write(batch)
+    near = asked("q", embedder="e", like=scaled[7].values)
+    for factor in (1.0, 9.5):
+        longer = replace(near, values=_times(near.values, factor))
+        for limit in (3, 30):
+            await _ask(store, model, CandidateQuery(vector=longer, vector_limit=limit))
+
+
+def _times(values: bytes, factor: float) -> bytes:
+    return (np.frombuffer(values, "<f4") * factor).astype("<f4").tobytes()
+
+
+async def empty_query_finds_nothing(spaces: Spaces) -> None:
+    """A query without words and vector, or of an empty memory, has statistics and no passage."""
+    store = await spaces.open()
+    model = Model()
+    for query in (CandidateQuery(), CandidateQuery(words=("any",), vector=asked("q"))):
+        await _ask(store, model, query)
+    model = await _filled(store, *segments(5))
+    found = await store.candidates(CandidateQuery())
+    assert found.passages == ()
+    assert found.documents == 5
+    model.expect(CandidateQuery(), found)
+    await _ask(store, model, CandidateQuery(words=("unheard",)))
+
+
+async def long_text_is_found_by_each_passage(spaces: Spaces) -> None:
+    """A long message is found by each of its passages, with its span."""
+    store = await spaces.open()
+    said = "\n".join(f"needle{number} " + "hay stack " * 40 for number in range(12))
+    new = segment(said)
+    model = await _filled(store, new, *segments(10, session="other"), e=256)
+    assert len(new.passages) >= 12
+    for number in range(12):
+        query = CandidateQuery(words=(f"needle{number}",), lexical_limit=3)
+        found = await store.candidates(query)
+        model.expect(query, found)
+        (one,) = found.passages
+        assert f"needle{number} " in said[one.start : one.end]

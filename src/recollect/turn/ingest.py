@@ -1,0 +1,182 @@
+"""Ingest new messages: what turns them into segments, passages and jobs for the archive.
+
+Owns what is kept of a message and how it is marked; writes nothing itself. Must never let a
+secret past redaction, nor a recalled block into the archive. Always pure and deterministic:
+the same entries give the same result, so writing it twice changes nothing.
+
+Every message is kept. Not indexed are noise, thinking, and system messages (they stand in
+every view of their session, and would answer every question). Calls and results are noise
+only when they are empty: "exit 1" is short, and is what is looked for. Summaries are indexed,
+as the model's words: what they stand for may never have come by here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from recollect.config.settings import Redaction as RedactionSettings
+from recollect.rules.clean_text import clean_text
+from recollect.rules.entities import entities_of
+from recollect.rules.identity import segment_id
+from recollect.rules.noise import is_noise
+from recollect.rules.redaction import redact
+from recollect.rules.segment_text import (
+    ERROR_MARK,
+    SegmentText,
+    segment_text,
+    without_thinking,
+)
+from recollect.rules.topics import topics_of
+from recollect.rules.trust import trust_of
+from recollect.turn.index import index
+from recollect.values.history import Entry
+from recollect.values.job import NewJob
+from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.segment import NewSegment, Segment, Source
+
+EMBED_JOB = "embed"
+
+_OWN_NOTE = "[recollect]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What is to be written for some new messages, and why."""
+
+    segments: tuple[NewSegment, ...] = field(repr=False)
+    jobs: tuple[NewJob, ...]
+    reason: str
+    redacted: int
+    """How many secrets were masked."""
+    skipped: tuple[EntryKey, ...] = ()
+    """Messages that hold nothing but a recalled block: there is nothing to keep of them."""
+
+
+def ingest(
+    entries: Sequence[Entry],
+    *,
+    session: str,
+    source: Source,
+    said_at: Mapping[EntryKey, float] | float,
+    redaction: RedactionSettings,
+    now: float,
+    embedder: str | None = None,
+    origins: Mapping[EntryKey, str] | None = None,
+    tool_names: Mapping[CallId, str] | None = None,
+) -> IngestResult:
+    """What to write for these messages of a session.
+
+    Times that `said_at` does not know are `now`. `tool_names` says which tool a call was for
+    where the call is not among the entries.
+    """
+    names = _tool_names(entries, tool_names)
+    segments: list[NewSegment] = []
+    skipped: list[EntryKey] = []
+    redacted = 0
+    for entry in entries:
+        written = segment_text(entry.message, names)
+        if written.only_recalled:
+            skipped.append(entry.key)
+            continue
+        written, masked = _masked(written, redaction)
+        redacted += masked
+        said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
+        origin = None if origins is None else origins.get(entry.key)
+        segments.append(_segment(entry, written, session, source, float(said), origin))
+    jobs: tuple[NewJob, ...] = ()
+    if embedder is not None and _has_embeddable(segments):
+        jobs = (NewJob(kind=EMBED_JOB, key=embedder, run_at=now),)
+    return IngestResult(
+        segments=tuple(segments),
+        jobs=jobs,
+        reason=_reason(segments, redacted, len(skipped)),
+        redacted=redacted,
+        skipped=tuple(skipped),
+    )
+
+
+def _tool_names(
+    entries: Sequence[Entry], known: Mapping[CallId, str] | None
+) -> Mapping[CallId, str]:
+    called = {
+        part.id: part.name
+        for entry in entries
+        for part in entry.parts
+        if isinstance(part, ToolCall)
+    }
+    return {**known, **called} if known else called
+
+
+def _masked(written: SegmentText, settings: RedactionSettings) -> tuple[SegmentText, int]:
+    """The text and the tool's name as they may be stored, and how many secrets were in them."""
+    text = clean_text(written.text)
+    tool = None if written.tool is None else clean_text(written.tool)
+    masked = 0
+    if settings.enabled:
+        done = redact(text, pii=settings.pii)
+        text, masked = done.text, len(done.spans)
+        if tool is not None:
+            named = redact(tool, pii=settings.pii)
+            tool, masked = named.text, masked + len(named.spans)
+    return replace(written, text=text, tool=tool), masked
+
+
+def _segment(
+    entry: Entry,
+    written: SegmentText,
+    session: str,
+    source: Source,
+    said_at: float,
+    origin: str | None,
+) -> NewSegment:
+    said = without_thinking(written.text) if entry.role == "assistant" else written.text
+    noise = _noise(entry, written, said)
+    segment = Segment(
+        id=segment_id(session, entry.key),
+        session=session,
+        key=entry.key,
+        message_id=entry.id,
+        role=written.role,
+        text=written.text,
+        tokens=entry.tokens,
+        said_at=said_at,
+        source=source,
+        trust=trust_of(entry.message),
+        noise=noise,
+        tool=written.tool,
+        topics=() if noise else topics_of(said),
+        entities=() if noise else entities_of(said),
+        origin=origin,
+    )
+    return NewSegment(segment=segment, passages=index(segment))
+
+
+def _noise(entry: Entry, written: SegmentText, said: str) -> str | None:
+    """Why the message is not indexed; None when it is."""
+    if not written.says_something:
+        return "no words" if written.text.strip() else "empty"
+    if entry.role == "system":
+        return "system"
+    if said.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
+        return "own note"
+    if written.tool is not None:
+        return None
+    verdict = is_noise(said)
+    return None if verdict.reason is None else verdict.reason.value
+
+
+def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
+    return any(passage.embedded for new in segments for passage in new.passages)
+
+
+def _reason(segments: Sequence[NewSegment], redacted: int, skipped: int) -> str:
+    if not segments:
+        return "nothing but recalled blocks" if skipped else "no new messages"
+    indexed = sum(1 for new in segments if new.passages)
+    said = f"{len(segments)} messages kept, {indexed} of them indexed"
+    if redacted:
+        said += f", {redacted} secrets masked"
+    if skipped:
+        said += f", {skipped} recalled blocks left out"
+    return said

@@ -1,0 +1,309 @@
+"""`recollect import` and `recollect export` as a user runs them, on real files and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import shutil
+import signal
+import stat
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+
+from recollect.formats.transcripts import read_transcripts
+from recollect.wiring import open_memory
+
+NODE = Path(__file__).parents[1] / "node"
+SEED_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+# Built here, so that no scanner takes this file for a leak.
+SECRET = "sk-ant-api03-" + "Zq7Rw2Lk9Pf4Xv8B" * 5 + "-AAAAAAAA"
+
+
+@pytest.fixture
+def recollect(tmp_path: Path) -> Recollect:
+    return Recollect(tmp_path)
+
+
+def write_seed_files(folder: Path, *, segments: int = 60, newline: str = "yes") -> Path:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("no Node here to write the files with")
+    folder.mkdir(parents=True, exist_ok=True)
+    script = str(NODE / "write_seed_files.mjs")
+    subprocess.run([program, script, str(folder), str(segments), newline], check=True, timeout=60)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in SEED_FILES if (folder / name).exists()}
+
+
+def messages(count: int, *, said: str = "the parser of the configuration file") -> bytes:
+    turns: list[dict[str, Any]] = []
+    for turn in range(count):
+        turns.append({"role": "user", "content": f"question {turn} about {said}"})
+        turns.append({"role": "assistant", "content": f"answer {turn} about {said}"})
+    return json.dumps(turns).encode()
+
+
+@pytest.mark.parametrize("newline", ["yes", "no"])
+def test_the_seeds_files_come_back_byte_for_byte(
+    recollect: Recollect, tmp_path: Path, newline: str
+) -> None:
+    given = write_seed_files(tmp_path / "given", segments=450, newline=newline)
+    told = recollect.json("import", given)
+    (file,) = told["files"]
+    assert (file["messages"]["read"], file["messages"]["stored"]) == (450, 450)
+    assert (file["facts"]["stored"], file["vectors"]) == (6, 300)
+    assert (file["passed_over"], file["altered"]) == ([], 0)
+    recollect.text("export", tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(given)
+
+
+def test_a_second_import_adds_nothing_and_an_export_of_it_neither(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    given = write_seed_files(tmp_path / "given")
+    recollect.text("import", given)
+    again = recollect.json("import", given)["totals"]
+    assert (again["stored"], again["known"], again["facts"], again["vectors"]) == (0, 60, 0, 0)
+    assert again["passed_over"] == 0
+    recollect.text("export", tmp_path / "out")
+    back = recollect.json("import", tmp_path / "out")["totals"]
+    assert (back["stored"], back["known"]) == (0, 60)
+
+
+def test_files_that_grew_are_taken_on(recollect: Recollect, tmp_path: Path) -> None:
+    recollect.text("import", write_seed_files(tmp_path / "given", segments=40))
+    lines = (tmp_path / "given" / "segments.jsonl").read_bytes()
+    more = b'{"id":"new","sessionId":"s","timestamp":1,"role":"user","content":"something else"}\n'
+    (tmp_path / "given" / "segments.jsonl").write_bytes(lines + more)
+    told = recollect.json("import", tmp_path / "given")["totals"]
+    assert (told["stored"], told["known"]) == (1, 40)
+    recollect.text("export", tmp_path / "out")
+    assert (tmp_path / "out" / "segments.jsonl").read_bytes() == lines + more
+
+
+def test_vectors_that_come_later_find_their_segments(recollect: Recollect, tmp_path: Path) -> None:
+    given = write_seed_files(tmp_path / "given")
+    vectors = (given / "vectors.bin").read_bytes()
+    (given / "vectors.bin").unlink()
+    recollect.text("import", given)
+    (given / "vectors.bin").write_bytes(vectors)
+    told = recollect.json("import", given)["totals"]
+    assert told["stored"] == 0
+    assert told["vectors"] > 30
+
+
+def test_a_secret_in_a_line_is_kept_masked_and_told(recollect: Recollect, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    lines = [
+        {"id": "a", "sessionId": "s", "timestamp": 1, "role": "user", "content": "nothing secret"},
+        {"id": "b", "sessionId": "s", "timestamp": 2, "role": "user", "content": f"key {SECRET}"},
+        {"id": "c", "sessionId": "s", "timestamp": 3, "role": "user", "content": "x" * 9}
+        | {"metadata": {"topics": [SECRET]}, "note": {"apiKey": SECRET}},
+    ]
+    (given / "segments.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fact = {"id": "f", "type": "config", "content": f"the key is {SECRET}", "context": ""}
+    (given / "knowledge.jsonl").write_text(json.dumps({**fact, "timestamp": 1}) + "\n")
+    done = recollect.run("import", given)
+    assert done.returncode == 0
+    assert "3 lines held secrets" in done.stderr.decode()
+    recollect.text("export", tmp_path / "out")
+    out = contents(tmp_path / "out")
+    assert all(SECRET.encode() not in data for data in out.values())
+    exported = out["segments.jsonl"].decode().splitlines()
+    assert exported[0] == json.dumps(lines[0])
+    assert [json.loads(line)["id"] for line in exported] == ["a", "b", "c"]
+    for path in tmp_path.glob("memory.db*"):
+        assert SECRET.encode() not in path.read_bytes()
+
+
+def test_bad_lines_and_torn_vectors_are_told(recollect: Recollect, tmp_path: Path) -> None:
+    given = write_seed_files(tmp_path / "given", segments=10)
+    with (given / "segments.jsonl").open("ab") as file:
+        file.write(b'{"id":"cut off\n')
+    vectors = (given / "vectors.bin").read_bytes()
+    (given / "vectors.bin").write_bytes(vectors[:-7])
+    done = recollect.run("import", given)
+    assert done.returncode == 0
+    said = done.stderr.decode()
+    assert "line 11: not JSON, or cut off" in said
+    assert "cut off after 6 of 7 vectors" in said
+    assert "2 passed over" in done.stdout.decode()
+
+
+def test_vectors_of_another_kind_are_refused(recollect: Recollect, tmp_path: Path) -> None:
+    given = write_seed_files(tmp_path / "given", segments=3)
+    (given / "vectors.bin").write_bytes(b"VMEM\x02\0\0\0" + bytes(8))
+    done = recollect.run("import", given)
+    assert done.returncode == 1
+    assert "VMEM version 2 is not known" in done.stderr.decode()
+    (tmp_path / "vectors.bin").write_bytes(b"VMEM")
+    alone = recollect.run("import", tmp_path / "vectors.bin")
+    assert alone.returncode == 1
+    assert "nothing without the segments.jsonl" in alone.stderr.decode()
+
+
+def test_an_export_is_for_its_owner_and_overwrites_nothing(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    (tmp_path / "talk.json").write_bytes(messages(2))
+    recollect.text("import", tmp_path / "talk.json")
+    assert "4 segments, 0 facts, 0 vectors" in recollect.text("export", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "knowledge.jsonl",
+        "segments.jsonl",
+    ]
+    for path in (tmp_path / "out").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "--force" in recollect.refused("export", tmp_path / "out")
+    recollect.text("export", tmp_path / "out", "--force")
+    assert "no such vectors" in recollect.refused(
+        "export", tmp_path / "out", "--force", "--embedder", "none"
+    )
+
+
+def test_our_own_segments_are_spelled_as_node_spells_them(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("no Node here to compare with")
+    said = 'tricky 👍 文字 \u2028 \u0007 \ud83d "quoted" \\ back'
+    (tmp_path / "talk.json").write_bytes(messages(3, said=said))
+    recollect.text("import", tmp_path / "talk.json")
+    recollect.text("export", tmp_path / "out")
+    written = (tmp_path / "out" / "segments.jsonl").read_bytes()
+    again = subprocess.run(
+        [program, str(NODE / "stringify_again.mjs")], input=written, capture_output=True, check=True
+    )
+    assert again.stdout == written
+    fields = [json.loads(line) for line in written.decode().split("\n") if line]
+    assert [one["role"] for one in fields] == ["user", "assistant"] * 3
+    assert {one["sessionId"] for one in fields} == {"talk"}
+
+
+def test_everything_that_has_a_reader_is_imported(recollect: Recollect, data: Path) -> None:
+    folder = data / "transcripts"
+    told = recollect.json("import", folder, code=1)
+    counted = {file["file"]: file for file in told["files"]}
+    expected = 0
+    for path in sorted(folder.iterdir()):
+        if path.name.endswith((".md.gz", ".tgz")):
+            continue
+        runs = read_transcripts(path.read_bytes(), name=path.name)
+        items = sum(len(run.items) for run in runs)
+        counts = counted[path.name]["messages"]
+        assert counted[path.name]["sessions"] == len(runs)
+        assert counts["read"] == items
+        assert counts["stored"] + counts["known"] + counts["skipped"] == items
+        expected += counts["stored"]
+    assert "no reader" in counted["aider_chat-history.md.gz"]["problem"]
+    stats = recollect.json("memory", "stats")
+    assert stats["segments"] == expected == told["totals"]["stored"]
+    assert stats["noise"] == told["totals"]["noise"]
+    again = recollect.json("import", folder, code=1)["totals"]
+    assert (again["stored"], again["read"]) == (0, told["totals"]["read"])
+    assert recollect.json("memory", "check")["problems"] == []
+
+
+def test_killed_half_way_it_goes_on(recollect: Recollect, tmp_path: Path) -> None:
+    (tmp_path / "long.json").write_bytes(messages(2_000))
+    called = [*PROGRAM, "import", str(tmp_path / "long.json"), "--store", recollect.url]
+    stored = 0
+    for patience in (0.8, 1.2, 1.6, 2.4, 3.2):  # machines differ: until a kill hit the writing
+        running = subprocess.Popen(
+            called, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(patience)
+        running.send_signal(signal.SIGKILL)
+        running.wait(timeout=60)
+        if (tmp_path / "memory.db").exists():
+            stored = recollect.json("memory", "stats")["segments"]
+        if stored:
+            break
+    told = recollect.json("import", tmp_path / "long.json")["totals"]
+    assert told["known"] == stored
+    assert told["stored"] + told["known"] == 4_000
+    assert recollect.json("memory", "stats")["segments"] == 4_000
+    assert recollect.json("memory", "check")["problems"] == []
+
+
+def test_folders_archives_and_what_has_no_reader(recollect: Recollect, tmp_path: Path) -> None:
+    folder = tmp_path / "sessions" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "one.json.gz").write_bytes(gzip.compress(messages(2, said="gzip")))
+    (folder / "README.md").write_text("about these sessions")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / ".aider.chat.history.md").write_text("# aider chat started at 2026-01-01\n")
+    packed = tmp_path / "sessions" / "more.tgz"
+    (tmp_path / "two.json").write_bytes(messages(3, said="tar"))
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(tmp_path / "two.json", "inside/two.json")
+    done = recollect.run("import", tmp_path / "sessions")
+    assert done.returncode == 1
+    assert ".aider.chat.history.md: not imported: no reader" in done.stderr.decode()
+    assert len(done.stderr.decode().splitlines()) == 1
+    out = done.stdout.decode()
+    assert "one.json.gz (messages): 4 messages read, 4 stored" in out
+    assert "more.tgz/inside/two.json (messages): 6 messages read, 6 stored" in out
+    assert "in all: 10 messages read, 10 stored, 0 known" in out
+    sessions = recollect.json("memory", "sessions")["sessions"]
+    assert {one["session"] for one in sessions} == {"one", "two"}
+    quiet = recollect.run("import", tmp_path / "two.json", "--quiet", "--session", "called so")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, b"", b"")
+    assert recollect.json("memory", "show", "called so")["segments"]
+
+
+def test_what_cannot_work_is_one_line(recollect: Recollect, tmp_path: Path) -> None:
+    assert "is not there" in recollect.refused("import", tmp_path / "missing.jsonl")
+    (tmp_path / "a.json").write_bytes(messages(1))
+    (tmp_path / "b.json").write_bytes(messages(1))
+    both = (tmp_path / "a.json", tmp_path / "b.json")
+    assert "one session" in recollect.refused("import", *both, "--session", "s")
+    (tmp_path / "empty").mkdir()
+    assert "name the files" in recollect.refused("import", tmp_path / "empty")
+
+
+def test_an_imported_session_that_goes_on_is_stored_once(
+    recollect: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imported, then continued by requests with moved cache marks, then compacted by its client."""
+    turns: list[dict[str, Any]] = []
+    for turn in range(4):
+        words = f"{turn} about the parser, with words enough to tell it from all the others"
+        turns.append({"role": "user", "content": [{"type": "text", "text": f"question {words}"}]})
+        turns.append(
+            {"role": "assistant", "content": [{"type": "text", "text": f"answer {words}"}]}
+        )
+    (tmp_path / "talk.json").write_text(json.dumps(turns))
+    told = recollect.json("import", tmp_path / "talk.json", "--session", "s")["totals"]
+    assert told["stored"] == 8
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    settings = {"window_tokens": 200_000, "store.deadline_seconds": 60.0}
+
+    async def go_on() -> None:
+        memory = open_memory(store=recollect.url, settings=settings)
+        new = {"role": "user", "content": "a new question, asked of the engine itself this time"}
+        marked = json.loads(json.dumps(turns))
+        marked[-2]["content"][0]["cache_control"] = {"type": "ephemeral"}
+        marked[0]["content"] = marked[0]["content"][0]["text"]
+        await memory.prepare("s", {"messages": [*marked, new]}, format="anthropic")
+        summary = "This session is being continued from a previous conversation: the parser."
+        kept = [{"role": "user", "content": summary}, *turns[-3:], new]
+        await memory.prepare("s", {"messages": kept}, format="anthropic")
+        await memory.close()
+
+    asyncio.run(go_on())
+    assert recollect.json("memory", "stats")["segments"] == 10  # and the summary
+    again = recollect.json("import", tmp_path / "talk.json", "--session", "s")["totals"]
+    assert (again["stored"], again["known"]) == (0, 8)

@@ -1,0 +1,190 @@
+"""`recollect memory …` as a user runs it: a process, a store, what is on the screen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.recollect_cli import Recollect
+
+MARKER = "zanzibarquetzal"
+
+
+@pytest.fixture
+def recollect(tmp_path: Path) -> Recollect:
+    return Recollect(tmp_path)
+
+
+@pytest.fixture
+def talked(recollect: Recollect, tmp_path: Path) -> Recollect:
+    """A memory with two sessions."""
+    for session, about in (("work", "the webhook of the payment service"), ("home", "the garden")):
+        turns = [
+            {"role": role, "content": f"{role} {turn} speaks about {about} at some length"}
+            for turn in range(5)
+            for role in ("user", "assistant")
+        ]
+        (tmp_path / f"{session}.json").write_text(json.dumps(turns))
+        recollect.text("import", tmp_path / f"{session}.json")
+    return recollect
+
+
+def ids(told: dict[str, Any]) -> list[str]:
+    return [one["id"] for one in told["segments"]]
+
+
+def test_stats_tell_what_there_is(talked: Recollect) -> None:
+    told = talked.json("memory", "stats")
+    assert (told["segments"], told["sessions"], told["noise"]) == (20, 2, 0)
+    shown = talked.text("memory", "stats")
+    assert "segments" in shown
+    assert "20 indexed" in shown
+    sessions = talked.json("memory", "sessions")["sessions"]
+    assert {one["session"]: one["segments"] for one in sessions} == {"work": 10, "home": 10}
+    assert "work" in talked.text("memory", "sessions")
+
+
+def test_a_memory_that_is_not_there_is_one_line(recollect: Recollect) -> None:
+    for command in ("stats", "sessions", "check"):
+        said = recollect.refused("memory", command)
+        assert "memory.db" in said
+    assert not Path(recollect.url).exists()
+
+
+def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
+    told = talked.json("memory", "search", "payment", "webhooks", "--limit", "3")
+    assert len(told["hits"]) == 3
+    scores = [hit["score"] for hit in told["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 < score < 1 for score in scores)
+    assert {hit["session"] for hit in told["hits"]} == {"work"}
+    assert "webhook" in told["hits"][0]["passage"]
+    shown = talked.text("memory", "search", "webhook")
+    assert "speaks about the webhook of the payment service" in shown
+    assert told["hits"][0]["id"] in shown or "work" in shown
+    assert talked.json("memory", "search", "webhook", "--session", "home")["hits"] == []
+    nothing = talked.run("memory", "search", "submarine")
+    assert nothing.returncode == 0
+    assert nothing.stdout.decode().startswith("Nothing shares a word")
+    assert "no words" in talked.refused("memory", "search", "the of and")
+
+
+def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:
+    session = talked.json("memory", "show", "work")
+    assert len(session["segments"]) == 10
+    middle = ids(session)[5]
+    told = talked.json("memory", "show", middle, "--around", "1")
+    assert told["asked"] == middle
+    assert ids(told) == ids(session)[4:7]
+    assert ids(talked.json("memory", "show", middle, "--around", "0")) == [middle]
+    shown = talked.text("memory", "show", middle)
+    assert "assistant 2 speaks" in shown
+    assert "neither a segment nor a session" in talked.refused("memory", "show", "nobody")
+
+
+def test_notes_are_found_and_kept_once(recollect: Recollect) -> None:
+    first = recollect.json("memory", "add", "Deploys go through the blue cluster")
+    assert first["outcome"] == "stored"
+    again = recollect.json("memory", "add", "Deploys go through the blue cluster")
+    assert (again["outcome"], again["id"]) == ("known", first["id"])
+    recollect.text("memory", "add", "-", "--session", "ops", stdin=b"a note from a pipe, \xff odd")
+    (hit,) = recollect.json("memory", "search", "deploy cluster")["hits"]
+    assert (hit["id"], hit["source"], hit["trust"]) == (first["id"], "note", "high")
+    assert len(recollect.json("memory", "show", "ops")["segments"]) == 1
+    noise = recollect.run("memory", "add", "ok")
+    assert "kept but not indexed" in noise.stderr.decode()
+    assert "no text" in recollect.refused("memory", "add", "  ")
+
+
+def test_what_is_printed_cannot_move_the_cursor(recollect: Recollect) -> None:
+    recollect.text("memory", "add", "-", stdin=b"red \x1b[31m alert \x1b]0;title\x07 bell\x07 over")
+    for shown in (
+        recollect.text("memory", "search", "alert"),
+        recollect.text("memory", "show", "notes"),
+    ):
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
+        assert "alert" in shown
+
+
+def test_spaces_know_nothing_of_each_other(recollect: Recollect, tmp_path: Path) -> None:
+    one, other = Recollect(tmp_path, str(tmp_path / "1.db")), Recollect(tmp_path, "2.db")
+    one.text("memory", "add", "only here is the anchorage", space="one")
+    other.text("memory", "add", "only there is the lighthouse", space="other")
+    assert one.json("memory", "search", "lighthouse", space="one")["hits"] == []
+    assert other.json("memory", "search", "lighthouse", space="other")["hits"]
+
+
+def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": f"the code word is {MARKER} in any case"}]
+    turns.append({"role": "assistant", "content": "I will keep it to myself, of course"})
+    (tmp_path / "secretive.json").write_text(json.dumps(turns))
+    talked.text("import", tmp_path / "secretive.json")
+    asked = talked.refused("memory", "forget", "--matching", MARKER.upper())
+    assert "1 messages would be forgotten" in asked
+    assert "--yes" in asked
+    shown = talked.text("memory", "forget", "--matching", MARKER.upper(), "--yes")
+    assert shown.startswith("Certificate of forgetting")
+    assert "1  segments" in shown
+    assert MARKER not in shown
+    assert talked.json("memory", "search", MARKER)["hits"] == []
+    for path in (tmp_path).glob("memory.db*"):
+        assert MARKER.encode() not in path.read_bytes()
+    told = talked.json("import", tmp_path / "secretive.json")["totals"]
+    assert (told["stored"], told["known"], told["forgotten"]) == (0, 1, 1)
+    assert talked.json("memory", "stats")["tombstones"] == 1
+    note = talked.run("memory", "add", turns[0]["content"])
+    assert note.returncode == 1
+    assert "stays out" in note.stderr.decode()
+
+
+def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:
+    first = ids(talked.json("memory", "show", "home"))[0]
+    told = talked.json("memory", "forget", "--segment", first, "--session", "work", "--yes")
+    assert told["counts"]["segments"] == 11
+    assert talked.json("memory", "stats")["segments"] == 9
+    told = talked.json("memory", "forget", "--before", "2100-01-01", "--yes")
+    assert told["counts"]["segments"] == 9
+    assert "say what to forget" in talked.refused("memory", "forget", "--yes")
+    assert "such as 30d" in talked.refused("memory", "forget", "--before", "soon", "--yes")
+    assert "give a text" in talked.refused("memory", "forget", "--matching", " ", "--yes")
+
+
+def test_evicted_segments_are_cold_and_still_there(talked: Recollect) -> None:
+    assert talked.json("memory", "evict")["moved"] == 0
+    assert talked.json("memory", "evict", "--max-segments", "10")["moved"] == 10
+    assert talked.json("memory", "stats")["cold"] == 10
+    assert talked.json("memory", "search", "webhook")["hits"] == []
+    assert talked.json("memory", "search", "webhook", "--cold")["hits"]
+    assert len(talked.json("memory", "show", "work")["segments"]) == 10
+
+
+def test_reindexing_changes_nothing_that_is_found(talked: Recollect) -> None:
+    before = talked.json("memory", "search", "webhook", "--limit", "20")
+    assert talked.json("memory", "reindex") == {"segments": 20, "passages": 20}
+    assert talked.json("memory", "search", "webhook", "--limit", "20") == before
+    assert talked.json("memory", "check")["problems"] == []
+
+
+def test_check_scrub_and_jobs(talked: Recollect) -> None:
+    assert "in order" in talked.text("memory", "check")
+    assert talked.json("memory", "scrub")["done"]
+    assert "waiting" in talked.text("memory", "jobs")
+    talked.text("memory", "jobs", "--pause", "evict")
+    assert talked.json("memory", "jobs")["queue"]["paused"] == ["evict"]
+    assert talked.json("memory", "jobs", "--resume", "evict")["queue"]["paused"] == []
+    assert talked.json("memory", "jobs", "--revive")["revived"] == 0
+
+
+def test_a_damaged_store_says_so(talked: Recollect, tmp_path: Path) -> None:
+    path = Path(talked.url)
+    path.write_bytes(b"this is no database at all, but a file of text" * 100)
+    for extra in tmp_path.glob("memory.db-*"):
+        extra.unlink()
+    assert talked.refused("memory", "stats")
+
+
+def test_migrate_is_for_servers(recollect: Recollect) -> None:
+    assert "is for PostgreSQL" in recollect.refused("memory", "migrate")

@@ -1,0 +1,59 @@
+"""The same commands on a real PostgreSQL: in, out, looked at, forgotten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.acceptance.recollect_cli import Recollect
+
+from recollect.testing.postgres_server import PostgresServer
+
+NODE = Path(__file__).parents[1] / "node"
+SEED_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+MARKER = "zanzibarquetzal"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer(18) as server:
+        yield server
+
+
+def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> None:
+    database = server.new_database()
+    owner = Recollect(tmp_path, database.admin_url)
+    assert "recollect memory migrate" in owner.refused("memory", "stats")
+    applied = owner.json("memory", "migrate")["applied"]
+    assert applied
+    assert "up to date" in owner.text("memory", "migrate", database.admin_url)
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("no Node here to write the files with")
+    given = tmp_path / "given"
+    given.mkdir()
+    subprocess.run(
+        [program, str(NODE / "write_seed_files.mjs"), str(given), "230"], check=True, timeout=60
+    )
+    told = owner.json("import", given)["totals"]
+    assert (told["stored"], told["facts"], told["altered"]) == (230, 6, 0)
+    again = owner.json("import", given)["totals"]
+    assert (again["stored"], again["passed_over"]) == (0, 0)
+    owner.text("export", tmp_path / "out")
+    for name in SEED_FILES:
+        assert (tmp_path / "out" / name).read_bytes() == (given / name).read_bytes(), name
+    assert owner.json("memory", "search", "webhook", "--limit", "3")["hits"]
+    assert owner.json("memory", "reindex")["segments"] == 230
+    assert owner.json("memory", "stats", space="another")["segments"] == 0
+    turns = [{"role": "user", "content": f"the code word is {MARKER}, keep it"}]
+    (tmp_path / "talk.json").write_text(json.dumps(turns))
+    owner.text("import", tmp_path / "talk.json")
+    shown = owner.text("memory", "forget", "--matching", MARKER, "--yes")
+    assert "1  segments" in shown
+    assert owner.json("import", tmp_path / "talk.json")["totals"]["forgotten"] == 1
+    assert owner.json("memory", "check")["problems"] == []
+    assert owner.json("memory", "scrub")["done"]

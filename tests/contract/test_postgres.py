@@ -1,0 +1,48 @@
+"""The contract on PostgreSQL 18 and 16, through a pool that the stores of a check share."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from recollect.ports import Store
+from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres.fleet import space_uuid
+from recollect.testing.postgres_server import TestDatabase
+from recollect.testing.store_contract import StoreContract
+from recollect.values.segment import SegmentId
+
+
+class PostgresContract(StoreContract):
+    database: TestDatabase
+    fleet: PostgresFleet | None = None
+
+    async def open_store(self, space: str) -> Store:
+        if self.fleet is None:
+            self.fleet = await PostgresFleet.open(self.database.app_url)
+        return await self.fleet.space(space)
+
+    async def damage(self, space: str, segment: SegmentId) -> None:
+        with psycopg.connect(self.database.admin_url) as connection:
+            changed = connection.execute(
+                "UPDATE recollect.segments SET tags = 'torn' WHERE space_id = %s AND id = %s",
+                (space_uuid(space), segment),
+            ).rowcount
+        assert changed == 1
+
+    async def close_shared(self) -> None:
+        if self.fleet is not None:
+            await self.fleet.close()
+            self.fleet = None
+
+
+class TestPostgres18(PostgresContract):
+    @pytest.fixture(autouse=True)
+    def on_server(self, postgres_18: TestDatabase) -> None:
+        self.database = postgres_18
+
+
+class TestPostgres16(PostgresContract):
+    @pytest.fixture(autouse=True)
+    def on_server(self, postgres_16: TestDatabase) -> None:
+        self.database = postgres_16

@@ -1,0 +1,29 @@
+"""The contract on SQLite on file, with the build of apsw that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect.ports import Store
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract import StoreContract
+from recollect.values.segment import SegmentId
+
+
+class TestSQLiteOnFile(StoreContract):
+    @pytest.fixture(autouse=True)
+    def in_folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    async def open_store(self, space: str) -> Store:
+        return await SQLiteStore.open(self.folder / f"{space}.db", space=space)
+
+    async def damage(self, space: str, segment: SegmentId) -> None:
+        connection = apsw.Connection(str(self.folder / f"{space}.db"))
+        torn = "UPDATE segment SET text = x'fffe80' WHERE id = ?"  # bytes that are no UTF-8
+        connection.execute(torn, (segment,)).fetchall()
+        assert connection.changes() == 1
+        connection.close()

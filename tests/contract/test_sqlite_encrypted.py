@@ -1,0 +1,33 @@
+"""The contract on SQLite with a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.ports import Store
+from recollect.stores.sqlite import SQLiteStore
+from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.testing.store_contract import StoreContract
+from recollect.values.segment import SegmentId
+
+KEY = b"k" * 32
+
+
+class TestSQLiteEncrypted(StoreContract):
+    @pytest.fixture(autouse=True)
+    def in_folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    async def open_store(self, space: str) -> Store:
+        return await SQLiteStore.open(self.folder / f"{space}.db", space=space, key=KEY)
+
+    async def damage(self, space: str, segment: SegmentId) -> None:
+        path = self.folder / f"{space}.db"
+        file = space_file(path, space=space, key=KEY, create=False, busy_seconds=5.0)
+        connection = connect(file, Patience(5.0))
+        torn = "UPDATE segment SET text = x'fffe80' WHERE id = ?"  # bytes that are no UTF-8
+        connection.execute(torn, (segment,)).fetchall()
+        assert connection.changes() == 1
+        connection.close()

@@ -1,0 +1,29 @@
+"""The contract on SQLite once more, with the plain build of apsw that most people have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PLAIN = ROOT / ".ci" / "plain-apsw"
+
+
+@pytest.mark.skipif(not PLAIN.is_dir(), reason="no plain apsw at .ci/plain-apsw: CI puts it there")
+def test_contract_holds_on_plain_apsw() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PLAIN)}
+    which = "import apsw; print(apsw.__file__, hasattr(apsw, 'mc_version'))"
+    used = subprocess.run(
+        [sys.executable, "-c", which], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert used.startswith(str(PLAIN))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+         "tests/contract/test_sqlite.py"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,189 @@
+"""The suite notices a broken store: each of these breaks one promise, over a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import Phase, settings
+
+from recollect.ports import Store
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract import CONTRACT, run_check
+from recollect.values.batch import Batch, Written
+from recollect.values.job import Lease
+from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.message import MessageId
+from recollect.values.segment import SegmentId, StoredSegment
+from recollect.values.upkeep import ForgetOrder, Forgotten
+
+
+class Whole:
+    """A real store; what a subclass does not break is as it should be."""
+
+    def __init__(self, real: Store) -> None:
+        self.real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class WritesInTwo(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(Batch(at=batch.at, segments=batch.segments))
+        await self.real.write(replace(batch, segments=()))
+        return written
+
+
+class SaysStoredAgain(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        return replace(written, stored=(*written.stored, *written.known), known=())
+
+
+class KeepsUnderAnotherName(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        again = tuple(
+            replace(new, segment=replace(new.segment, id=SegmentId(new.segment.id[::-1])))
+            for new in batch.segments
+            if new.segment.id in written.known
+        )
+        await self.real.write(Batch(at=batch.at, segments=again))
+        return written
+
+
+class CountsWordsNotPassages(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(query)
+        counts = {
+            word: max(df, sum(one.counts.get(word, 0) for one in found.passages))
+            for word, df in found.document_frequencies.items()
+        }
+        return replace(found, document_frequencies=counts)
+
+
+class FiltersAfterTheLimit(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(replace(query, session=None))
+        kept = tuple(
+            one for one in found.passages if query.session is None or one.session == query.session
+        )
+        return replace(found, passages=kept)
+
+
+class ScoresOneWayOnly(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(query)
+        if query.words:
+            kept = tuple(replace(one, similarity=None) for one in found.passages)
+            found = replace(found, passages=kept)
+        return found
+
+
+class LeavesNoTombstone(Whole):
+    """What was forgotten gets in again, under an identity that no tombstone stands for."""
+
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        again = tuple(
+            replace(
+                new,
+                segment=replace(new.segment, message_id=MessageId(new.segment.message_id[::-1])),
+            )
+            for new in batch.segments
+            if new.segment.id in written.forgotten
+        )
+        return await self.real.write(replace(batch, segments=again)) if again else written
+
+
+class ForgetsByIdOnly(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        return await self.real.forget(ForgetOrder(at=order.at, segments=order.segments))
+
+
+class WritesLostEffects(Whole):
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        done = await self.real.complete(lease, batch)
+        if not done:
+            await self.real.write(batch)
+        return done
+
+
+class ExceedsTheBudget(Whole):
+    async def claim(self, *, day_tokens: int | None = None, **asked: Any) -> Any:
+        wider = None if day_tokens is None else day_tokens + 30
+        return await self.real.claim(day_tokens=wider, **asked)
+
+
+class RoundsTimes(Whole):
+    async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+        rows = await self.real.segments(ids)
+        return tuple(
+            replace(row, segment=replace(row.segment, said_at=round(row.segment.said_at, 6)))
+            for row in rows
+        )
+
+
+class WarmsNothing(Whole):
+    async def warm(self, ids: Sequence[SegmentId]) -> int:
+        cold = [row for row in await self.real.segments(ids) if row.cold]
+        return len(cold)
+
+
+class ForgetsWhenClosed(Whole):
+    async def close(self) -> None:
+        rows = await self.real.page(descending=True, limit=1)
+        await self.real.forget(ForgetOrder(at=0.0, segments=tuple(row.segment.id for row in rows)))
+        await self.real.close()
+
+
+BROKEN = (
+    (WritesInTwo, "batch_is_all_or_nothing"),
+    (SaysStoredAgain, "same_batch_twice_is_once"),
+    (KeepsUnderAnotherName, "overlapping_batches_add_what_is_new"),
+    (KeepsUnderAnotherName, "any_text_is_stored_once"),
+    (CountsWordsNotPassages, "repeats_of_a_word_count"),
+    (CountsWordsNotPassages, "any_order_of_steps_answers_like_the_model"),
+    (FiltersAfterTheLimit, "filters_come_before_limits"),
+    (ScoresOneWayOnly, "both_ways_carry_both_scores"),
+    (LeavesNoTombstone, "segments_can_be_forgotten"),
+    (LeavesNoTombstone, "any_order_of_steps_answers_like_the_model"),
+    (ForgetsByIdOnly, "sessions_can_be_forgotten"),
+    (WritesLostEffects, "expired_lease_is_handed_on"),
+    (ExceedsTheBudget, "budget_is_never_exceeded"),
+    (ExceedsTheBudget, "any_claims_stay_within_the_budget"),
+    (RoundsTimes, "every_field_comes_back"),
+    (WarmsNothing, "warming_brings_back_with_vectors"),
+    (ForgetsWhenClosed, "what_was_written_is_there_after_reopening"),
+)
+
+
+@pytest.fixture(autouse=True)
+def without_shrinking() -> Iterator[None]:
+    """That a case fails is enough here; the smallest one would take long to find."""
+    before = settings.get_current_profile_name()
+    settings.register_profile(
+        "unshrunk", settings.get_profile(before), phases=(Phase.generate,), derandomize=True
+    )
+    settings.load_profile("unshrunk")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"), BROKEN, ids=[f"{broken.__name__}-{name}" for broken, name in BROKEN]
+)
+def test_broken_store_is_noticed(broken: type[Whole], name: str, tmp_path: Path) -> None:
+    (check,) = [one for one in CONTRACT if getattr(one, "__name__", "") == name]
+
+    async def open_broken(space: str) -> Store:
+        real = await SQLiteStore.open(tmp_path / f"{space}.db", space=space)
+        return cast(Store, broken(real))
+
+    with pytest.raises(AssertionError):
+        asyncio.run(run_check(check, open_broken))

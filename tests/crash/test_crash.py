@@ -1,0 +1,112 @@
+"""The crash harness at the sizes of CI; `just crash` runs it at those of the issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recollect.testing.crash.crowd import crowd
+from recollect.testing.crash.outage import outage
+from recollect.testing.crash.outcome import Outcome, table
+from recollect.testing.crash.places import Site, site
+from recollect.testing.crash.server_stops import stop_server
+from recollect.testing.crash.talker_kills import kill_talkers
+from recollect.testing.crash.torn_spool import tear_spool
+from recollect.testing.crash.worker_kills import kill_workers
+from recollect.testing.crash.writer_kills import kill_writers
+
+KILLS = 40
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site("sqlite", tmp_path_factory.mktemp("sqlite")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site("pg18", tmp_path_factory.mktemp("postgres")) as found:
+        yield found
+
+
+def assert_clean(outcome: Outcome) -> None:
+    assert outcome.clean, table([outcome])
+
+
+def test_killed_writers_lose_nothing_on_sqlite(sqlite: Site) -> None:
+    outcome = kill_writers(sqlite.place(), kills=KILLS)
+    assert_clean(outcome)
+    assert outcome.kills == KILLS
+    assert outcome.acknowledged > KILLS
+    assert outcome.figures["inside_writes"] >= KILLS / 5, "the kills must fall into writes"
+
+
+def test_killed_writers_lose_nothing_on_an_encrypted_file(tmp_path: Path) -> None:
+    with site("encrypted", tmp_path) as found:
+        outcome = kill_writers(found.place(), kills=KILLS // 2)
+    assert_clean(outcome)
+    assert outcome.acknowledged > KILLS
+
+
+def test_killed_writers_lose_nothing_on_postgres(postgres: Site) -> None:
+    outcome = kill_writers(postgres.place(), kills=KILLS)
+    assert_clean(outcome)
+    assert outcome.acknowledged > KILLS
+    assert outcome.figures["inside_writes"] >= KILLS / 5, "the kills must fall into writes"
+
+
+def test_a_server_that_loses_its_power_loses_nothing(postgres: Site) -> None:
+    assert postgres.server is not None
+    outcome = stop_server(postgres.place(), postgres.server, stops=4)
+    assert_clean(outcome)
+    assert outcome.kills == 4
+    assert outcome.figures["refused_meanwhile"], "the writers must have met the stops"
+
+
+def test_killed_workers_on_sqlite_do_every_job_once_within_the_budget(sqlite: Site) -> None:
+    check_workers(kill_workers(sqlite.place(), kills=10))
+
+
+def test_killed_workers_on_postgres_do_every_job_once_within_the_budget(postgres: Site) -> None:
+    check_workers(kill_workers(postgres.place(), kills=10))
+
+
+def check_workers(outcome: Outcome) -> None:
+    assert_clean(outcome)
+    assert outcome.figures["cut_off"], "the kills must fall into jobs"
+    assert outcome.figures["days_at_budget"], "the budget must have been reached"
+
+
+def test_eight_processes_share_one_file(sqlite: Site) -> None:
+    outcome = crowd(sqlite.place(), seconds=8.0)
+    assert_clean(outcome)
+    assert outcome.figures["queries"] > 100
+    assert outcome.figures["jobs"] > 10
+
+
+def test_killed_engines_lose_nothing_on_sqlite(sqlite: Site) -> None:
+    outcome = kill_talkers(sqlite.place(), sqlite.home(), kills=15)
+    assert_clean(outcome)
+    assert outcome.acknowledged > 15
+
+
+def test_killed_engines_lose_nothing_on_postgres(postgres: Site) -> None:
+    outcome = kill_talkers(postgres.place(), postgres.home(), kills=15)
+    assert_clean(outcome)
+    assert outcome.acknowledged > 15
+
+
+def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:
+    assert postgres.server is not None
+    outcome = outage(postgres.place(), postgres.home(), postgres.server, away_seconds=3.0)
+    assert_clean(outcome)
+    assert outcome.figures["spooled"] > 10
+
+
+def test_a_spool_torn_at_any_byte_is_recovered(sqlite: Site) -> None:
+    outcome = tear_spool(sqlite.place(), sqlite.home(), step=9)
+    assert_clean(outcome)
+    assert outcome.kills > 40

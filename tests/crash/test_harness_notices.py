@@ -1,0 +1,89 @@
+"""A harness that finds nothing is worth as much as its finding of stores that are broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recollect.testing.crash.__main__ import main
+from recollect.testing.crash.crowd import crowd
+from recollect.testing.crash.outage import Phase, judge
+from recollect.testing.crash.outcome import Outcome, table
+from recollect.testing.crash.places import Place, site
+from recollect.testing.crash.spoken import compare_spoken
+from recollect.testing.crash.torn_spool import tear_spool
+from recollect.testing.crash.worker_kills import kill_workers
+from recollect.testing.crash.writer_kills import kill_writers
+
+BROKEN = "tests.crash.broken_stores"
+
+
+def broken(opener: str, folder: Path) -> Place:
+    with site("sqlite", folder) as found:
+        place = found.place()
+    return replace(
+        place, name=opener, opener=f"{BROKEN}:{opener}", modules=(*place.modules, BROKEN)
+    )
+
+
+def test_a_store_that_acknowledges_before_it_writes_is_found_out(tmp_path: Path) -> None:
+    outcome = kill_writers(broken("open_acks_early", tmp_path), kills=15)
+    assert outcome.lost, table([outcome])
+    assert not outcome.clean
+
+
+def test_a_store_that_writes_without_a_transaction_is_found_out(tmp_path: Path) -> None:
+    outcome = kill_writers(broken("open_without_transaction", tmp_path), kills=25)
+    assert any("in part" in problem for problem in outcome.problems), table([outcome])
+
+
+def test_a_store_that_keeps_what_is_sent_again_twice_is_found_out(tmp_path: Path) -> None:
+    outcome = kill_writers(broken("open_not_idempotent", tmp_path), kills=30)
+    if not outcome.figures["found_when_resent"]:
+        pytest.fail("no kill fell between a commit and its acknowledgement")
+    assert outcome.duplicated, table([outcome])
+
+
+def test_an_effect_apart_from_its_completion_is_found_out(tmp_path: Path) -> None:
+    outcome = kill_workers(broken("open_effect_first", tmp_path), kills=15)
+    assert outcome.duplicated, table([outcome])
+
+
+def test_a_budget_that_is_not_kept_is_found_out(tmp_path: Path) -> None:
+    outcome = kill_workers(broken("open_spendthrift", tmp_path), kills=4)
+    assert any("budget" in problem for problem in outcome.problems), table([outcome])
+
+
+def test_a_store_that_forgets_among_others_is_found_out(tmp_path: Path) -> None:
+    outcome = crowd(broken("open_forgetful", tmp_path), seconds=1.0, members=2)
+    assert outcome.lost, table([outcome])
+
+
+def test_a_spooled_batch_that_does_not_arrive_is_found_out(tmp_path: Path) -> None:
+    outcome = tear_spool(broken("open_forgetful", tmp_path), tmp_path, step=60)
+    assert outcome.lost, table([outcome])
+
+
+def test_a_turn_that_waits_for_an_absent_store_is_found_out() -> None:
+    outcome = Outcome(scenario="outage", store="none")
+    quick = Phase(prepared=[0.01] * 100, archived=["store"] * 100)
+    slow = Phase(prepared=[0.01] * 99 + [0.30], archived=["spool"] * 100)
+    judge(outcome, quick, slow, quick, drained_seconds=0.1)
+    assert any("300 ms" in problem for problem in outcome.problems)
+
+
+def test_messages_that_are_missing_or_doubled_are_counted() -> None:
+    verdict = compare_spoken((), ["a.0.user", "a.0.assistant"])
+    assert (verdict.acknowledged, verdict.lost) == (2, 2)
+
+
+def test_the_command_prints_a_table_and_its_status_says_whether_all_is_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["--store", "sqlite", "--scenario", "writers", "--kills", "3"])
+    printed = capsys.readouterr()
+    assert status == 0
+    assert "writer kills" in printed.out
+    assert "3" in printed.out

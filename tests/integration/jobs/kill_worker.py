@@ -1,0 +1,46 @@
+"""A worker to be killed: each job writes a segment that no other execution could write."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from random import Random
+
+from recollect.engine.boundary import attempted
+from recollect.engine.clock import SystemClock
+from recollect.memory.jobs import Backoff, JobRunner
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.job import Lease
+from recollect.wiring import open_store
+
+LEASE_SECONDS = 0.3
+
+
+async def main(path: str) -> None:
+    store = await open_store(path, space="jobs")
+    random = Random()
+
+    async def handler(lease: Lease) -> Batch:
+        await asyncio.sleep(random.uniform(0, 0.01))
+        if random.random() < 0.1:
+            raise OSError
+        new = examples.segment(f"{lease.key} by {secrets.token_hex(8)}")
+        return Batch(at=time.time(), segments=(new,))
+
+    runner = JobRunner(
+        store,
+        {"work": handler},
+        SystemClock(),
+        attempt=attempted,
+        lease_seconds=LEASE_SECONDS,
+        max_attempts=1000,
+        backoff=Backoff(base_seconds=0.01, factor=1.0),
+    )
+    await runner.run(asyncio.Event(), idle_seconds=0.02)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""Jobs beside an embedded engine: they run when there is something to do, and end cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+
+from recollect.engine.boundary import attempted
+from recollect.errors import StoreUnavailable
+from recollect.memory import background as background_module
+from recollect.memory.jobs import BackgroundJobs, JobRunner
+from recollect.values.batch import Batch
+from recollect.values.job import Lease
+
+OnStore = Callable[[Scenario], None]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def background(bench: Bench, runner: JobRunner, *, idle_seconds: float = 60.0) -> BackgroundJobs:
+    async def open_runner() -> JobRunner:
+        return runner
+
+    return BackgroundJobs(open_runner, attempt=attempted, idle_seconds=idle_seconds)
+
+
+def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        done: list[str] = []
+
+        async def handler(lease: Lease) -> Batch:
+            done.append(lease.key)
+            return Batch(at=NOON)
+
+        jobs = background(bench, bench.runner(handler))
+        assert not jobs.running
+        await bench.enqueue("a", "b")
+        jobs.wake()
+        await until(lambda: not jobs.running)
+        assert sorted(done) == ["a", "b"]
+        await bench.enqueue("c")
+        jobs.wake()
+        jobs.wake()
+        await until(lambda: not jobs.running)
+        assert len(done) == 3
+        await jobs.close()
+        await jobs.close()
+        jobs.wake()
+        assert not jobs.running
+
+    on_store(scenario)
+
+
+def test_work_that_comes_while_it_works_is_not_missed(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        done: list[str] = []
+
+        async def handler(lease: Lease) -> Batch:
+            done.append(lease.key)
+            if lease.key == "a":
+                await bench.enqueue("b")
+                jobs.wake()
+            return Batch(at=NOON)
+
+        jobs = background(bench, bench.runner(handler))
+        await bench.enqueue("a")
+        jobs.wake()
+        await until(lambda: not jobs.running)
+        assert done == ["a", "b"]
+        await jobs.close()
+
+    on_store(scenario)
+
+
+def test_a_job_that_is_due_later_is_waited_for(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        tries: list[int] = []
+
+        async def handler(lease: Lease) -> Batch:
+            tries.append(lease.attempt)
+            if lease.attempt == 1:
+                raise ValueError
+            return Batch(at=NOON)
+
+        jobs = background(bench, bench.runner(handler), idle_seconds=0.05)
+        await bench.enqueue("a")
+        jobs.wake()
+        await until(lambda: tries == [1])
+        await asyncio.sleep(0.2)
+        assert jobs.running
+        bench.clock.time += 10
+        await until(lambda: not jobs.running)
+        assert tries == [1, 2]
+        await jobs.close()
+
+    on_store(scenario)
+
+
+def test_a_store_that_is_away_is_asked_again_at_the_next_wake(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        away = [True]
+
+        async def open_runner() -> JobRunner:
+            if away:
+                away.pop()
+                raise StoreUnavailable("away")
+            return bench.runner(nothing_to_write)
+
+        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        await bench.enqueue("a")
+        jobs.wake()
+        await until(lambda: not jobs.running)
+        jobs.wake()
+        await until(lambda: not jobs.running)
+        assert await bench.store.jobs() == ()
+        await jobs.close()
+
+    on_store(scenario)
+
+
+def test_closing_in_the_middle_leaves_the_job_to_be_done(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        begun = asyncio.Event()
+
+        async def handler(lease: Lease) -> Batch:
+            begun.set()
+            await asyncio.sleep(0.1)
+            return Batch(at=NOON)
+
+        jobs = background(bench, bench.runner(handler))
+        await bench.enqueue("a", "b")
+        jobs.wake()
+        await begun.wait()
+        await jobs.close()
+        queue = await bench.store.queue()
+        assert (queue.waiting, queue.leased) == (1, 0)
+
+    on_store(scenario)
+
+
+def test_closing_does_not_wait_for_a_store_that_hangs(
+    on_store: OnStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_module, "GRACE_SECONDS", 0.1)
+
+    async def scenario(bench: Bench) -> None:
+        async def open_runner() -> JobRunner:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        jobs.wake()
+        await asyncio.wait_for(jobs.close(), 5)
+        assert not jobs.running
+
+    on_store(scenario)

@@ -1,0 +1,116 @@
+"""What the jobs do: vectors for passages, a bounded index, a ledger of a bounded age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.integration.jobs.work_bench import NOON, Bench, Scenario
+
+from recollect.config import Settings, load_settings
+from recollect.engine.housekeeping import runner_of
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
+
+OnStore = Callable[[Scenario], None]
+
+
+class HashEmbedder:
+    """A vector made from the text itself."""
+
+    name = "hash-8"
+    dimensions = 8
+
+    def __init__(self, lose: int = 0) -> None:
+        self.texts: list[str] = []
+        self.lose = lose
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.texts += texts
+        made = [examples.vector(text, dimensions=self.dimensions) for text in texts]
+        return made[: len(made) - self.lose]
+
+
+def embed_job(name: str = HashEmbedder.name) -> NewJob:
+    return NewJob(kind="embed", key=name, run_at=NOON)
+
+
+def test_every_passage_gets_one_vector_in_several_jobs(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        count = 600
+        new = examples.segments(count)
+        await bench.store.write(Batch(at=NOON, segments=new, jobs=(embed_job(),)))
+        embedder = HashEmbedder()
+        runner = runner_of(bench.store, Settings(), bench.clock, embedder)
+        result = await runner.run_due()
+        assert result.done == 3
+        assert len(embedder.texts) == len(set(embedder.texts)) == count
+        assert (await bench.store.stats()).vectors == {"hash-8": count}
+        assert await bench.store.unembedded("hash-8", limit=1) == ()
+        asked = examples.asked(new[7].segment.text, embedder="hash-8", dimensions=8)
+        found = await bench.store.candidates(CandidateQuery(vector=asked, vector_limit=1))
+        (best,) = found.passages
+        assert best.segment == new[7].segment.id
+        assert best.similarity is not None
+        assert best.similarity > 0.999
+
+    on_store(scenario)
+
+
+def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        jobs = (embed_job(), embed_job("of-another"))
+        await bench.store.write(Batch(at=NOON, segments=examples.segments(3), jobs=jobs))
+        runner = runner_of(bench.store, Settings(), bench.clock, HashEmbedder(lose=1))
+        assert (await runner.run_due()).dead == 2
+        assert (await bench.store.stats()).vectors == {}
+        reasons = {job.reason for job in await bench.store.jobs()}
+        assert len(reasons) == 2
+
+    on_store(scenario)
+
+
+def test_the_index_is_kept_at_its_size_and_the_archive_is_not(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        job = NewJob(kind="evict", key="daily", run_at=NOON)
+        await bench.store.write(Batch(at=NOON, segments=examples.segments(10), jobs=(job,)))
+        chosen = _settings({"index.max_segments": 4})
+        assert (await runner_of(bench.store, chosen, bench.clock).run_due()).done == 1
+        stats = await bench.store.stats()
+        assert (stats.segments, stats.cold) == (10, 6)
+
+    on_store(scenario)
+
+
+def test_old_segments_go_cold(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        job = NewJob(kind="evict", key="daily", run_at=NOON)
+        old = examples.segments(3, said_at=NOON - 91 * 86_400)
+        young = examples.segments(2, first=50, session="young", said_at=NOON - 86_400)
+        await bench.store.write(Batch(at=NOON, segments=old + young, jobs=(job,)))
+        chosen = _settings({"index.eviction_days": 90})
+        assert (await runner_of(bench.store, chosen, bench.clock).run_due()).done == 1
+        assert (await bench.store.stats()).cold == 3
+
+    on_store(scenario)
+
+
+def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in (0, 1):
+            await bench.store.write(examples.full_batch(number, session=f"s{number}"))
+        bench.clock.time = examples.START + 50 + 30 * 86_400
+        job = NewJob(kind="expire", key="daily", run_at=NOON)
+        await bench.store.write(Batch(at=NOON, jobs=(job,)))
+        result = await runner_of(bench.store, Settings(), bench.clock).run_due()
+        assert result.done == 1
+        assert await bench.store.turns("s0") == ()
+        assert await bench.store.turns("s1") == (2,)
+        assert (await bench.store.stats()).segments == 8
+
+    on_store(scenario)
+
+
+def _settings(given: dict[str, object]) -> Settings:
+    return load_settings(arguments=given).settings

@@ -1,0 +1,229 @@
+"""The runner: jobs are done once, retried later each time, set aside with a reason, in budget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+
+from recollect.memory import runner as runner_module
+from recollect.memory.jobs import Backoff, GiveUp, day_of
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.job import JobId, Lease, NewJob
+
+OnStore = Callable[[Scenario], None]
+
+
+def test_a_job_is_done_and_its_effect_is_there(on_store: OnStore) -> None:
+    new = examples.segment("made by a job")
+
+    async def handler(lease: Lease) -> Batch:
+        assert (lease.kind, lease.key, lease.attempt) == ("work", "a", 1)
+        return Batch(at=NOON, segments=(new,), jobs=(NewJob(kind="other", key="next"),))
+
+    async def scenario(bench: Bench) -> None:
+        runner = bench.runner(handler)
+        assert (await runner.run_once()).reason == "nothing is due"
+        await bench.enqueue("a")
+        result = await runner.run_due()
+        assert (result.done, result.taken) == (1, 1)
+        assert await bench.store.known([new.segment.id]) == {new.segment.id}
+        assert [job.kind for job in await bench.store.jobs()] == ["other"], "not ours to take"
+
+    on_store(scenario)
+
+
+def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(on_store: OnStore) -> None:
+    async def handler(lease: Lease) -> Batch:
+        raise ValueError("it quotes what was said")
+
+    async def scenario(bench: Bench) -> None:
+        runner = bench.runner(handler, max_attempts=4)
+        await bench.enqueue("a")
+        waits = []
+        for _ in range(3):
+            result = await runner.run_once()
+            assert (result.failed, result.dead) == (1, 0)
+            assert (await runner.run_once()).taken == 0, "not before its time"
+            (job,) = await bench.store.jobs()
+            waits.append(job.run_at - bench.clock.time)
+            bench.clock.time = job.run_at
+        for wait, full in zip(waits, (10.0, 20.0, 25.0), strict=True):
+            assert full / 2 <= wait <= full
+        assert (await runner.run_once()).dead == 1
+        (job,) = await bench.store.jobs()
+        assert job.state == "dead"
+        assert job.reason is not None
+        assert "failed 4 times: ValueError" in job.reason
+        assert "quotes" not in job.reason
+        bench.clock.time += 1e6
+        assert (await runner.run_once()).taken == 0
+        assert await bench.store.revive(at=bench.clock.time) == 1
+        assert (await runner.run_once()).failed == 1
+
+    on_store(scenario)
+
+
+def test_jobs_that_failed_together_come_back_apart_and_always_the_same_way() -> None:
+    backoff = Backoff()
+
+    def lease(name: str) -> Lease:
+        return Lease(
+            id=JobId(name), kind="", key="", payload=b"", cost_tokens=0, attempt=2, token="",
+            expires_at=0.0,
+        )  # fmt: skip
+
+    waits = [backoff.seconds(lease(str(number))) for number in range(100)]
+    assert len({round(wait, 2) for wait in waits}) > 50
+    assert waits == [backoff.seconds(lease(str(number))) for number in range(100)]
+    assert all(4.0 <= wait <= 8.0 for wait in waits)
+
+
+def test_a_hopeless_job_is_set_aside_at_once(on_store: OnStore) -> None:
+    async def handler(lease: Lease) -> Batch:
+        raise GiveUp("there is no such thing")
+
+    async def scenario(bench: Bench) -> None:
+        await bench.enqueue("a")
+        assert (await bench.runner(handler).run_once()).dead == 1
+        (job,) = await bench.store.jobs()
+        assert (job.state, job.reason) == ("dead", "there is no such thing")
+
+    on_store(scenario)
+
+
+def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        runner = bench.runner(nothing_to_write, day_tokens=100)
+        await bench.enqueue("a", "b", "c", cost_tokens=40)
+        assert (await runner.run_due()).done == 2
+        today = await bench.store.queue(day=day_of(bench.clock.time))
+        assert (today.spent_tokens_today, today.waiting) == (80, 1)
+        wait = await runner.next_due_seconds(idle_seconds=7.0)
+        assert wait == 7.0, "due, but not today: looked at again later, not at once"
+        bench.clock.time += 86_400
+        assert (await runner.run_due()).done == 1
+        assert await runner.next_due_seconds(idle_seconds=7.0) is None
+
+    on_store(scenario)
+
+
+def test_pause_and_resume(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        runner = bench.runner(nothing_to_write)
+        await bench.enqueue("a")
+        await bench.store.pause("work")
+        assert (await runner.run_due()).taken == 0
+        await bench.store.resume("work")
+        assert (await runner.run_due()).done == 1
+
+    on_store(scenario)
+
+
+def test_a_long_job_keeps_its_lease(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        async def handler(lease: Lease) -> Batch:
+            for _ in range(8):
+                await asyncio.sleep(0.05)
+                bench.clock.time += 0.05
+            return Batch(at=NOON)
+
+        await bench.enqueue("a")
+        runner = bench.runner(handler, lease_seconds=0.15)
+        other = bench.runner(nothing_to_write, lease_seconds=0.15)
+        working = asyncio.create_task(runner.run_once())
+        for _ in range(6):
+            await asyncio.sleep(0.05)
+            assert (await other.run_once()).taken == 0
+        assert (await working).done == 1
+
+    on_store(scenario)
+
+
+def test_a_lost_lease_stops_the_handler_and_writes_nothing(on_store: OnStore) -> None:
+    new = examples.segment("must not be written")
+    stopped: list[str] = []
+
+    async def scenario(bench: Bench) -> None:
+        async def handler(lease: Lease) -> Batch:
+            if lease.attempt > 1:
+                return Batch(at=NOON)
+            bench.clock.time += 100  # went to sleep, as a laptop does: another one takes it
+            await bench.runner(handler, lease_seconds=0.1).run_once()
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                stopped.append("stopped")
+                raise
+            return Batch(at=NOON, segments=(new,))
+
+        await bench.enqueue("a")
+        result = await bench.runner(handler, lease_seconds=0.1).run_once()
+        assert (result.lost, result.taken) == (1, 1)
+        assert stopped == ["stopped"]
+        assert await bench.store.known([new.segment.id]) == frozenset()
+        assert await bench.store.jobs() == ()
+
+    on_store(scenario)
+
+
+def test_a_handler_that_ends_after_its_lease_writes_nothing(on_store: OnStore) -> None:
+    new = examples.segment("too late")
+
+    async def scenario(bench: Bench) -> None:
+        async def handler(lease: Lease) -> Batch:
+            if lease.attempt == 1:
+                bench.clock.time += 100
+                assert (await bench.runner(handler).run_once()).done == 1
+                return Batch(at=NOON, segments=(new,))
+            return Batch(at=NOON)
+
+        await bench.enqueue("a")
+        result = await bench.runner(handler).run_once()
+        assert (result.lost, result.done) == (1, 0)
+        assert await bench.store.known([new.segment.id]) == frozenset()
+
+    on_store(scenario)
+
+
+def test_a_stop_lets_a_job_end_or_gives_it_back(
+    on_store: OnStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "GRACE_SECONDS", 0.3)
+
+    async def scenario(bench: Bench) -> None:
+        stop, begun = asyncio.Event(), asyncio.Event()
+
+        async def handler(lease: Lease) -> Batch:
+            begun.set()
+            await asyncio.sleep(0.1 if lease.key == "short" else 60)
+            return Batch(at=NOON)
+
+        for key, done, waiting in (("short", 1, 0), ("long", 0, 1)):
+            stop.clear()
+            begun.clear()
+            await bench.enqueue(key)
+            running = asyncio.create_task(bench.runner(handler).run(stop))
+            await begun.wait()
+            stop.set()
+            assert (await running).done == done
+            queue = await bench.store.queue()
+            assert (queue.waiting, queue.leased) == (waiting, 0)
+        again = await bench.runner(nothing_to_write).run_due()
+        assert again.done == 1, "given back, so the next one need not wait for the lease"
+
+    on_store(scenario)
+
+
+def test_a_handler_that_cancels_itself_only_fails(on_store: OnStore) -> None:
+    async def handler(lease: Lease) -> Batch:
+        raise asyncio.CancelledError
+
+    async def scenario(bench: Bench) -> None:
+        await bench.enqueue("a")
+        assert (await bench.runner(handler).run_once()).failed == 1
+
+    on_store(scenario)

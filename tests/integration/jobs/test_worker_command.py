@@ -1,0 +1,101 @@
+"""`recollect worker` as a process: does what is due, tells it, stops cleanly on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.integration.jobs.work_bench import NOON
+
+from recollect.ports import Store
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+from recollect.wiring import open_store
+
+COMMAND = """
+import sys
+from recollect.surfaces.cli import LazyGroup, main, COMMANDS
+COMMANDS.setdefault("worker", "recollect.surfaces.cli.worker:worker")
+main()
+"""
+
+
+def command(*arguments: str, home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "worker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RECOLLECT_HOME": str(home)},
+    )
+
+
+def with_jobs(path: Path, *kinds: str, space: str = "default") -> None:
+    async def fill() -> None:
+        store = await open_store(str(path), space=space)
+        jobs = tuple(NewJob(kind=kind, key="daily", run_at=NOON) for kind in kinds)
+        await store.write(Batch(at=NOON, jobs=jobs))
+        await store.close()
+
+    asyncio.run(fill())
+
+
+def waiting(path: Path, *, space: str = "default") -> tuple[int, int]:
+    async def look() -> tuple[int, int]:
+        store: Store = await open_store(str(path), space=space)
+        queue = await store.queue()
+        await store.close()
+        return queue.waiting, queue.leased
+
+    return asyncio.run(look())
+
+
+def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    with_jobs(path, "evict", "expire")
+    run = command("--store", str(path), "--once", "--json", home=tmp_path)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert json.loads(out) == {
+        "done": 2, "failed": 0, "dead": 0, "lost": 0,
+        "spaces": {"default": {"done": 2, "failed": 0, "dead": 0, "lost": 0}},
+    }  # fmt: skip
+    assert err == "recollect worker: 2 jobs done\n"
+    again = command("--store", str(path), "--once", home=tmp_path)
+    assert again.communicate(timeout=60) == ("", "recollect worker: nothing was due\n")
+
+
+def test_a_file_that_is_not_there_or_a_second_space_in_it_is_told(tmp_path: Path) -> None:
+    run = command("--store", str(tmp_path / "none.db"), "--once", home=tmp_path)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert err.startswith("recollect: ")
+    assert not (tmp_path / "none.db").exists()
+    two = ("--space", "a", "--space", "b", "--store", str(tmp_path / "none.db"))
+    run = command(*two, "--once", home=tmp_path)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, "one space" in err) == (2, True)
+
+
+def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    with_jobs(path, "evict")
+    run = command("--store", str(path), "--concurrency", "2", home=tmp_path)
+    try:
+        for _ in range(300):
+            if waiting(path) == (0, 0):
+                break
+            time.sleep(0.1)
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=30)
+    finally:
+        if run.poll() is None:
+            run.kill()
+    assert run.returncode == 0
+    assert err == "recollect worker: 1 jobs done\n"

@@ -1,0 +1,85 @@
+"""`recollect worker` on PostgreSQL: every space with due jobs, none starved, one paused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.jobs.test_worker_command import command
+from tests.integration.jobs.work_bench import NOON
+
+from recollect.stores.postgres import PostgresFleet
+from recollect.testing.postgres_server import PostgresServer
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+
+SPACES = [f"space {number}" for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with PostgresServer(18) as server:
+        yield asyncio.run(server.migrated_database()).app_url
+
+
+async def fill(url: str, *, pause: str | None = None) -> None:
+    fleet = await PostgresFleet.open(url)
+    for name in SPACES:
+        store = await fleet.space(name)
+        jobs = tuple(NewJob(kind=kind, key="daily", run_at=NOON) for kind in ("evict", "expire"))
+        await store.write(Batch(at=NOON, jobs=jobs))
+        if name == pause:
+            await store.pause()
+    await fleet.close()
+
+
+async def waiting(url: str) -> dict[str, int]:
+    fleet = await PostgresFleet.open(url)
+    counts = {}
+    for name in SPACES:
+        queue = await (await fleet.space(name)).queue()
+        counts[name] = queue.waiting + queue.leased
+    await fleet.close()
+    return counts
+
+
+async def resume(url: str, name: str) -> None:
+    fleet = await PostgresFleet.open(url)
+    await (await fleet.space(name)).resume()
+    await fleet.close()
+
+
+def test_every_space_is_served_and_a_paused_one_keeps_nobody(url: str, tmp_path: Path) -> None:
+    asyncio.run(fill(url, pause=SPACES[0]))
+    run = command("--store", url, "--once", "--json", "--concurrency", "2", home=tmp_path)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    told = json.loads(out)
+    assert told["done"] == 2 * (len(SPACES) - 1), err
+    assert sorted(told["spaces"]) == SPACES[1:]
+    assert asyncio.run(waiting(url)) == {SPACES[0]: 2, **dict.fromkeys(SPACES[1:], 0)}
+    asyncio.run(resume(url, SPACES[0]))
+    named = command("--store", url, "--space", SPACES[0], "--once", home=tmp_path)
+    assert named.communicate(timeout=60)[1] == "recollect worker: 2 jobs done\n"
+
+
+def test_it_serves_until_it_is_told_to_stop(url: str, tmp_path: Path) -> None:
+    run = command("--store", url, home=tmp_path)
+    try:
+        asyncio.run(fill(url))
+        for _ in range(300):
+            if not any(asyncio.run(waiting(url)).values()):
+                break
+            time.sleep(0.1)
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=30)
+    finally:
+        if run.poll() is None:
+            run.kill()
+    assert run.returncode == 0
+    assert err == f"recollect worker: {2 * len(SPACES)} jobs done\n"

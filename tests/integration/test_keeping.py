@@ -1,0 +1,160 @@
+"""What a session says is durable before it leaves a view: the engine on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from recollect import Engine, open_memory
+from recollect.config import build
+from recollect.engine.archive import DurableArchive
+from recollect.errors import StoreUnavailable
+from recollect.formats.request import fill_frame
+from recollect.ports import Store
+from recollect.wiring import open_store
+
+LONG = "cargo and crane and winch over the quay " * 120
+
+
+def request(turns: int, **more: Any) -> dict[str, Any]:
+    held: list[dict[str, Any]] = [{"role": "user", "content": f"Begin with the harbour. {LONG}"}]
+    for n in range(turns):
+        held += [
+            {"role": "assistant", "content": f"step {n}: {LONG}"},
+            {"role": "user", "content": f"and then number {n}? {LONG}"},
+        ]
+    return {"model": "claude-x", "max_tokens": 100, "messages": held, **more}
+
+
+def reply(text: str) -> dict[str, Any]:
+    usage = {"input_tokens": 1_000, "output_tokens": 5}
+    content = [{"type": "text", "text": text}]
+    return {"role": "assistant", "content": content, "usage": usage}
+
+
+async def kept(file: Path) -> list[tuple[str, str]]:
+    store = await open_store(str(file), space="default")
+    held = await store.page(limit=10_000)
+    assert (await store.check()).problems == ()
+    await store.close()
+    return [(one.segment.role, one.segment.text) for one in held]
+
+
+def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            body = request(0)
+            for n in range(4):
+                await memory.prepare("s", body)
+                seen = await memory.observe("s", reply(f"step {n}: done"))
+                assert seen.archived == "store"
+                body["messages"] += [
+                    {"role": "assistant", "content": f"step {n}: done"},
+                    {"role": "user", "content": f"go on with number {n}"},
+                ]
+        found = await kept(tmp_path / "m.db")
+        assert [role for role, _ in found] == ["user", "assistant"] * 4
+        assert len(set(found)) == len(found)
+
+    asyncio.run(run())
+
+
+def test_another_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    """Its view is the same, byte for byte, and nothing is stored twice."""
+
+    async def run() -> None:
+        settings = {"window_tokens": 16_000}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            first = await memory.prepare("s", json.dumps(request(14)).encode())
+            assert first.edits, "something was left out"
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            again = await memory.prepare("s", json.dumps(request(14)).encode())
+        assert again.request == first.request
+        assert again.edits == first.edits
+        assert len(await kept(tmp_path / "m.db")) == 29
+
+    asyncio.run(run())
+
+
+def test_what_leaves_the_view_is_durable_when_prepare_returns(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
+        context = await memory.prepare("s", request(14))
+        assert context.edits
+        assert len(await kept(tmp_path / "m.db")) == 29  # before close, before observe
+        await memory.close()
+
+    asyncio.run(run())
+
+
+def test_nothing_leaves_the_view_where_nothing_can_be_kept() -> None:
+    async def no_store() -> Store:
+        raise StoreUnavailable("no such server")
+
+    async def run() -> None:
+        archive = DurableArchive(no_store, None, deadline_seconds=0.1)
+        memory = Engine(build({"window_tokens": 16_000}), archive=archive)
+        context = await memory.prepare("s", request(14))
+        assert not context.edits
+        assert any("nothing may leave the view" in line.said for line in context.report.failures)
+        seen = await memory.observe("s", reply("well"))
+        assert seen.archived == "nowhere"
+        await memory.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_away_fills_the_spool_and_is_caught_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        (tmp_path / "m.db").mkdir()  # no file can be opened there
+        memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
+        context = await memory.prepare("s", request(14))
+        assert context.edits, "the spool is durable too"
+        seen = await memory.observe("s", reply("spooled"))
+        assert seen.archived == "spool"
+        (tmp_path / "m.db").rmdir()
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            seen = await memory.observe("s", reply("again"))
+            if seen.archived == "store":
+                break
+        await memory.close()
+        found = await kept(tmp_path / "m.db")
+        assert len(found) == len(set(found)) == 31
+        assert found[0][1].startswith("Begin with the harbour")
+
+    asyncio.run(run())
+
+
+def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -> None:
+    async def run() -> None:
+        tools = [{"name": "read", "description": "reads", "input_schema": {"type": "object"}}]
+        sent: list[bytes] = []
+        async with open_memory(store=tmp_path / "m.db", window_tokens=16_000) as memory:
+            for turns in (1, 2, 3, 14, 15):
+                body = json.dumps(request(turns, system="Be brief.", tools=tools)).encode()
+                sent.append((await memory.prepare("s", body)).request)
+                await memory.observe("s", reply("ok"))
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        numbers = await store.turns("s")
+        assert len(numbers) == len(sent)
+        for number, body in zip(numbers, sent, strict=True):
+            turn = await store.turn("s", number)
+            assert turn is not None
+            record = turn.record
+            names = [*turn.rows, record.rest, record.system, record.tools]
+            pieces = await store.pieces([name for name in names if name])
+            bodies = {name: piece.body for name, piece in pieces.items()}
+            assert record.rest
+            rebuilt = fill_frame(
+                bodies[record.rest],
+                [bodies[row] for row in turn.rows],
+                system=bodies[record.system] if record.system else None,
+                tools=bodies[record.tools] if record.tools else None,
+            )
+            assert json.loads(rebuilt) == json.loads(body)
+        await store.close()
+
+    asyncio.run(run())

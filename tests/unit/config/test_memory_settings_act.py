@@ -1,0 +1,336 @@
+"""Every active setting of the memory changes what it says: on a real store, a test a key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Engine, open_memory
+from recollect.config import active_keys
+from recollect.engine.housekeeping import runner_of
+from recollect.errors import WrongKey
+from recollect.ports import Store
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+from recollect.wiring import open_store
+
+MEMORY_GROUPS = (
+    "redaction.",
+    "ingest.",
+    "index.max",
+    "index.eviction",
+    "store.",
+    "jobs.",
+    "ledger.",
+)
+ACTS: dict[str, Callable[[Path], None]] = {}
+KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def acts(key: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+    def register(test: Callable[[Path], None]) -> Callable[[Path], None]:
+        assert key not in ACTS
+        ACTS[key] = test
+        return test
+
+    return register
+
+
+class Clock:
+    def __init__(self, seconds: float = 1_800_000_000.0) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def said(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    held = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return {"model": "claude-x", "max_tokens": 10, "messages": held}
+
+
+async def talked(file: Path, settings: dict[str, Any], *texts: str, **more: Any) -> Engine:
+    memory = open_memory(store=file, settings=settings, **more)
+    await memory.prepare("s", said(*texts))
+    await memory.close()
+    return memory
+
+
+def texts_in(file: Path, **opening: Any) -> list[str]:
+    async def read(store: Store) -> list[str]:
+        return [held.segment.text for held in await store.page()]
+
+    return asyncio.run(with_store(file, read, **opening))
+
+
+async def with_store(file: Path, ask: Callable[[Store], Awaitable[Any]], **opening: Any) -> Any:
+    store = await open_store(str(file), space="default", **opening)
+    try:
+        return await ask(store)
+    finally:
+        await store.close()
+
+
+@acts("redaction.enabled")
+def _(tmp: Path) -> None:
+    asyncio.run(talked(tmp / "on.db", {}, f"my token is {KEY}"))
+    asyncio.run(talked(tmp / "off.db", {"redaction.enabled": False}, f"my token is {KEY}"))
+    assert KEY not in texts_in(tmp / "on.db")[0]
+    assert KEY in texts_in(tmp / "off.db")[0]
+
+
+@acts("redaction.pii")
+def _(tmp: Path) -> None:
+    asyncio.run(talked(tmp / "off.db", {}, "write to ada.lovelace@example.org please"))
+    settings = {"redaction.pii": True}
+    asyncio.run(talked(tmp / "on.db", settings, "write to ada.lovelace@example.org please"))
+    assert "ada.lovelace@example.org" in texts_in(tmp / "off.db")[0]
+    assert "ada.lovelace@example.org" not in texts_in(tmp / "on.db")[0]
+
+
+@acts("ingest.enabled")
+def _(tmp: Path) -> None:
+    asyncio.run(talked(tmp / "off.db", {"ingest.enabled": False}, "remember the harbour"))
+    assert not (tmp / "off.db").exists()
+    asyncio.run(talked(tmp / "on.db", {}, "remember the harbour"))
+    assert texts_in(tmp / "on.db") == ["remember the harbour"]
+
+
+async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int:
+    from recollect.config import build
+
+    return (await runner_of(store, build(settings), clock).run_due()).done
+
+
+def _cold_after(tmp: Path, settings: dict[str, Any], later_seconds: float = 1.0) -> int:
+    lines = [f"the crane number {n} lifts cargo over there" for n in range(9)]
+    clock = Clock()
+    off = {**settings, "jobs.in_process": False}
+    asyncio.run(talked(tmp / "m.db", off, *lines, clock=clock))
+
+    async def evicted(store: Store) -> int:
+        assert await _run_jobs(store, settings, Clock(clock.seconds + later_seconds)) > 0
+        return (await store.stats()).cold
+
+    found: int = asyncio.run(with_store(tmp / "m.db", evicted))
+    assert len(texts_in(tmp / "m.db")) == len(lines), "cold is not away"
+    return found
+
+
+@acts("index.max_segments")
+def _(tmp: Path) -> None:
+    assert _cold_after(tmp, {"index.max_segments": 4}) == 5
+
+
+@acts("index.eviction_days")
+def _(tmp: Path) -> None:
+    assert _cold_after(tmp, {"index.eviction_days": 2}, later_seconds=3 * 86_400) == 9
+
+
+@acts("store.url")
+def _(tmp: Path) -> None:
+    async def run() -> None:
+        memory = open_memory(settings={"store.url": f"sqlite:///{tmp / 'here.db'}"})
+        await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
+        await memory.close()
+
+    asyncio.run(run())
+    assert texts_in(tmp / "here.db") == ["the lighthouse keeps its lamp lit"]
+
+
+@acts("store.key")
+def _(tmp: Path) -> None:
+    os.environ["TEST_STORE_KEY"] = "correct horse battery staple"
+    try:
+        settings = {"store.key": "env:TEST_STORE_KEY"}
+        asyncio.run(talked(tmp / "shut.db", settings, "the lighthouse keeps its lamp lit"))
+        assert b"lighthouse" not in (tmp / "shut.db").read_bytes()
+        opened = texts_in(tmp / "shut.db", key="env:TEST_STORE_KEY")
+        assert opened == ["the lighthouse keeps its lamp lit"]
+        with pytest.raises(WrongKey):
+            texts_in(tmp / "shut.db")
+    finally:
+        del os.environ["TEST_STORE_KEY"]
+
+
+@acts("store.deadline_seconds")
+def _(tmp: Path) -> None:
+    """Another process holds the file's lock: the batch goes to the spool after this long."""
+    import apsw
+
+    def taken(deadline: float) -> tuple[str | None, float]:
+        file = tmp / f"{deadline}.db"
+        asyncio.run(talked(file, {"jobs.in_process": False}, "first words of the harbour"))
+        other = apsw.Connection(str(file))
+        other.execute("BEGIN IMMEDIATE")
+
+        async def run() -> tuple[str | None, float]:
+            settings = {"store.deadline_seconds": deadline, "jobs.in_process": False}
+            memory = open_memory(store=file, settings=settings)
+            await memory.prepare("s", said("first words of the harbour", "a crane", "and a winch"))
+            begun = time.monotonic()
+            seen = await memory.observe("s", {"role": "assistant", "content": []})
+            seconds = time.monotonic() - begun
+            other.execute("ROLLBACK")
+            await memory.close()
+            return seen.archived, seconds
+
+        return asyncio.run(run())
+
+    where, quick = taken(0.1)
+    assert where == "spool"
+    where, slow = taken(1.0)
+    assert where == "spool"
+    assert quick < 0.8 < slow + 0.2
+
+
+@acts("jobs.in_process")
+def _(tmp: Path) -> None:
+    def waiting(in_process: bool) -> int:
+        file = tmp / f"{in_process}.db"
+
+        async def run() -> None:
+            memory = open_memory(store=file, settings={"jobs.in_process": in_process})
+            await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
+            await memory.observe("s", {"role": "assistant", "content": []})
+            await memory.prepare("s", said("the lighthouse keeps its lamp lit", "indeed it does"))
+            for _ in range(50 if in_process else 1):
+                await asyncio.sleep(0.05)
+                if not await with_store(file, _waiting):
+                    break
+            await memory.close()
+
+        asyncio.run(run())
+        found: int = asyncio.run(with_store(file, _waiting))
+        return found
+
+    assert waiting(in_process=False) > 0
+    assert waiting(in_process=True) == 0
+
+
+async def _waiting(store: Store) -> int:
+    return (await store.queue()).waiting
+
+
+def _run_with(tmp: Path, settings: dict[str, Any], *jobs: NewJob) -> Any:
+    clock = Clock()
+
+    async def run(store: Store) -> Any:
+        await store.write(Batch(at=clock.now(), jobs=jobs))
+        from recollect.config import build
+
+        runner = runner_of(store, build(settings), clock)
+        return await runner.run_due(), await store.queue(day=""), await store.jobs()
+
+    return asyncio.run(with_store(tmp / "jobs.db", run))
+
+
+@acts("jobs.day_tokens")
+def _(tmp: Path) -> None:
+    jobs = [NewJob(kind="evict", key=str(n), cost_tokens=40) for n in range(5)]
+    ran, queue, _ = _run_with(tmp, {"jobs.day_tokens": 100}, *jobs)
+    assert (ran.done, queue.waiting) == (2, 3)
+
+
+def _leased(tmp: Path, settings: dict[str, Any], wait_seconds: float) -> bool:
+    """Whether a job that a silent worker took can be taken again after this long."""
+    from recollect.config import build
+
+    clock = Clock()
+
+    async def run(store: Store) -> bool:
+        await store.write(Batch(at=clock.now(), jobs=(NewJob(kind="evict", key="k"),)))
+        lease = build(settings).jobs.lease_seconds
+        await store.claim(now=clock.now(), lease_seconds=lease, kinds=("evict",))
+        clock.seconds += wait_seconds
+        return (await runner_of(store, build(settings), clock).run_due()).done == 1
+
+    again: bool = asyncio.run(with_store(tmp / f"{settings}.db".replace("/", ""), run))
+    return again
+
+
+@acts("jobs.lease_seconds")
+def _(tmp: Path) -> None:
+    assert _leased(tmp, {"jobs.lease_seconds": 5.0}, wait_seconds=10.0)
+    assert not _leased(tmp, {"jobs.lease_seconds": 50.0}, wait_seconds=10.0)
+
+
+@acts("jobs.max_attempts")
+def _(tmp: Path) -> None:
+    from recollect.config import build
+
+    def dead_after(attempts: int) -> int:
+        clock = Clock()
+
+        async def run(store: Store) -> int:
+            await store.write(Batch(at=clock.now(), jobs=(NewJob(kind="evict", key="k"),)))
+            settings = build({"jobs.max_attempts": attempts})
+            for silent in range(1, 10):
+                clock.seconds += 1_000
+                taken = await store.claim(
+                    now=clock.now(),
+                    lease_seconds=1,
+                    kinds=("evict",),
+                    max_attempts=settings.jobs.max_attempts,
+                )
+                if not taken:
+                    return silent - 1
+            return 9
+
+        found: int = asyncio.run(with_store(tmp / f"{attempts}.db", run))
+        return found
+
+    assert dead_after(2) == 2
+    assert dead_after(4) == 4
+
+
+def _turns_kept(tmp: Path, settings: dict[str, Any]) -> tuple[int, ...]:
+    file = tmp / f"{len(list(tmp.iterdir()))}.db"
+    asyncio.run(talked(file, settings, "the lighthouse keeps its lamp lit"))
+
+    async def turns(store: Store) -> tuple[int, ...]:
+        return await store.turns("s")
+
+    found: tuple[int, ...] = asyncio.run(with_store(file, turns))
+    return found
+
+
+@acts("ledger.enabled")
+def _(tmp: Path) -> None:
+    assert _turns_kept(tmp, {}) == (1,)
+    assert _turns_kept(tmp, {"ledger.enabled": False}) == ()
+
+
+@acts("ledger.retention_days")
+def _(tmp: Path) -> None:
+    clock = Clock()
+    file = tmp / "ledger.db"
+    asyncio.run(talked(file, {"jobs.in_process": False}, "the lamp is lit", clock=clock))
+
+    async def after(store: Store) -> tuple[int, ...]:
+        clock.seconds += 10 * 86_400
+        await store.write(Batch(at=clock.now(), jobs=(NewJob(kind="expire", key="again"),)))
+        await _run_jobs(store, {"ledger.retention_days": 20}, clock)
+        kept = await store.turns("s")
+        await store.write(Batch(at=clock.now(), jobs=(NewJob(kind="expire", key="more"),)))
+        await _run_jobs(store, {"ledger.retention_days": 5}, clock)
+        assert await store.turns("s") == ()
+        return kept
+
+    assert asyncio.run(with_store(file, after)) == (1,)
+
+
+@pytest.mark.parametrize("key", sorted(ACTS))
+def test_the_key_changes_what_it_says(key: str, tmp_path: Path) -> None:
+    ACTS[key](tmp_path)
+
+
+def test_no_active_key_of_the_memory_is_without_a_test() -> None:
+    assert set(ACTS) == {key for key in active_keys() if key.startswith(MEMORY_GROUPS)}

@@ -1,0 +1,63 @@
+"""A batch in which a message is quoted wherever one can be."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from recollect.formats.session_state import split_state
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch, SessionWrite
+from recollect.values.edit import Insert, LeaveOut, Shorten, StageName
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob
+
+MARKER = "plum-colored-marker"
+
+
+class Made(TypedDict):
+    """What every edit says of how it came."""
+
+    stage: StageName
+    reason: str
+    turn: int
+
+
+def quoting_batch() -> Batch:
+    """A message with the marker, another without, and everything that may quote the first."""
+    said, other = examples.conversation([f"it is {MARKER}", "an answer"])
+    about = (said.segment.message_id,)
+    made = Made(stage="prune", reason="old", turn=1)
+    edits = (
+        Shorten(anchor=said.segment.key, part=0, text=MARKER, **made),
+        Insert(
+            anchor=other.segment.key,
+            placement="before",
+            text=f"recalled {MARKER}",
+            quotes=about,
+            **made,
+        ),
+        LeaveOut(anchor=other.segment.key, part=0, **made),
+    )
+    return Batch(
+        at=1.0,
+        segments=(said, other),
+        vectors=(examples.vectors([said, other]),),
+        facts=(
+            examples.fact("alone", sources=[said.segment.id], content=f"fact {MARKER}"),
+            examples.fact("both", sources=[said.segment.id, other.segment.id]),
+            examples.fact("by hand"),
+        ),
+        jobs=(
+            NewJob(kind="extract", key="a", payload=MARKER.encode(), about=about),
+            NewJob(kind="embed", key="b"),
+        ),
+        session=SessionWrite(
+            session="talk",
+            turn=1,
+            state=split_state(SessionState(turn=1, edits=edits)),
+            about=about,
+            path=(said.segment.key, other.segment.key),
+            ids=(said.segment.message_id, other.segment.message_id),
+        ),
+        pieces=(examples.piece(f"row {MARKER}", about=about), examples.piece("row two")),
+    )

@@ -1,0 +1,60 @@
+"""A certificate says what was done, shows when it was changed, and carries no content."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from recollect.errors import FormatError
+from recollect.memory.certificate import as_json, as_text, digest_of, from_json, is_intact, seal
+from recollect.values.certificate import Asked, Certificate
+from recollect.values.message import MessageId
+
+SEALED = seal(
+    Certificate(
+        at=1_760_000_000.0,
+        space="alice",
+        engine="SQLite 3.50",
+        version="0.3",
+        asked=Asked(segments=2, sessions=("monday",), said_before=1_750_000_000.0),
+        counts={"segments": 1_234, "passages": 0},
+        identities_digest=digest_of([MessageId("b"), MessageId("a")]),
+        covers=("the archive",),
+        cannot=("backups",),
+    )
+)
+
+
+def test_it_survives_json_and_shows_a_change() -> None:
+    again = from_json(json.loads(json.dumps(as_json(SEALED))))
+    assert again == SEALED
+    assert is_intact(again)
+    assert not is_intact(replace(again, counts={"segments": 1_235}))
+    assert not is_intact(replace(again, cannot=()))
+    assert digest_of([MessageId("a"), MessageId("b")]) == SEALED.identities_digest
+
+
+def test_what_is_no_certificate_is_refused() -> None:
+    with pytest.raises(FormatError):
+        from_json({})
+    with pytest.raises(FormatError):
+        from_json({**as_json(SEALED), "asked": {"sessions": [], "unknown": 1}})
+    with pytest.raises(FormatError):
+        from_json({"format": as_json(SEALED)["format"]})
+
+
+def test_the_page_for_people() -> None:
+    page = as_text(SEALED)
+    for line in (
+        "space      alice",
+        "when       2025-10-09 08:53:20 UTC",
+        "asked      2 segments by id; sessions monday; all said before 2025-06-15 15:06:40 UTC",
+        "     1,234  segments",
+        "  - backups",
+        SEALED.checksum,
+    ):
+        assert line in page
+    assert "passages" not in page, "what was not there is not listed"
+    assert "nothing was stored of it" in as_text(replace(SEALED, counts={}))

@@ -1,0 +1,86 @@
+"""What waits in the spool can be forgotten: nothing of it is left in a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.memory.quoting import MARKER, quoting_batch
+
+from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.session_state import read_state
+from recollect.memory.spooled import Gone, without
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.edit import LeaveOut
+from recollect.values.upkeep import ForgetOrder
+
+
+def test_nothing_that_quotes_a_forgotten_message_is_left() -> None:
+    batch = quoting_batch()
+    said, other = (new.segment for new in batch.segments)
+    record = write_batch(batch)
+    assert MARKER.encode() in record
+    left = Gone(order=ForgetOrder(at=1.0), message_ids={said.message_id}).remove(record)
+    assert left is not None
+    assert MARKER.encode() not in left
+    kept = read_batch(left)
+    assert [new.segment.id for new in kept.segments] == [other.id]
+    assert {one.segment for one in kept.vectors[0].vectors} == {other.id}
+    assert [(fact.id, fact.sources) for fact in kept.facts] == [
+        ("both", (other.id,)),
+        ("by hand", ()),
+    ]
+    assert [job.key for job in kept.jobs] == ["b"]
+    assert len(kept.pieces) == 1
+    assert kept.session is not None
+    assert kept.session.about == ()
+    assert [type(edit) for edit in read_state(kept.session.state).edits] == [LeaveOut]
+    assert kept.session.path == (said.key, other.key), "where it stood is no content"
+
+
+def test_a_spooled_message_is_found_by_every_way_of_asking() -> None:
+    batch = quoting_batch()
+    said = batch.segments[0].segment
+    later = replace(batch.segments[1], segment=replace(batch.segments[1].segment, said_at=9e9))
+    record = write_batch(Batch(at=1.0, segments=(batch.segments[0], later)))
+    for order in (
+        ForgetOrder(at=1.0, message_ids=(said.message_id,)),
+        ForgetOrder(at=1.0, segments=(said.id,)),
+        ForgetOrder(at=1.0, said_before=said.said_at + 0.5),
+    ):
+        gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
+        assert gone.look_at(record) == record
+        assert gone.message_ids == {said.message_id}, order
+        left = gone.remove(record)
+        assert left is not None
+        assert MARKER.encode() not in left
+    whole = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    assert whole.remove(record) is None, "nothing is left of it"
+
+
+def test_a_record_of_another_version_is_left_and_told() -> None:
+    gone = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    assert gone.remove(b"B9 unknown") == b"B9 unknown"
+    assert gone.unread == 1
+
+
+def test_a_state_that_cannot_be_read_and_quotes_is_not_kept() -> None:
+    batch = quoting_batch()
+    assert batch.session is not None
+    unknown = replace(batch, session=replace(batch.session, state=b'{"version": 99}'))
+    said = batch.segments[0].segment
+    left = without(unknown, frozenset({said.message_id}), frozenset())
+    assert left.session is None
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_a_batch_without_them_stays_byte_for_byte(number: int, other: int) -> None:
+    record = write_batch(examples.full_batch(number))
+    gone = Gone(
+        order=ForgetOrder(at=1.0),
+        message_ids={new.segment.message_id for new in examples.full_batch(other).segments},
+    )
+    left = gone.remove(record)
+    assert (left == record) == (number != other)

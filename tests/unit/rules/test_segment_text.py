@@ -1,0 +1,171 @@
+"""How messages are written down, how far they are trusted, and what no store can hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.formats.codec import CODECS
+from recollect.rules.clean_text import clean_text
+from recollect.rules.segment_text import (
+    SegmentText,
+    segment_text,
+    thinking_spans,
+    without_recalled_blocks,
+    without_thinking,
+)
+from recollect.rules.trust import trust_of, trust_of_role
+from recollect.values.message import CallId, Message
+from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.request import FormatName
+
+
+def message(wire: Any, format_name: FormatName = "anthropic") -> Message:
+    return CODECS[format_name].read(json.dumps(wire).encode())
+
+
+def written(*blocks: Any, role: str = "assistant") -> SegmentText:
+    return segment_text(message({"role": role, "content": list(blocks)}))
+
+
+def test_parts_stand_in_reading_order() -> None:
+    said = written(
+        {"type": "thinking", "thinking": "Look first.", "signature": "sealed"},
+        {"type": "text", "text": "I will look."},
+        {"type": "tool_use", "id": "a", "name": "read", "input": {"path": "a.py", "limit": 5}},
+        {"type": "tool_use", "id": "b", "name": "ls", "input": {}},
+    )
+    assert said.text == (
+        "[thinking]\nLook first.\n[/thinking]\nI will look.\n"
+        'read({"limit":5,"path":"a.py"})\nls({})'
+    )
+    assert (said.tool, said.role, said.says_something) == ("read", "assistant", True)
+    assert without_thinking(said.text).startswith("\nI will look.")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "redacted_thinking", "data": "c2VhbGVk"},
+        {"type": "thinking", "thinking": "", "signature": "c2VhbGVk"},
+        {"type": "thinking", "thinking": " \n", "signature": "c2VhbGVk"},
+    ],
+)
+def test_sealed_and_empty_thinking_leaves_nothing(block: Any) -> None:
+    assert written(block).text == ""
+    assert written(block, {"type": "text", "text": "done"}).text == "done"
+
+
+def test_errors_are_marked_and_results_are_a_tools_words() -> None:
+    failed = {"type": "tool_result", "tool_use_id": "a", "content": "no such file"}
+    said = written(failed | {"is_error": True}, role="user")
+    assert (said.text, said.role) == ("[error] no such file", "tool")
+    assert written(failed, role="user").text == "no such file"
+    names = {CallId("a"): "read"}
+    again = segment_text(message({"role": "user", "content": [failed]}), names)
+    assert again.tool == "read"
+
+
+def test_a_codex_shell_result_is_named_by_its_other_kind_of_call() -> None:
+    item = {"type": "function_call_output", "call_id": "c1", "output": "done"}
+    names = {CallId("local_shell_call:c1"): "local_shell"}
+    assert segment_text(message(item, "openai-responses"), names).tool == "local_shell"
+
+
+def test_other_blocks_give_their_words_and_never_their_data() -> None:
+    found = [{"type": "web_search_result", "title": "uv docs", "url": "https://x.dev/uv"}]
+    found[0]["encrypted_content"] = "QUJD" * 400
+    block = {"type": "web_search_tool_result", "tool_use_id": "s", "content": found}
+    said = written(block)
+    assert "uv docs" in said.text and "https://x.dev/uv" in said.text
+    assert "QUJDQUJD" not in said.text
+    plain = {"type": "document", "title": "Plan", "source": {"type": "text", "data": "Step one."}}
+    assert written(plain, role="user").text.endswith("Step one.\nPlan")
+    audio = {"role": "assistant", "content": None, "audio": {"id": "a", "data": "QUJD" * 99}}
+    audio["audio"]["transcript"] = "Hello there."  # type: ignore[index]
+    heard = segment_text(message(audio, "openai-chat"))
+    assert heard.text.endswith("Hello there.") and "QUJD" not in heard.text
+    refused = {"role": "assistant", "content": None, "refusal": "I cannot do that."}
+    assert segment_text(message(refused, "openai-chat")).text.endswith("I cannot do that.")
+
+
+def test_pictures_are_placeholders() -> None:
+    far = {"type": "image", "source": {"type": "url", "url": "https://x.dev/a.png"}}
+    assert written(far, role="user").text == "[image at https://x.dev/a.png]"
+    assert not written(far, role="user").says_something
+
+
+@pytest.mark.parametrize(
+    ("wire", "format_name", "trust"),
+    [
+        ({"role": "user", "content": "hi"}, "anthropic", "high"),
+        ({"role": "system", "content": "hi"}, "openai-chat", "high"),
+        ({"role": "developer", "content": "hi"}, "openai-chat", "high"),
+        ({"role": "assistant", "content": "hi"}, "anthropic", "medium"),
+        ({"role": "tool", "tool_call_id": "a", "content": "hi"}, "openai-chat", "low"),
+        ({"role": "toolResult", "toolCallId": "a", "content": []}, "pi", "low"),
+        ({"role": "compactionSummary", "summary": "was so"}, "pi", "medium"),
+        ({"type": "web_search_call", "id": "w", "action": {}}, "openai-responses", "low"),
+        ({"type": "function_call", "call_id": "w", "name": "f"}, "openai-responses", "medium"),
+    ],
+)
+def test_trust_is_that_of_the_least_trusted_words(
+    wire: Any, format_name: FormatName, trust: str
+) -> None:
+    assert trust_of(message(wire, format_name)) == trust
+
+
+def test_trust_by_role() -> None:
+    roles = ("system", "user", "assistant", "tool")
+    assert [trust_of_role(role) for role in roles] == ["high", "high", "medium", "low"]  # type: ignore[arg-type]
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_clean_text_can_be_held_anywhere_and_cleans_once(text: str) -> None:
+    clean = clean_text(text)
+    clean.encode()
+    assert "\x00" not in clean
+    assert len(clean) == len(text)
+    assert clean_text(clean) is clean or clean_text(clean) == clean
+
+
+def test_text_with_nothing_to_clean_is_the_same_object() -> None:
+    for text in ("plain", "naïve 中文 🙂", ""):
+        assert clean_text(text) is text
+
+
+_PIECES = st.sampled_from(
+    [BLOCK_OPENING, BLOCK_CLOSING, "\n", "<recalled-context", ">", "said", " ", "`"]
+)
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join), st.booleans())
+def test_blocks_are_left_out_once_and_for_all(text: str, any_spelling: bool) -> None:
+    once = without_recalled_blocks(text, any_spelling=any_spelling)
+    assert without_recalled_blocks(once, any_spelling=any_spelling) == once
+    assert len(once) <= len(text)
+
+
+_LINEAR = {
+    "opened": f"\n{BLOCK_OPENING}",
+    "tags": "\n<recalled-context ",
+    "blocks": f"\n{BLOCK_OPENING}{BLOCK_CLOSING}",
+    "thoughts": "[thinking]\n",
+    "thoughts closed": "[thinking]\nx\n[/thinking]\n",
+    "closings": "\n[/thinking]",
+}
+
+
+@pytest.mark.parametrize("name", _LINEAR)
+def test_a_megabyte_takes_linear_time(name: str) -> None:
+    text = _LINEAR[name] * (1_000_000 // len(_LINEAR[name]))
+    started = time.process_time()
+    without_recalled_blocks(text, any_spelling=True)
+    without_recalled_blocks(text, any_spelling=False)
+    thinking_spans(text)
+    assert time.process_time() - started < 2

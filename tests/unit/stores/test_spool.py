@@ -1,0 +1,499 @@
+"""What is spooled comes back: in order, once, from torn and damaged files, from the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.errors import StoreUnavailable
+from recollect.stores.spool import FileSpool
+from recollect.stores.spool.frames import HEADER_BYTES
+
+RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
+
+
+def taking(into: list[bytes]) -> Callable[[bytes], Awaitable[None]]:
+    async def take(record: bytes) -> None:
+        into.append(record)
+
+    return take
+
+
+def spooled(folder: Path, records: list[bytes], *, space: str = "alice") -> Path:
+    """A spool left behind with these records; its one file."""
+
+    async def write() -> None:
+        spool = FileSpool.open(folder, space=space)
+        for record in records:
+            await spool.append(record)
+        await spool.close()
+
+    asyncio.run(write())
+    (file,) = folder.glob("*.spool1")
+    return file
+
+
+def left(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def drained(folder: Path, *, space: str = "alice") -> tuple[list[bytes], FileSpool]:
+    got: list[bytes] = []
+
+    async def read() -> FileSpool:
+        spool = FileSpool.open(folder, space=space)
+        assert await spool.drain(taking(got)) == len(got)
+        await spool.close()
+        return spool
+
+    return got, asyncio.run(read())
+
+
+def test_records_come_back_in_order_and_leave_nothing(tmp_path: Path) -> None:
+    file = spooled(tmp_path, RECORDS)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    got, _ = drained(tmp_path)
+    assert got == RECORDS
+    assert drained(tmp_path)[0] == []
+    assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
+
+
+def test_nothing_is_written_before_the_first_record(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "spool"
+
+    async def run() -> None:
+        spool = FileSpool.open(folder, space="alice")
+        assert await spool.waiting() == 0
+        assert await spool.drain(taking([])) == 0
+        assert await spool.rewrite(lambda record: None) == 0
+        assert not folder.exists()
+        await spool.append(b"one")
+        assert await spool.waiting() == 1
+        await spool.close()
+        await spool.close()
+        with pytest.raises(StoreUnavailable):
+            await spool.append(b"two")
+
+    asyncio.run(run())
+    assert drained(folder)[0] == [b"one"]
+
+
+def test_spaces_do_not_see_each_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        alice = FileSpool.open(tmp_path, space="alice")
+        bob = FileSpool.open(tmp_path, space="b/../ob")
+        await alice.append(b"a")
+        await bob.append(b"b")
+        await alice.rewrite(lambda record: None)
+        assert await alice.waiting() == 0
+        assert await bob.waiting() == 1
+        await alice.close()
+        await bob.close()
+
+    asyncio.run(run())
+
+
+def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path) -> None:
+    async def run() -> list[bytes]:
+        spool = FileSpool.open(tmp_path, space="alice")
+        for record in RECORDS:
+            await spool.append(record)
+        got: list[bytes] = []
+
+        async def take(record: bytes) -> None:
+            if len(got) == 2:
+                raise StoreUnavailable("away again")
+            got.append(record)
+
+        with pytest.raises(StoreUnavailable):
+            await spool.drain(take)
+        assert await spool.waiting() == 3
+        await spool.append(b"later")
+        assert await spool.drain(taking(got)) == 4
+        await spool.close()
+        return got
+
+    assert asyncio.run(run()) == [*RECORDS, b"later"]
+
+
+def test_what_arrives_during_a_drain_is_drained(tmp_path: Path) -> None:
+    async def run() -> list[bytes]:
+        spool = FileSpool.open(tmp_path, space="alice")
+        await spool.append(b"0")
+        got: list[bytes] = []
+
+        async def take(record: bytes) -> None:
+            got.append(record)
+            if len(got) < 20:
+                await spool.append(str(len(got)).encode())
+
+        await spool.drain(take)
+        assert await spool.waiting() == 0
+        await spool.close()
+        return got
+
+    assert asyncio.run(run()) == [str(number).encode() for number in range(20)]
+
+
+def test_many_tasks_append_at_once(tmp_path: Path) -> None:
+    async def run() -> list[bytes]:
+        spool = FileSpool.open(tmp_path, space="alice")
+        await asyncio.gather(*(spool.append(str(n).encode()) for n in range(50)))
+        got: list[bytes] = []
+        await spool.drain(taking(got))
+        await spool.close()
+        return got
+
+    assert sorted(map(int, asyncio.run(run()))) == list(range(50))
+
+
+def test_the_last_record_cut_at_every_byte(tmp_path: Path) -> None:
+    last = b"the last one"
+    whole = spooled(tmp_path / "whole", [*RECORDS[:3], last])
+    content = whole.read_bytes()
+    for cut in range(len(content) - HEADER_BYTES - len(last), len(content)):
+        folder = tmp_path / f"cut{cut}"
+        folder.mkdir()
+        (folder / whole.name).write_bytes(content[:cut])
+
+        async def recover(folder: Path = folder) -> tuple[list[bytes], int, int]:
+            spool = FileSpool.open(folder, space="alice")
+            await spool.append(b"after")
+            got: list[bytes] = []
+            await spool.drain(taking(got))
+            await spool.close()
+            return got, spool.torn, spool.damaged
+
+        got, torn, damaged = asyncio.run(recover())
+        assert got == [*RECORDS[:3], b"after"]
+        begun = cut > len(content) - HEADER_BYTES - len(last)
+        assert (torn, damaged) == (int(begun), 0), cut
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_flipped_bit_costs_one_record_and_that_is_set_aside(tmp_path: Path, bit: int) -> None:
+    middle = b"in the middle"
+    whole = spooled(tmp_path / "whole", [b"before", middle, b"behind"])
+    content = whole.read_bytes()
+    start = HEADER_BYTES + len(b"before")
+    for at in range(start, start + HEADER_BYTES + len(middle)):
+        folder = tmp_path / f"flip{at}"
+        folder.mkdir()
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << bit
+        (folder / whole.name).write_bytes(bytes(flipped))
+        got, spool = drained(folder)
+        if at == start + HEADER_BYTES - 1:  # the state: in doubt it waits
+            assert got == [b"before", middle, b"behind"]
+            continue
+        assert got == [b"before", b"behind"], at
+        assert (spool.torn, spool.damaged) == (0, 1)
+        (aside,) = spool.unreadable_files()
+        assert (folder / aside).read_bytes() == bytes(
+            flipped[start : start + HEADER_BYTES + len(middle)]
+        )
+
+
+def test_a_flipped_bit_in_the_last_record_is_not_taken_for_a_cut(tmp_path: Path) -> None:
+    file = spooled(tmp_path, [b"before", b"promised"])
+    content = bytearray(file.read_bytes())
+    content[HEADER_BYTES + len(b"before") + 20] ^= 1  # its length
+    file.write_bytes(bytes(content))
+    got, spool = drained(tmp_path)
+    assert got == [b"before"]
+    assert (spool.torn, spool.damaged) == (0, 1)
+
+
+def test_a_record_that_quotes_a_spool_file_is_no_frame(tmp_path: Path) -> None:
+    """Damage in a record must not bring to light what only looks like a record inside it."""
+    other = spooled(tmp_path / "other", [b"forged"])
+    file = spooled(tmp_path / "real", [b"x" + other.read_bytes(), b"honest"])
+    content = bytearray(file.read_bytes())
+    content[HEADER_BYTES] ^= 1
+    file.write_bytes(bytes(content))
+    got, spool = drained(tmp_path / "real")
+    assert got == [b"honest"]
+    assert spool.damaged == 1
+
+
+def test_files_of_the_dead_are_taken_over_oldest_first(tmp_path: Path) -> None:
+    async def run() -> None:
+        first = FileSpool.open(tmp_path, space="alice")
+        second = FileSpool.open(tmp_path, space="alice")
+        await first.append(b"1")
+        await second.append(b"2")
+        await first.append(b"1b")
+        third = FileSpool.open(tmp_path, space="alice")
+        got: list[bytes] = []
+        assert await third.drain(taking(got)) == 0, "both live"
+        await third.append(b"3")
+        await second.close()
+        await first.close()
+        assert await third.waiting() == 4
+        await third.drain(taking(got))
+        assert got == [b"1", b"1b", b"2", b"3"]
+        await third.close()
+
+    asyncio.run(run())
+
+
+def test_rewrite_reaches_the_files_of_the_living_and_leaves_no_byte(tmp_path: Path) -> None:
+    marker = b"the-marker-that-must-go"
+
+    def without(record: bytes) -> bytes | None:
+        return None if record == marker else record.replace(marker, b"")
+
+    async def run() -> None:
+        living = FileSpool.open(tmp_path, space="alice")
+        await living.append(b"keep")
+        await living.append(b"has " + marker)
+        await living.append(marker)
+        other = FileSpool.open(tmp_path, space="alice")
+        await other.append(b"other " + marker)
+        assert await other.rewrite(without) == 3
+        assert await other.rewrite(without) == 0
+        assert not [path for path in left(tmp_path) if marker in path.read_bytes()]
+        await living.append(b"after")
+        got: list[bytes] = []
+        assert await living.waiting() == 3
+        await living.drain(taking(got))
+        assert got == [b"keep", b"has ", b"after"]
+        await living.close()
+        await other.close()
+
+    asyncio.run(run())
+    assert drained(tmp_path)[0] == [b"other "]
+
+
+def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        other = FileSpool.open(tmp_path, space="alice")
+        for record in (b"a", b"b", b"c"):
+            await spool.append(record)
+        got: list[bytes] = []
+
+        async def take(record: bytes) -> None:
+            got.append(record)
+            if record == b"a":
+                await other.rewrite(lambda each: None if each == b"b" else each + b"!")
+
+        await spool.drain(take)
+        assert got == [b"a", b"c!"]
+        await spool.close()
+        await other.close()
+
+    asyncio.run(run())
+
+
+def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Path) -> None:
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        assert await spool.refused() == 0
+        for record in (b"good", b"bad marker", b"good too"):
+            await spool.append(record)
+
+        async def take(record: bytes) -> None:
+            if record.startswith(b"bad"):
+                await spool.set_aside(record, reason="FormatError")
+
+        assert await spool.drain(take) == 3
+        await spool.set_aside(b"bad as well", reason="FormatError")
+        assert await spool.waiting() == 0
+        await spool.close()
+        again = FileSpool.open(tmp_path, space="alice")
+        assert await again.refused() == 2
+        assert await again.drain(take) == 0
+        assert await again.rewrite(lambda record: None if b"marker" in record else record) == 1
+        assert await again.refused() == 1
+        await again.close()
+        assert not [path for path in left(tmp_path) if b"marker" in path.read_bytes()]
+
+    asyncio.run(run())
+
+
+def test_writers_drainers_and_forgetters_at_once(tmp_path: Path) -> None:
+    """Each through a spool of its own, as processes have it: nothing lost, nothing twice."""
+    count = 60
+
+    async def run() -> None:
+        got: list[bytes] = []
+        writers = [FileSpool.open(tmp_path, space="alice") for _ in range(3)]
+        forgetter = FileSpool.open(tmp_path, space="alice")
+        writing = True
+
+        async def write(name: int) -> None:
+            for number in range(count):
+                await writers[name].append(f"{name}:{number}".encode())
+
+        async def drain(name: int) -> None:
+            while writing or await writers[name].waiting():
+                await writers[name].drain(taking(got))
+                await asyncio.sleep(0.002)
+
+        async def forget() -> None:
+            while writing:
+                await forgetter.rewrite(lambda record: record + b"!")
+
+        async def write_all() -> None:
+            nonlocal writing
+            await asyncio.gather(*(write(name) for name in range(3)))
+            writing = False
+
+        await asyncio.gather(write_all(), forget(), *(drain(name) for name in range(3)))
+        for spool in (*writers, forgetter):
+            assert (spool.torn, spool.damaged) == (0, 0)
+            await spool.close()
+        for name in range(3):
+            mine = [record.rstrip(b"!") for record in got if record.startswith(b"%d:" % name)]
+            assert mine == [f"{name}:{number}".encode() for number in range(count)]
+
+    asyncio.run(run())
+
+
+def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
+    spooled(tmp_path, [b"a", b"b"])
+
+    def change(record: bytes) -> bytes | None:
+        if record == b"b":
+            raise ValueError
+        return None
+
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        with pytest.raises(ValueError):
+            await spool.rewrite(change)
+        await spool.close()
+
+    asyncio.run(run())
+    assert drained(tmp_path)[0] == [b"a", b"b"]
+
+
+def test_an_unfinished_rewrite_is_cleared_away(tmp_path: Path) -> None:
+    file = spooled(tmp_path, [b"a"])
+    file.with_suffix(".new").write_bytes(b"half of it")
+    assert drained(tmp_path)[0] == [b"a"]
+    assert not list(tmp_path.glob("*.new"))
+
+
+FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from recollect.errors import StoreUnavailable
+from recollect.stores.spool import FileSpool
+
+async def main():
+    spool = FileSpool.open(Path(sys.argv[1]), space="alice")
+    await spool.append(b"kept")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+    try:
+        await spool.append(b"x" * 1000)
+    except StoreUnavailable as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await spool.append(b"room again")
+    await spool.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_told_and_costs_nothing_acknowledged(tmp_path: Path) -> None:
+    """The system cuts the write off half-way, as a full disk does."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, check=True
+    )
+    assert b"the spool cannot be used: File too large" in done.stdout
+    got, spool = drained(tmp_path)
+    assert got == [b"kept", b"room again"]
+    assert (spool.torn, spool.damaged) == (0, 0)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path / "file" / "spool", space="alice")
+        with pytest.raises(StoreUnavailable, match="Not a directory"):
+            await spool.append(b"x")
+
+    asyncio.run(run())
+
+
+STEP = st.one_of(
+    st.tuples(st.just("append"), st.binary(max_size=300)),
+    st.tuples(st.just("drain"), st.integers(0, 4)),
+    st.tuples(st.just("reopen"), st.just(0)),
+    st.tuples(st.just("tear"), st.integers(1, HEADER_BYTES)),
+    st.tuples(st.just("drop"), st.integers(2, 5)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEP, max_size=25))
+def test_a_spool_is_a_durable_queue(
+    steps: list[tuple[str, int | bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Against a plain list: any course of appends, partial drains, reopenings, torn tails."""
+    folder = tmp_path_factory.mktemp("spool")
+
+    async def run() -> None:
+        spool = FileSpool.open(folder, space="s")
+        expected: list[bytes] = []
+        for step, argument in steps:
+            if isinstance(argument, bytes):
+                await spool.append(argument)
+                expected.append(argument)
+            elif step == "drain":
+                expected = await _drain_some(spool, expected, argument)
+            elif step == "drop":
+                await spool.rewrite(partial(_unless_divisible, argument))
+                expected = [record for record in expected if len(record) % argument]
+            else:
+                await spool.close()
+                if step == "tear":
+                    _tear(folder, argument)
+                spool = FileSpool.open(folder, space="s")
+            assert await spool.waiting() == len(expected)
+        await _drain_some(spool, expected, len(expected))
+        await spool.close()
+
+    asyncio.run(run())
+
+
+def _unless_divisible(by: int, record: bytes) -> bytes | None:
+    return record if len(record) % by else None
+
+
+async def _drain_some(spool: FileSpool, expected: list[bytes], limit: int) -> list[bytes]:
+    got: list[bytes] = []
+
+    async def take(record: bytes) -> None:
+        if len(got) == limit:
+            raise StoreUnavailable("enough")
+        got.append(record)
+
+    if len(expected) > limit:
+        with pytest.raises(StoreUnavailable):
+            await spool.drain(take)
+    else:
+        await spool.drain(take)
+    assert got == expected[:limit]
+    return expected[limit:]
+
+
+def _tear(folder: Path, length: int) -> None:
+    """An append that was cut off: the beginning of a frame at the end of a file."""
+    for file in folder.glob("*.spool1"):
+        token = bytes.fromhex(file.stem.rpartition("-")[2])
+        with file.open("ab") as handle:
+            handle.write((b"RSP1" + token)[:length])
