@@ -18,6 +18,7 @@ from recollect.errors import SettingsError
 from recollect.ports import Clock, Recaller, Spool, Store, TokenCounter
 from recollect.providers.overflow import recognise_overflow
 from recollect.values.history import SpaceId
+from recollect.values.upkeep import ScrubResult
 
 if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
@@ -106,6 +107,17 @@ async def open_store(
         key=None if key is None else read_key(key),
         create=create,
     )
+
+
+async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
+    """Scrub a store; on PostgreSQL as the owner of its tables, where a URL is given."""
+    if admin_url is None:
+        return await store.scrub()
+    from recollect.stores.postgres import PostgresStore
+
+    if not isinstance(store, PostgresStore):
+        raise SettingsError("--admin-url is for PostgreSQL; a file needs no owner: leave it out")
+    return await store.scrub(admin_url)
 
 
 async def open_fleet(url: str) -> PostgresFleet:

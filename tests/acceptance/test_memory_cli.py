@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,27 @@ def recollect(tmp_path: Path) -> Recollect:
     return Recollect(tmp_path)
 
 
-@pytest.fixture
-def talked(recollect: Recollect, tmp_path: Path) -> Recollect:
-    """A memory with two sessions."""
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with two sessions; tests work on copies of it."""
+    folder = tmp_path_factory.mktemp("written")
+    files = []
     for session, about in (("work", "the webhook of the payment service"), ("home", "the garden")):
         turns = [
             {"role": role, "content": f"{role} {turn} speaks about {about} at some length"}
             for turn in range(5)
             for role in ("user", "assistant")
         ]
-        (tmp_path / f"{session}.json").write_text(json.dumps(turns))
-        recollect.text("import", tmp_path / f"{session}.json")
+        files.append(folder / f"{session}.json")
+        files[-1].write_text(json.dumps(turns))
+    Recollect(folder).text("import", *files)
+    return folder
+
+
+@pytest.fixture
+def talked(written: Path, recollect: Recollect, tmp_path: Path) -> Recollect:
+    for file in written.glob("memory.db*"):
+        shutil.copy(file, tmp_path)
     return recollect
 
 

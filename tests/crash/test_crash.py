@@ -46,9 +46,9 @@ def test_killed_writers_lose_nothing_on_sqlite(sqlite: Site) -> None:
 
 def test_killed_writers_lose_nothing_on_an_encrypted_file(tmp_path: Path) -> None:
     with site("encrypted", tmp_path) as found:
-        outcome = kill_writers(found.place(), kills=KILLS // 2)
+        outcome = kill_writers(found.place(), kills=KILLS // 4)
     assert_clean(outcome)
-    assert outcome.acknowledged > KILLS
+    assert outcome.acknowledged > 10
 
 
 def test_killed_writers_lose_nothing_on_postgres(postgres: Site) -> None:
@@ -60,9 +60,9 @@ def test_killed_writers_lose_nothing_on_postgres(postgres: Site) -> None:
 
 def test_a_server_that_loses_its_power_loses_nothing(postgres: Site) -> None:
     assert postgres.server is not None
-    outcome = stop_server(postgres.place(), postgres.server, stops=4)
+    outcome = stop_server(postgres.place(), postgres.server, stops=3)
     assert_clean(outcome)
-    assert outcome.kills == 4
+    assert outcome.kills == 3
     assert outcome.figures["refused_meanwhile"], "the writers must have met the stops"
 
 
@@ -88,15 +88,15 @@ def test_eight_processes_share_one_file(sqlite: Site) -> None:
 
 
 def test_killed_engines_lose_nothing_on_sqlite(sqlite: Site) -> None:
-    outcome = kill_talkers(sqlite.place(), sqlite.home(), kills=15)
+    outcome = kill_talkers(sqlite.place(), sqlite.home(), kills=10)
     assert_clean(outcome)
-    assert outcome.acknowledged > 15
+    assert outcome.acknowledged > 10
 
 
 def test_killed_engines_lose_nothing_on_postgres(postgres: Site) -> None:
-    outcome = kill_talkers(postgres.place(), postgres.home(), kills=15)
+    outcome = kill_talkers(postgres.place(), postgres.home(), kills=10)
     assert_clean(outcome)
-    assert outcome.acknowledged > 15
+    assert outcome.acknowledged > 10
 
 
 def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:

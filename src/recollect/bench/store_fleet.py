@@ -3,12 +3,12 @@
 Owns the figures `flatness` and `hybrid_p50_ms_200k` of PostgreSQL. The many spaces are copies
 of one small space that was written through the store: every table with a `space_id` gets the
 rows again under new ids, in the server, because 20,000 writes would take longer than all the
-rest. Always holds: the measured spaces are the same before and after, only their company grows.
+rest. Always holds: few and many spaces stand in two databases of one server, and are asked turn
+and turn about, so that what else the machine does hits both alike.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from recollect.bench.store_data import (
     Turns,
     vector_batches,
 )
-from recollect.bench.store_measure import ask, milliseconds, write
+from recollect.bench.store_measure import ask, ask_each, milliseconds, write
 from recollect.ports import Store
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recollect.bench.store_target import PostgresTarget
 
 FEW_SPACES: Final = 100
+MEASURED_PASSAGES: Final = {"2k": 2_000, "20k": 20_000}
 SMALL_SPACE_PASSAGES: Final = 20
 LARGE_PASSAGES: Final = 200_000
 LARGE_BATCH_SEGMENTS: Final = 400
@@ -43,34 +44,40 @@ Progress = Callable[[str], None]
 async def flatness(
     loaded: Loaded, target: PostgresTarget, *, spaces: int, progress: Progress
 ) -> None:
-    """The same queries beside 100 spaces and beside many."""
-    progress("a space of 2,000 passages, to be asked beside others")
-    small = await _filled(target, "flat-2k", Corpus(seed=2), 2_000, progress)
-    template = Corpus(seed=3, words_per_passage=SMALL_WORDS_PER_PASSAGE)
-    copied = await _filled(target, "template", template, SMALL_SPACE_PASSAGES, progress)
-    await copied.close()
-    asked = {"2k": (small, Corpus(seed=2)), "20k": (loaded.store, loaded.corpus)}
-    p50: dict[tuple[str, int], float] = {}
-    drift: list[float] = []
-    have = 3
-    for wanted in (FEW_SPACES, spaces):
-        _copy_space(target, "template", first=have, last=wanted, progress=progress)
-        have = wanted
-        loaded.baseline.settle()
-        for size, (store, corpus) in asked.items():
-            progress(f"asking the space of {size} beside {wanted:,} spaces")
-            segments = corpus.until(2_000)
-            taken = await ask(store, corpus.queries(segments, QUERIES), warm=WARM)
-            p50[size, wanted] = milliseconds(taken)
-        drift.append(_baseline_p50(loaded))
-    for size in asked:
-        loaded.figures[f"flatness_{size}"] = p50[size, spaces] / p50[size, FEW_SPACES]
-        loaded.figures[f"flat_p50_ms_{size}_few"] = p50[size, FEW_SPACES]
-        loaded.figures[f"flat_p50_ms_{size}_many"] = p50[size, spaces]
-    loaded.figures["flatness"] = max(loaded.figures[f"flatness_{size}"] for size in asked)
+    """The same queries in a database of 100 spaces and in one of many, turn and turn about."""
+    async with target.another() as other:
+        taken: dict[str, tuple[list[float], list[float]]] = {}
+        for place, count in ((target, FEW_SPACES), (other, spaces)):
+            await _fill_spaces(place, count, progress)
+        for name, passages in MEASURED_PASSAGES.items():
+            corpus = Corpus(seed=2)
+            few = await _filled(target, f"flat-{name}", corpus, passages, progress)
+            many = await _filled(other, f"flat-{name}", corpus, passages, progress)
+            _vacuum(target)
+            _vacuum(other)
+            progress(f"asking {name} beside {FEW_SPACES} and beside {spaces:,} spaces")
+            queries = corpus.queries(corpus.until(2_000), QUERIES)
+            taken[name] = await ask_each(few, many, queries, warm=WARM)
+            await few.close()
+            await many.close()
+    for name, (beside_few, beside_many) in taken.items():
+        loaded.baselines[f"flat_p50_ms_{name}"] = milliseconds(beside_few)
+        loaded.figures[f"flat_p50_ms_{name}"] = milliseconds(beside_many)
+        loaded.figures[f"flatness_{name}"] = milliseconds(beside_many) / milliseconds(beside_few)
+    loaded.figures["flatness"] = max(loaded.figures[f"flatness_{name}"] for name in taken)
     loaded.figures["flatness_spaces"] = float(spaces)
-    loaded.baselines["flatness_drift"] = drift[1] / drift[0]
-    await small.close()
+
+
+async def _fill_spaces(target: PostgresTarget, spaces: int, progress: Progress) -> None:
+    corpus = Corpus(seed=3, words_per_passage=SMALL_WORDS_PER_PASSAGE)
+    template = await _filled(target, "template", corpus, SMALL_SPACE_PASSAGES, progress)
+    await template.close()
+    _copy_space(target, "template", first=1, last=spaces, progress=progress)
+
+
+def _vacuum(target: PostgresTarget) -> None:
+    with psycopg.connect(target.admin_url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
 
 
 async def large_space(loaded: Loaded, target: PostgresTarget, *, progress: Progress) -> None:
@@ -79,7 +86,7 @@ async def large_space(loaded: Loaded, target: PostgresTarget, *, progress: Progr
     store = await _filled(target, "large", corpus, LARGE_PASSAGES, progress)
     progress("settling 200,000 passages")
     loaded.figures |= await target.settle(store, size="200k")
-    loaded.baseline.settle()
+    _vacuum(target)
     progress("asking 200,000 passages")
     taken = await ask(store, corpus.queries(corpus.until(4_000), QUERIES), warm=WARM)
     loaded.figures["hybrid_p50_ms_200k"] = milliseconds(taken)
@@ -103,16 +110,6 @@ async def _filled(
         progress(f"{held:,} of {passages:,} passages in {space}")
     await target.settle(store, size=space)
     return store
-
-
-def _baseline_p50(loaded: Loaded) -> float:
-    """What the machine does by itself meanwhile: the baseline's tables never change."""
-    taken: list[float] = []
-    for query in loaded.corpus.queries(loaded.segments, QUERIES):
-        started = time.perf_counter()
-        loaded.baseline.candidates(query)
-        taken.append(time.perf_counter() - started)
-    return milliseconds(taken[WARM:])
 
 
 def _copy_space(

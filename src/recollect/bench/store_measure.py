@@ -123,6 +123,19 @@ async def ask_both(
     return paired
 
 
+async def ask_each(
+    one: Store, other: Store, queries: Sequence[CandidateQuery], *, warm: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of each query of two stores, turn and turn about."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for turn, query in enumerate(queries):
+        for which in (turn % 2, 1 - turn % 2):
+            started = time.perf_counter()
+            await (one, other)[which].candidates(query)
+            taken[which].append(time.perf_counter() - started)
+    return taken[0][warm:], taken[1][warm:]
+
+
 async def ask(store: Store, queries: Sequence[CandidateQuery], *, warm: int) -> list[float]:
     """Seconds of each query of the store alone; the first `warm` ones are not counted."""
     taken: list[float] = []

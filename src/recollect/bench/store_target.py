@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -24,6 +25,7 @@ from recollect.ports import Store
 
 if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
+    from recollect.testing.postgres_server import PostgresServer
 
 
 Opened: TypeAlias = dict[str, list[float]]
@@ -97,11 +99,18 @@ class SqliteTarget:
         return opened["measured"], opened["baseline"]
 
 
+AnotherDatabase: TypeAlias = Callable[[], "AbstractAsyncContextManager[PostgresTarget]"]
+"""Makes a second database on the same server."""
+
+
 class PostgresTarget:
     """A database that is dropped at the end."""
 
-    def __init__(self, *, admin_url: str, fleet: PostgresFleet, version: str) -> None:
+    def __init__(
+        self, *, admin_url: str, fleet: PostgresFleet, version: str, another: AnotherDatabase
+    ) -> None:
         self.admin_url = admin_url
+        self.another = another
         self._fleet = fleet
         self.notes: tuple[str, ...] = (
             f"PostgreSQL {version}; the store as the application's role with row-level security,",
@@ -152,14 +161,11 @@ async def open_target(url: str) -> AsyncIterator[Target]:
             from recollect.testing.postgres_server import PostgresServer
 
             server = stack.enter_context(PostgresServer(16 if url == "pg16" else 18))
-            database = await server.migrated_database()
-            async with _fleet(database.app_url) as fleet:
-                yield PostgresTarget(
-                    admin_url=database.admin_url, fleet=fleet, version=url.removeprefix("pg")
-                )
+            async with _on_server(server) as started:
+                yield started
         elif url.startswith(("postgresql:", "postgres:")):
-            async with _own_database(url) as target:
-                yield target
+            async with _own_database(url) as given:
+                yield given
         else:
             raise RecollectError(
                 f"no store is named {url}: give sqlite:, sqlite:FOLDER, pg18, pg16 or "
@@ -176,6 +182,19 @@ async def _fleet(app_url: str) -> AsyncIterator[PostgresFleet]:
         yield fleet
     finally:
         await fleet.close()
+
+
+@asynccontextmanager
+async def _on_server(server: PostgresServer) -> AsyncIterator[PostgresTarget]:
+    """A database on a server of our own, which goes with it."""
+    database = await server.migrated_database()
+    async with _fleet(database.app_url) as fleet:
+        yield PostgresTarget(
+            admin_url=database.admin_url,
+            fleet=fleet,
+            version=str(server.version),
+            another=partial(_on_server, server),
+        )
 
 
 @asynccontextmanager
@@ -198,7 +217,12 @@ async def _own_database(url: str) -> AsyncIterator[PostgresTarget]:
         try:
             await migrate(admin_url, app_role=name, app_password=name)
             async with _fleet(app_url) as fleet:
-                yield PostgresTarget(admin_url=admin_url, fleet=fleet, version=version)
+                yield PostgresTarget(
+                    admin_url=admin_url,
+                    fleet=fleet,
+                    version=version,
+                    another=partial(_own_database, url),
+                )
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
             connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(identifier))

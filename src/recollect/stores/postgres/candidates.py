@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -74,6 +75,7 @@ _TAIL: Final = """
     CROSS JOIN LATERAL (
         SELECT passage_no, length, terms, counts FROM recollect.passage_terms
         WHERE space_id = %(space)s AND NOT cold
+            AND octet_length(terms) = 2 * octet_length(counts)
             AND passage_no > c.packed_to AND passage_no < c.next_passage
         ORDER BY passage_no OFFSET 0
     ) AS t
@@ -85,7 +87,9 @@ _COLD: Final = """
            string_agg(terms, ''), string_agg(counts, '')
     FROM (
         SELECT passage_no, length, terms, counts FROM recollect.passage_terms
-        WHERE space_id = %s AND cold AND passage_no > %s ORDER BY passage_no LIMIT %s
+        WHERE space_id = %s AND cold AND passage_no > %s
+            AND octet_length(terms) = 2 * octet_length(counts)
+        ORDER BY passage_no LIMIT %s
     ) AS row
 """
 _COLD_COUNT: Final = """
@@ -218,7 +222,10 @@ def _block_hits(
 ) -> Iterator[Hit]:
     masks = {run: np.frombuffer(dead, "<u2") for run, (_, dead) in runs.items() if dead}
     for run, term, block in rows:
-        found = postings_of(block, term)
+        try:
+            found = postings_of(block, term)
+        except (ValueError, struct.error):  # a damaged block hides no other; `check` tells of it
+            continue
         if found is None:
             continue
         numbers, lengths, counts = found

@@ -6,6 +6,7 @@ told by its place, never by its content.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from recollect.stores.postgres.lexical import decode_block
 from recollect.stores.postgres.packing import FORWARDS, forwards_of
 from recollect.stores.postgres.paths import decode_chunk
 from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.read import read_tags
 from recollect.stores.postgres.signs import ALL as ALL_SIGNS
 from recollect.stores.postgres.signs import Layout
 from recollect.stores.postgres.wire import plain
@@ -42,6 +44,9 @@ _ORPHANS: Final = """
     WHERE p.space_id = %(space)s AND NOT EXISTS (
         SELECT FROM recollect.passage_terms AS t
         WHERE t.space_id = %(space)s AND t.passage_no = p.passage_no AND t.cold = p.cold)
+    UNION ALL
+    SELECT 'passages whose words are damaged', count(*) FROM recollect.passage_terms AS t
+    WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
     UNION ALL
     SELECT 'words without a passage', count(*) FROM recollect.passage_terms AS t
     WHERE t.space_id = %(space)s AND NOT EXISTS (
@@ -71,6 +76,9 @@ _ORPHANS: Final = """
     WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
         SELECT count(*) FROM recollect.session_paths AS p
         WHERE p.space_id = %(space)s AND p.session = s.session)
+"""
+_TAGS: Final = """
+    SELECT sequence, tags FROM recollect.segments WHERE space_id = %s AND tags IS NOT NULL
 """
 _SESSIONS: Final = """
     SELECT s.session, s.path_length, p.chunk, p.entries FROM recollect.sessions AS s
@@ -123,6 +131,7 @@ async def check(work: Transaction) -> CheckResult:
         if count:
             problems.append(f"{count} {what}")
     problems += _counter_problems(await work.row(_COUNTERS, given))
+    problems += _tag_problems(await work.rows(_TAGS, (work.space_id,)))
     problems += _path_problems(await work.rows(_SESSIONS, given))
     problems += await _index_problems(work)
     problems += await _sign_problems(work)
@@ -147,6 +156,16 @@ def _counter_problems(row: tuple[Any, ...] | None) -> list[str]:
         found.append(f"the index counts {documents} passages of {length} words: {rows} of {total}")
     if next_sequence <= last or next_passage <= newest or packed >= next_passage:
         found.append("a number would be given twice")
+    return found
+
+
+def _tag_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    found = []
+    for sequence, tags in rows:
+        try:
+            read_tags(tags)
+        except ValueError:
+            found.append(f"the segment of sequence {sequence} cannot be read")
     return found
 
 
@@ -178,9 +197,13 @@ async def _index_problems(work: Transaction) -> list[str]:
         wanted = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
         owners = np.repeat(wanted.numbers - first, wanted.sizes)
         expected = _places(wanted.terms, owners, np.minimum(wanted.counts, 255))
-        blocks = [decode_block(raw) for (raw,) in await work.rows(_BLOCKS, (work.space_id, run))]
-        held = _joined(blocks, np.frombuffer(dead or b"", "<u2"))
-        if not np.array_equal(expected, held):
+        rows = await work.rows(_BLOCKS, (work.space_id, run))
+        try:
+            blocks = [decode_block(raw) for (raw,) in rows]
+            held = _joined(blocks, np.frombuffer(dead or b"", "<u2"))
+        except (ValueError, struct.error):
+            held = None
+        if held is None or not np.array_equal(expected, held):
             found.append("a run of the index does not hold the words of its passages")
     return found
 

@@ -6,9 +6,13 @@ spaces it knows only which of them have work that is due.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from recollect.stores.postgres.driver import driver_errors
 from recollect.stores.postgres.pool import Pool, Transaction
@@ -40,6 +44,7 @@ class PostgresFleet:
         self._pool = pool
         self.server = server
         self.admin_url = admin_url
+        self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
     async def open(
@@ -89,6 +94,13 @@ class PostgresFleet:
     ) -> AbstractAsyncContextManager[Transaction]:
         """A transaction of one space."""
         return self._pool.transaction(space_id, read=read)
+
+    @asynccontextmanager
+    async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
+        """A writing transaction that waits for others of this process without a connection."""
+        turns = self._turns.setdefault(space_id, asyncio.Lock())
+        async with turns, self._pool.transaction(space_id) as work:
+            yield work
 
     async def close(self) -> None:
         """Close the pool."""

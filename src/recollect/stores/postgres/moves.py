@@ -25,11 +25,12 @@ from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
 _OLD: Final = """
     SELECT sequence FROM recollect.segments
-    WHERE space_id = %s AND NOT cold AND said_at < %s
+    WHERE space_id = %s AND NOT cold AND noise IS NULL AND said_at < %s
 """
 _OVER: Final = """
     SELECT sequence FROM recollect.segments
-    WHERE space_id = %s AND NOT cold ORDER BY sequence DESC OFFSET %s
+    WHERE space_id = %s AND NOT cold AND noise IS NULL
+    ORDER BY said_at DESC, sequence DESC OFFSET %s
 """
 _COOL_SEGMENTS: Final = """
     UPDATE recollect.segments SET cold = true WHERE space_id = %s AND sequence = ANY(%s::bigint[])

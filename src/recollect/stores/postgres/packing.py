@@ -50,6 +50,7 @@ FORWARDS: Final = """
     FROM (
         SELECT passage_no, length, terms, counts FROM recollect.passage_terms
         WHERE space_id = %s AND passage_no > %s AND passage_no <= %s AND NOT cold
+            AND octet_length(terms) = 2 * octet_length(counts)
         ORDER BY passage_no
     ) AS row
 """

@@ -8,6 +8,7 @@ connection the server has closed is never handed out while another can be had.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import select
 import time
@@ -26,7 +27,9 @@ Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 CONNECT_SECONDS: Final = 3
 WAIT_SECONDS: Final = 2.0
-"""How long a caller waits for a connection before it hears that there is none."""
+"""How long it may take to connect before a caller hears that PostgreSQL is away."""
+BUSY_SECONDS: Final = 30.0
+"""How long a caller waits while all connections are in use."""
 PROBE_SECONDS: Final = 0.5
 """While PostgreSQL is away, callers are refused at once and one at a time may try."""
 _BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -87,6 +90,8 @@ class Pool:
         self._act_as: bytes | None = None
         self.vector_oid = 0
         self._refused_until = 0.0
+        # Waiting for a turn here is being busy; waiting for a connection is being cut off.
+        self._turns = asyncio.Semaphore(size)
         options = {"options": "-c plan_cache_mode=force_custom_plan"} if prepares else {}
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             address,
@@ -147,7 +152,23 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection of the pool, or StoreUnavailable soon."""
+        """A connection of the pool, or StoreUnavailable soon when PostgreSQL is away."""
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("PostgreSQL is too busy: no connection was free") from error
+        try:
+            held = await self._reach()
+            try:
+                async with held:
+                    yield held
+            finally:
+                await self._pool.putconn(held)
+        finally:
+            self._turns.release()
+
+    async def _reach(self) -> Connection:
         if time.monotonic() < self._refused_until and not self._idle:
             raise StoreUnavailable("PostgreSQL cannot be reached; tried a moment ago")
         # Others are refused while this one finds out; once it has a connection they may too.
@@ -160,11 +181,7 @@ class Pool:
             self._refused_until = time.monotonic() + PROBE_SECONDS
             raise
         self._refused_until = 0.0
-        try:
-            async with held:
-                yield held
-        finally:
-            await self._pool.putconn(held)
+        return held
 
     @property
     def _idle(self) -> int:

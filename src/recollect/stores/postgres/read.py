@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -113,13 +114,14 @@ _FACTS: Final = """
 """
 _FACTS_BY_ID: Final = """
     SELECT id, type, content, context, at, superseded_by, sources, trust, words, foreign_line
-    FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+    FROM recollect.facts
+    WHERE space_id = %s AND id = ANY(%s::text[]) AND (%s OR superseded_by IS NULL)
 """
 
 
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     """These segments, in this order."""
-    found = [_segment(row) for row in await work.rows(_SEGMENTS, (work.space_id, texts(ids)))]
+    found = _readable(await work.rows(_SEGMENTS, (work.space_id, texts(ids))))
     by_id = {row.segment.id: row for row in found}
     return tuple(by_id[one] for one in ids if one in by_id)
 
@@ -138,7 +140,7 @@ async def page(
     else:
         statement = _PAGE_OF_SESSION_DOWN if descending else _PAGE_OF_SESSION
         rows = await work.rows(statement, {**given, "session": escaped(session)})
-    return tuple(_segment(row) for row in rows)
+    return tuple(_readable(rows))
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
@@ -161,7 +163,10 @@ async def session(work: Transaction, named: str) -> StoredSession | None:
     row = await stored.fetchone()
     if row is None:
         return None
-    path, ids = join_chunks(raw for (raw,) in await chunks.fetchall())
+    try:
+        path, ids = join_chunks([raw for (raw,) in await chunks.fetchall()])
+    except ValueError:  # its path is damaged, which `check` tells; the session begins anew
+        return None
     return StoredSession(session=named, turn=row[0], state=row[1], path=path, ids=ids)
 
 
@@ -222,13 +227,30 @@ async def facts(
     if ids is None:
         rows = await work.rows(_FACTS, (work.space_id, superseded))
         return tuple(_fact(row) for row in rows)
-    rows = await work.rows(_FACTS_BY_ID, (work.space_id, texts(ids)))
+    rows = await work.rows(_FACTS_BY_ID, (work.space_id, texts(ids), superseded))
     by_id = {fact.id: fact for fact in map(_fact, rows)}
     return tuple(by_id[one] for one in ids if one in by_id)
 
 
+def _readable(rows: Iterable[tuple[Any, ...]]) -> list[StoredSegment]:
+    """Segments from rows; one that cannot be read is left out, and `check` tells of it."""
+    made = []
+    for row in rows:
+        with contextlib.suppress(ValueError):
+            made.append(_segment(row))
+    return made
+
+
+def read_tags(tags: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Topics and entities of a segment; ValueError when they cannot be read."""
+    if tags is None:
+        return (), ()
+    topics, entities = msgspec.json.decode(tags, type=tuple[list[str], list[str]])
+    return tuple(map(plain, topics)), tuple(map(plain, entities))
+
+
 def _segment(row: tuple[Any, ...]) -> StoredSegment:
-    topics, entities = msgspec.json.decode(row[13]) if row[13] is not None else ((), ())
+    topics, entities = read_tags(row[13])
     kept = Segment(
         id=SegmentId(plain(row[1])),
         session=plain(row[2]),
@@ -242,8 +264,8 @@ def _segment(row: tuple[Any, ...]) -> StoredSegment:
         trust=row[10],
         noise=maybe_plain(row[11]),
         tool=maybe_plain(row[12]),
-        topics=tuple(map(plain, topics)),
-        entities=tuple(map(plain, entities)),
+        topics=topics,
+        entities=entities,
         origin=maybe_plain(row[14]),
         foreign=maybe_plain(row[15]),
     )

@@ -91,6 +91,9 @@ class PostgresStore:
     def _writing(self) -> AbstractAsyncContextManager[Transaction]:
         return self._open_fleet().transaction(self._id)
 
+    def _turn(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._open_fleet().turn(self._id)
+
     def _open_fleet(self) -> PostgresFleet:
         if self._closed:
             raise StoreError("this store is closed: open it again")
@@ -100,7 +103,7 @@ class PostgresStore:
 
     async def write(self, batch: Batch) -> Written:
         """Write a batch, all of it or nothing."""
-        turn = self._writing()
+        turn = self._turn()
         if batch.empty:
             return Written()
         async with turn as work:
@@ -181,7 +184,7 @@ class PostgresStore:
         at: float,  # noqa: ARG002 - nothing here keeps a time
     ) -> None:
         """Index these segments anew."""
-        async with self._writing() as work:
+        async with self._turn() as work:
             await moves.replace_passages(work, self.space, passages)
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
@@ -205,14 +208,14 @@ class PostgresStore:
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold."""
-        async with self._writing() as work:
+        async with self._turn() as work:
             return await moves.evict(
                 work, self.space, max_segments=max_segments, said_before=said_before
             )
 
     async def warm(self, ids: Sequence[SegmentId]) -> int:
         """Take cold segments back into the index."""
-        async with self._writing() as work:
+        async with self._turn() as work:
             return await moves.warm(work, self.space, ids)
 
     # JobQueue
@@ -249,7 +252,7 @@ class PostgresStore:
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         """Write the effect and remove the job in one write."""
         try:
-            async with self._writing() as work:
+            async with self._turn() as work:
                 # The space's turn first, as every writer takes it: no two can wait for each other.
                 await write.lock_space(work, self.space)
                 if not await jobs.take(work, lease):
@@ -316,7 +319,7 @@ class PostgresStore:
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """Remove segments and all that quotes them."""
-        async with self._writing() as work:
+        async with self._turn() as work:
             return await forget.forget(work, self.space, order)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:

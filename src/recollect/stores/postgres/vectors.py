@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.errors import StoreError
 from recollect.stores.postgres import signs
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import big_endian, escaped, int8s, vector
@@ -70,9 +71,14 @@ async def nearest(
 ) -> tuple[int | None, list[int]]:
     """The embedder's number, None where it has no vectors here, and the nearest passages."""
     known = await work.row(_EMBEDDER, (work.space_id, escaped(asked.embedder)))
-    if known is None or known[1] * 4 != len(asked.values):
+    if known is None:
         return None, []
     embedder, dimensions, count = known
+    if 4 * dimensions != len(asked.values):
+        raise StoreError(
+            f"embedder {asked.embedder!r} has {dimensions} dimensions here, "
+            f"the asked vector {len(asked.values) // 4}"
+        )
     if query.vector_limit <= 0:
         return embedder, []
     given: dict[str, Any] = {

@@ -70,11 +70,11 @@ async def write(
     if stored is not None and stored[0] > given.turn:
         return True
     length = stored[1] if stored is not None else 0
+    if given.path_from > length:  # what lies between was never written: no path with a hole
+        return True
     chunk = await meeting.chunk.fetchone()
     session = escaped(given.session)
-    start = min(given.path_from, length)
-    if start < given.path_from:  # what lies between was never written: the path closes up
-        chunk = await work.row(_CHUNK, (work.space_id, session, start // CHUNK))
+    start = given.path_from
     state = await _unquoted(given, meeting, tombstoned)
     if state is None:
         return False

@@ -26,7 +26,7 @@ from recollect.values.segment import SegmentId
 _TOTALS: Final = "SELECT documents, words, cold_documents, cold_change FROM totals"
 _ALLOWED: Final = """
 SELECT group_concat(p.id) FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
-WHERE (?1 IS NULL OR g.said_at >= ?1) AND (?2 IS NULL OR g.said_at < ?2)
+WHERE (?1 IS NULL OR g.said_at > ?1) AND (?2 IS NULL OR g.said_at < ?2)
 """
 _ALLOWED_IN_SESSION: Final = (
     _ALLOWED + "AND g.session = (SELECT number FROM session WHERE name = ?3)"  # noqa: S608

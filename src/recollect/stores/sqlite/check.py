@@ -36,11 +36,11 @@ WHERE NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.sequence = p.segment)
 """
 _UNINDEXED: Final = """
 SELECT count(*) FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
-WHERE NOT EXISTS (SELECT 1 FROM words_content AS w WHERE NOT g.cold AND w.id = p.id)
-  AND NOT EXISTS (SELECT 1 FROM cold_words_content AS w WHERE g.cold AND w.id = p.id)
+WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE NOT g.cold AND w.id = p.id)
+  AND NOT EXISTS (SELECT 1 FROM cold_words_bag AS w WHERE g.cold AND w.id = p.id)
 """
 _INDEXED: Final = """
-SELECT (SELECT count(*) FROM words_content) + (SELECT count(*) FROM cold_words_content)
+SELECT (SELECT count(*) FROM words_bag) + (SELECT count(*) FROM cold_words_bag)
 """
 _BLOCKS: Final = """
 SELECT b.count, b.passages, length(b.numbers), e.dimensions FROM vector_block AS b
@@ -98,7 +98,7 @@ def _integrity(db: Database) -> Iterator[str]:
 def _word_index(db: Database) -> Iterator[str]:
     for name in ("words", "cold_words"):
         try:
-            db.run(f"INSERT INTO {name}({name}) VALUES ('integrity-check')")  # noqa: S608
+            db.run(f"INSERT INTO {name}({name}, rank) VALUES ('integrity-check', 1)")  # noqa: S608
         except apsw.CorruptError:
             yield f"the index {name} is damaged: run reindex"
     missing = db.value(_UNINDEXED)

@@ -7,6 +7,7 @@ emptied after. Always holds: whatever could not be reached is told, one sentence
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from recollect.stores.sqlite.jobs import forget_jobs
 from recollect.stores.sqlite.lanes import checkpoint
 from recollect.stores.sqlite.ledger import forget_pieces
 from recollect.stores.sqlite.packing import json_list, pack_text
-from recollect.stores.sqlite.passages import passages_of, remove_passages
+from recollect.stores.sqlite.passages import INDEXES, bags_of, passages_of, rebuild, remove_passages
 from recollect.stores.sqlite.sessions import forget_quotes
 from recollect.stores.sqlite.vectors import remove_vectors
 from recollect.stores.sqlite.write import forget_facts
@@ -41,10 +42,6 @@ UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
 """
 _PUT_TOMBSTONE: Final = "INSERT OR IGNORE INTO tombstone (message_id, at) VALUES (?, ?)"
 _PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
-_BAGS: Final = """
-SELECT bag FROM words WHERE rowid IN (SELECT value FROM json_each(?1))
-UNION ALL SELECT bag FROM cold_words WHERE rowid IN (SELECT value FROM json_each(?1))
-"""
 _SEPARATORS: Final = "SELECT term FROM {name}_idx"
 _STILL_SAID: Final = "SELECT 1 FROM {name}_at WHERE term >= ? AND term < ? LIMIT 1"
 
@@ -53,7 +50,6 @@ LOG_IN_USE: Final = (
     "run scrub when nobody does."
 )
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
-_INDEXES: Final = ("words", "cold_words")
 # A shorter beginning of a word tells nothing of it.
 _TELLING_BYTES: Final = 5
 
@@ -64,7 +60,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     rows = db.rows(_SEGMENTS, (json_list(identities),))
     warm = passages_of(db, [row[0] for row in rows if not row[2]])
     cold = passages_of(db, [row[0] for row in rows if row[2]])
-    said = _words_of(db, [*warm, *cold])
+    said = _words_of(db, warm, cold)
     vectors = remove_vectors(db, [*warm, *cold])
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
@@ -104,9 +100,9 @@ def _remove_segments(db: Database, rows: list[tuple[Any, ...]]) -> None:
     db.run(_COUNT_GONE, (*gone, sum(row[4] for row in rows)))
 
 
-def _words_of(db: Database, passages: list[int]) -> set[bytes]:
+def _words_of(db: Database, warm: Iterable[int], cold: Iterable[int]) -> set[bytes]:
     words: set[bytes] = set()
-    for (bag,) in db.rows(_BAGS, (json_list(passages),)):
+    for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
         words.update(bag.encode().split(b" "))
     return words
 
@@ -117,16 +113,11 @@ def _clear_separators(db: Database, said: set[bytes]) -> None:
     FTS5 overwrites the entries of a word, but not the marks that say where its pages begin. A
     mark is as short as can be, so this is rare.
     """
-    for name in _INDEXES:
-        for (mark,) in db.rows(_SEPARATORS.format(name=name)):
-            beginning = bytes(mark)[1:]  # the first byte names the index
-            if len(beginning) < _TELLING_BYTES:
-                continue
-            if any(word.startswith(beginning) for word in said) and not _still_said(
-                db, name, beginning
-            ):
-                db.run(f"INSERT INTO {name}({name}) VALUES ('rebuild')")  # noqa: S608
-                break
+    beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
+    for name in INDEXES:
+        marks = (bytes(mark)[1:] for (mark,) in db.rows(_SEPARATORS.format(name=name)))
+        if any(mark in beginnings and not _still_said(db, name, mark) for mark in marks):
+            rebuild(db, name)
 
 
 def _still_said(db: Database, name: str, beginning: bytes) -> bool:
@@ -150,8 +141,8 @@ def empty_log(db: Database) -> bool:
 def scrub(db: Database) -> ScrubResult:
     """Write the whole file anew, so that nothing that was removed is in it."""
     done = []
-    for name in _INDEXES:
-        db.run(f"INSERT INTO {name}({name}) VALUES ('rebuild')")  # noqa: S608
+    for name in INDEXES:
+        rebuild(db, name)
     done.append("the word index was written anew")
     db.run("VACUUM")
     done.append("the file was written anew")

@@ -1,17 +1,17 @@
 """Passages: their spans, and their words in the index.
 
-Owns the tables `passage`, `words` and `cold_words`, and the counters over them. A passage's
-number is counted upwards and never used again; its low bits are its length in words, so that
-scoring the hits of a word needs no look at any other table. Always holds: a passage stands in
-`words` when its segment is warm and in `cold_words` when it is cold, never in both.
+Owns the tables `passage`, `words` and `cold_words`, the bags beside them, and their counters. A
+passage's number is counted upwards and never used again; its low bits are its length in words,
+so that scoring the hits of a word needs no look at any other table. Always holds: a passage
+stands in `words` when its segment is warm and in `cold_words` when it is cold, never in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.words import bag_of
 from recollect.values.segment import NewPassage
@@ -24,7 +24,13 @@ _INSERT_PASSAGE: Final = """
 INSERT INTO passage (id, segment, ordinal, start, stop, length, embedded)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-_INSERT_WORDS: Final = "INSERT INTO words (rowid, bag) VALUES (?, ?)"
+_PUT_BAG: Final = "INSERT INTO {name}_bag (id, bag) VALUES (?, ?)"
+_INDEX: Final = "INSERT INTO {name} (rowid, bag) VALUES (?, ?)"
+_BAGS: Final = "SELECT id, bag FROM {name}_bag WHERE id IN (SELECT value FROM json_each(?))"
+_DROP_BAG: Final = "DELETE FROM {name}_bag WHERE id IN (SELECT value FROM json_each(?))"
+_UNINDEX: Final = "INSERT INTO {name} ({name}, rowid, bag) VALUES ('delete', ?, ?)"
+_BAG_COUNT: Final = "SELECT count(*) FROM {name}_bag"
+_REBUILD: Final = "INSERT INTO {name} ({name}) VALUES ('rebuild')"
 _NEXT: Final = "SELECT next_passage FROM totals"
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_passage = ?, documents = documents + ?, words = words + ?
@@ -33,30 +39,28 @@ _OF_SEGMENTS: Final = """
 SELECT p.id, p.length FROM passage AS p
 WHERE p.segment IN (SELECT value FROM json_each(?))
 """
-_TO_COLD: Final = """
-INSERT INTO cold_words (rowid, bag)
-SELECT rowid, bag FROM words WHERE rowid IN (SELECT value FROM json_each(?))
-"""
-_TO_WARM: Final = """
-INSERT INTO words (rowid, bag)
-SELECT rowid, bag FROM cold_words WHERE rowid IN (SELECT value FROM json_each(?))
-"""
-_DELETE_WARM: Final = "DELETE FROM words WHERE rowid IN (SELECT value FROM json_each(?))"
-_DELETE_COLD: Final = "DELETE FROM cold_words WHERE rowid IN (SELECT value FROM json_each(?))"
 _DELETE: Final = "DELETE FROM passage WHERE id IN (SELECT value FROM json_each(?))"
 _COUNT_MOVED: Final = """
 UPDATE totals SET documents = documents + ?, words = words + ?,
   cold_documents = cold_documents + ?, cold_change = cold_change + 1
 """
 
-NewRows = Iterable[tuple[int, Sequence[NewPassage]]]
+# Removing a passage to the last byte takes about as long as indexing twenty (measured).
+_REBUILD_FROM: Final = 500
+_REBUILD_SHARE: Final = 20
+
+IndexName: TypeAlias = Literal["words", "cold_words"]
+INDEXES: Final[tuple[IndexName, ...]] = ("words", "cold_words")
+NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 """Segments by their sequence, with their passages."""
 
 
 def add_passages(db: Database, segments: NewRows) -> int:
     """Index new passages of warm segments; returns how many."""
     number: int = db.value(_NEXT)
-    rows, bags, words = [], [], 0
+    rows: list[Row] = []
+    bags: list[Row] = []
+    words = 0
     for segment, passages in segments:
         for ordinal, passage in enumerate(passages):
             length = len(passage.words)
@@ -68,7 +72,7 @@ def add_passages(db: Database, segments: NewRows) -> int:
             words += length
     if rows:
         db.run_many(_INSERT_PASSAGE, rows)
-        db.run_many(_INSERT_WORDS, bags)
+        _put(db, "words", bags)
         db.run(_COUNT_ADDED, (number, len(rows), words))
     return len(rows)
 
@@ -80,25 +84,50 @@ def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
 
 def remove_passages(db: Database, *, warm: dict[int, int], cold: dict[int, int]) -> None:
     """Take passages out of the index and the archive; their vectors are not seen to here."""
-    if warm:
-        db.run(_DELETE_WARM, (json_list(warm),))
-    if cold:
-        db.run(_DELETE_COLD, (json_list(cold),))
+    _take(db, "words", warm)
+    _take(db, "cold_words", cold)
     db.run(_DELETE, (json_list([*warm, *cold]),))
     db.run(_COUNT_MOVED, (-len(warm), -sum(warm.values()), -len(cold)))
 
 
 def cool_passages(db: Database, passages: dict[int, int]) -> None:
     """Move passages out of the warm index."""
-    numbers = json_list(passages)
-    db.run(_TO_COLD, (numbers,))
-    db.run(_DELETE_WARM, (numbers,))
+    _put(db, "cold_words", _take(db, "words", passages))
     db.run(_COUNT_MOVED, (-len(passages), -sum(passages.values()), len(passages)))
 
 
 def warm_passages(db: Database, passages: dict[int, int]) -> None:
     """Move passages back into the warm index."""
-    numbers = json_list(passages)
-    db.run(_TO_WARM, (numbers,))
-    db.run(_DELETE_COLD, (numbers,))
+    _put(db, "words", _take(db, "cold_words", passages))
     db.run(_COUNT_MOVED, (len(passages), sum(passages.values()), -len(passages)))
+
+
+def bags_of(db: Database, name: IndexName, passages: Iterable[int]) -> list[Row]:
+    """The words of these passages, as the index has them."""
+    return db.rows(_BAGS.format(name=name), (json_list(passages),))
+
+
+def rebuild(db: Database, name: IndexName) -> None:
+    """Write an index anew from the words of its passages."""
+    db.run(_REBUILD.format(name=name))
+
+
+def _put(db: Database, name: IndexName, bags: list[Row]) -> None:
+    db.run_many(_PUT_BAG.format(name=name), bags)
+    db.run_many(_INDEX.format(name=name), bags)
+
+
+def _take(db: Database, name: IndexName, passages: dict[int, int]) -> list[Row]:
+    """Take passages out of an index; returns their words."""
+    if not passages:
+        return []
+    numbers = json_list(passages)
+    bags = db.rows(_BAGS.format(name=name), (numbers,))
+    many = len(bags) >= _REBUILD_FROM
+    if many and len(bags) * _REBUILD_SHARE >= db.value(_BAG_COUNT.format(name=name)):
+        db.run(_DROP_BAG.format(name=name), (numbers,))
+        rebuild(db, name)
+        return bags
+    db.run_many(_UNINDEX.format(name=name), bags)
+    db.run(_DROP_BAG.format(name=name), (numbers,))
+    return bags

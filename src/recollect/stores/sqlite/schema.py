@@ -4,7 +4,8 @@ Owns the schema. Every change is a new entry of `MIGRATIONS`, never an edit of a
 Always holds: a migration and its version are one transaction, so a process that dies in one
 leaves the version before it.
 
-`words` and `cold_words` are fed with words that `search` made. Their tokenizer takes every
+`words` and `cold_words` are fed with words that `search` made, which stand in tables beside them:
+without the words of a passage FTS5 cannot remove it to the last byte. Their tokenizer takes every
 character but white space as part of a word; what it would fold is escaped (see `words.py`).
 The number of a passage carries its length (see `passages.py`), so that scoring needs no join.
 """
@@ -99,8 +100,10 @@ CREATE TABLE passage (
 
 
 def _word_table(name: str) -> tuple[str, ...]:
+    index = f"bag, content='{name}_bag', content_rowid='id', columnsize=0, tokenize={_TOKENIZER}"
     return (
-        f"CREATE VIRTUAL TABLE {name} USING fts5(bag, columnsize=0, tokenize={_TOKENIZER})",
+        f"CREATE TABLE {name}_bag (id INTEGER PRIMARY KEY, bag TEXT NOT NULL)",
+        f"CREATE VIRTUAL TABLE {name} USING fts5({index})",
         f"INSERT INTO {name}({name}, rank) VALUES ('secure-delete', 1)",  # noqa: S608
         f"CREATE VIRTUAL TABLE {name}_at USING fts5vocab({name}, instance)",
     )

@@ -176,13 +176,19 @@ class SQLiteStore:
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """As `Archive.evict`."""
-        return await self._writer.write(
-            partial(cold.evict, max_segments=max_segments, said_before=said_before)
-        )
+        step = partial(cold.evict, max_segments=max_segments, said_before=said_before)
+        total = 0
+        while moved := await self._writer.write(step):
+            total += moved
+        return total
 
     async def warm(self, ids: Sequence[SegmentId]) -> int:
         """As `Archive.warm`."""
-        return await self._writer.write(partial(cold.warm, ids=ids))
+        total = 0
+        for at in range(0, len(ids), cold.STEP):
+            some = ids[at : at + cold.STEP]
+            total += await self._writer.write(partial(cold.warm, ids=some))
+        return total
 
     # JobQueue
 

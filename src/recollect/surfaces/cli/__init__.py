@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "recollect.surfaces.cli.export:export",
     "import": "recollect.surfaces.cli.import_:import_",
     "memory": "recollect.surfaces.cli.memory:memory",
+    "worker": "recollect.surfaces.cli.worker:worker",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;
 the benches use that door, since nothing may import them."""

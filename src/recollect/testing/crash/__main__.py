@@ -26,6 +26,8 @@ SCENARIOS = ("writers", "engine", "workers", "stops", "outage", "crowd", "torn")
 
 OTHERS_SHARE = 1 / 6
 """The crowd is asked for on SQLite; elsewhere it stays for a shorter time."""
+OTHERS_STEP = 8
+"""The spool's file is the same whatever store it drains into; one is cut at every byte."""
 
 
 def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
@@ -50,7 +52,8 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
         seconds = options.seconds * (1.0 if found.name == "sqlite" else OTHERS_SHARE)
         yield crowd(found.place(), seconds=seconds, tell=tell)
     if "torn" in asked and plain:
-        yield tear_spool(found.place(), found.home(), tell=tell)
+        step = 1 if found.name == "sqlite" else OTHERS_STEP
+        yield tear_spool(found.place(), found.home(), step=step, tell=tell)
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:

@@ -120,13 +120,20 @@ def check(*, url: str | None, space: str, as_json: bool) -> None:
 
 
 @click.command("scrub")
+@click.option(
+    "--admin-url",
+    metavar="URL",
+    help="PostgreSQL as the owner of the tables, who alone may rewrite them.",
+)
 @store_options
-def scrub(*, url: str | None, space: str, as_json: bool) -> None:
+def scrub(*, url: str | None, space: str, as_json: bool, admin_url: str | None) -> None:
     """See to it that what was removed is in no file either; may take long."""
 
     async def work(store: Store, place: Place) -> ScrubResult:
+        from recollect.wiring import scrub_store
+
         del place
-        return await store.scrub()
+        return await scrub_store(store, admin_url=admin_url)
 
     found = with_store(url, space, work)
     if as_json:

@@ -1,0 +1,179 @@
+"""Forgetting is real: a marker planted everywhere is in no byte afterwards, and does not return."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import open_memory
+from recollect.formats.batches import write_batch
+from recollect.ports import Store
+from recollect.search.tokenize import tokenize
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
+from recollect.values.segment import Vector, VectorSet
+from recollect.wiring import open_spool, open_store
+
+MARKER = "zanzibarquokka"
+SECRET_PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay with both cranes."
+SETTINGS = {"window_tokens": 16_000, "jobs.in_process": False}
+
+
+def request(turns: int) -> dict[str, Any]:
+    long = "cargo and winch over the quay " * 200
+    held: list[dict[str, Any]] = [
+        {"role": "user", "content": "Begin with the harbour."},
+        {"role": "assistant", "content": "Which one of the two?"},
+        {"role": "user", "content": SECRET_PLAN},
+    ]
+    for n in range(turns):
+        held += [
+            {"role": "assistant", "content": f"step {n}: {long}"},
+            {"role": "user", "content": f"and then number {n}?"},
+        ]
+    return {"model": "claude-x", "max_tokens": 100, "messages": held}
+
+
+async def plant(url: str) -> None:
+    """Text, index and ledger by talking; a vector, a job and a spooled batch beside them."""
+    async with open_memory(store=url, settings=SETTINGS) as memory:
+        await memory.prepare("s", request(1))
+        await memory.observe(
+            "s", {"role": "assistant", "content": [{"type": "text", "text": "ok"}]}
+        )
+        assert (await memory.prepare("s", request(9))).edits, "something left the view, too"
+    store = await open_store(url, space="default")
+    held = next(one for one in await store.page(limit=100) if MARKER in one.segment.text)
+    marked = (MARKER * 200).encode()[: 384 * 4]  # the marker's own bytes, as floats
+    vector = Vector(segment=held.segment.id, ordinal=0, values=marked)
+    job = NewJob(
+        kind="extract",
+        key="k",
+        payload=json.dumps({"text": SECRET_PLAN}).encode(),
+        about=(held.segment.message_id,),
+        run_at=2e9,
+    )
+    vectors = (VectorSet(embedder="test-384", dimensions=384, vectors=(vector,)),)
+    await store.write(Batch(at=1.0, vectors=vectors, jobs=(job,)))
+    spool = await open_spool(url, space="default")
+    await spool.append(write_batch(Batch(at=1.0, jobs=(job,))))
+    await spool.close()
+    await store.close()
+
+
+def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recollect", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ.copy(),
+        check=False,
+    )
+
+
+async def found(store: Store) -> list[str]:
+    words = tuple(dict.fromkeys(tokenize(SECRET_PLAN)))
+    hits = await store.candidates(CandidateQuery(words=words, cold=True))
+    held = await store.segments([hit.segment for hit in hits.passages])
+    return [one.segment.text for one in held if MARKER in one.segment.text]
+
+
+async def resend(url: str) -> None:
+    async with open_memory(store=url, settings=SETTINGS) as memory:
+        await memory.prepare("s", request(9))
+        context = await memory.prepare("another", request(1))
+        assert MARKER in json.dumps(context.request), "the client's own history is the client's"
+        seen = await memory.observe("another", {"role": "assistant", "content": "ok"})
+        assert seen.archived == "store"
+    store = await open_store(url, space="default")
+    assert await found(store) == []
+    assert (await store.check()).problems == ()
+    assert not any(MARKER in one.segment.text for one in await store.page(limit=100))
+    await store.close()
+
+
+def files_with(marker: bytes, *folders: Path) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and marker in path.read_bytes()
+    ]
+
+
+def spellings() -> list[bytes]:
+    """The marker as text, as an indexed word, and as the bytes of the vector."""
+    return [*{word.encode() for word in tokenize(MARKER)}, MARKER.encode(), MARKER.encode()[1:13]]
+
+
+def test_sqlite_forgets_to_the_last_byte(tmp_path: Path) -> None:
+    home = Path(os.environ["RECOLLECT_HOME"])
+    url = str(tmp_path / "m.db")
+    asyncio.run(plant(url))
+    assert files_with(MARKER.encode(), tmp_path, home), "it was planted"
+    done = recollect("memory", "forget", "--matching", MARKER, "--yes", "--store", url)
+    assert done.returncode == 0, done.stderr
+    assert MARKER not in done.stdout
+    assert "backups" in done.stdout, "the certificate says what it cannot reach"
+    for spelling in spellings():
+        assert files_with(spelling, tmp_path, home) == []
+    asyncio.run(resend(url))
+    for spelling in spellings():
+        assert files_with(spelling, tmp_path, home) == []
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[tuple[PostgresServer, TestDatabase]]:
+    with PostgresServer(18) as server:
+        yield server, asyncio.run(server.migrated_database())
+
+
+def rows_with(database: TestDatabase, marker: bytes) -> list[str]:
+    """Every table of the database, each row as text and every bytea by its bytes."""
+    import psycopg
+
+    hits: list[str] = []
+    with psycopg.connect(database.admin_url) as connection:
+        tables = connection.execute(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables "
+            "WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        ).fetchall()
+        assert len(tables) > 5
+        for (table,) in tables:
+            rows = connection.execute(f"SELECT t::text FROM {table} t").fetchall()  # type: ignore[arg-type]
+            for (row,) in rows:
+                if marker.decode() in row or marker.hex() in row:
+                    hits.append(table)
+    return hits
+
+
+def test_postgres_forgets_every_row_and_after_scrub_every_file(
+    database: tuple[PostgresServer, TestDatabase],
+) -> None:
+    server, place = database
+    home = Path(os.environ["RECOLLECT_HOME"])
+    url = place.app_url
+    asyncio.run(plant(url))
+    assert rows_with(place, MARKER.encode()), "it was planted"
+    done = recollect("memory", "forget", "--matching", MARKER, "--yes", "--store", url)
+    assert done.returncode == 0, done.stderr
+    assert MARKER not in done.stdout
+    for spelling in spellings():
+        assert rows_with(place, spelling) == []
+        assert files_with(spelling, home) == []
+    scrubbed = recollect("memory", "scrub", "--store", url, "--admin-url", place.admin_url)
+    assert scrubbed.returncode == 0, scrubbed.stderr
+    for spelling in spellings():
+        assert files_with(spelling, server.data / "base") == []
+    asyncio.run(resend(url))
+    assert rows_with(place, MARKER.encode()) == []

@@ -1,0 +1,156 @@
+"""One file, several processes: nobody fails, nothing is lost, everybody sees what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract.examples import (
+    START,
+    asked,
+    segment,
+    session_write,
+    vectors,
+)
+from recollect.values.batch import Batch
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
+
+SPAWN = multiprocessing.get_context("spawn")
+SOAK = bool(os.environ.get("RECOLLECT_SOAK"))
+PROCESSES = 8 if SOAK else 4
+SECONDS = 60.0 if SOAK else 2.0
+
+
+def _batch(process: int, turn: int) -> Batch:
+    session = f"of process {process}"
+    new = segment(f"turn {turn} of process {process}", number=turn, session=session)
+    return Batch(
+        at=START,
+        segments=(new,),
+        vectors=(vectors((new,), embedder="e"),),
+        jobs=(NewJob(kind="embed", key=f"{process} {turn}"),),
+        session=session_write((new,), turn=turn, session=session, path_from=turn),
+    )
+
+
+async def _work(path: Path, process: int, until: float, written: int = 0) -> int:
+    while time.time() < until:
+        store = await SQLiteStore.open(path, space="shared", busy_seconds=30.0)
+        for _ in range(25):
+            await store.write(_batch(process, written))
+            written += 1
+            query = CandidateQuery(words=("turn", str(process)), vector=asked("q", embedder="e"))
+            found = await store.candidates(query)
+            assert found.documents >= written
+            (lease,) = await store.claim(now=START, lease_seconds=60, kinds=("embed",))
+            assert await store.complete(lease, Batch(at=START))
+        await store.close()
+    return written
+
+
+def _worker(path: Path, process: int, until: float, told: multiprocessing.Queue[int]) -> None:
+    told.put(asyncio.run(_work(path, process, until)))
+
+
+def test_many_processes_write_read_open_and_close_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    told: multiprocessing.Queue[int] = SPAWN.Queue()
+    until = time.time() + SECONDS + 2.0  # they take a while to start
+    workers = [
+        SPAWN.Process(target=_worker, args=(path, number, until, told))
+        for number in range(PROCESSES)
+    ]
+    for worker in workers:
+        worker.start()
+    written = sum(told.get(timeout=SECONDS + 120) for _ in workers)
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+
+    async def count() -> None:
+        async with await SQLiteStore.open(path, space="shared") as store:
+            stats = await store.stats()
+            assert (stats.segments, stats.vectors) == (written, {"e": written})
+            assert (stats.sessions, stats.jobs_waiting) == (PROCESSES, 0)
+            assert (await store.check()).problems == ()
+
+    asyncio.run(count())
+
+
+def _write_until_killed(path: Path, told: multiprocessing.Queue[int]) -> None:
+    async def write() -> None:
+        store = await SQLiteStore.open(path, space="shared")
+        for turn in range(100_000):
+            await store.write(_batch(0, turn))
+            told.put(turn)
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize("after_writes", [1, 7, 20])
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after_writes: int) -> None:
+    path = tmp_path / "shared.db"
+    told: multiprocessing.Queue[int] = SPAWN.Queue()
+    worker = SPAWN.Process(target=_write_until_killed, args=(path, told))
+    worker.start()
+    for _ in range(after_writes):
+        acknowledged = told.get(timeout=60)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+
+    async def look() -> None:
+        async with await SQLiteStore.open(path, space="shared") as store:
+            held = await store.page(limit=100_000)
+            assert len(held) >= acknowledged + 1
+            stored = await store.session("of process 0")
+            assert stored is not None
+            assert len(stored.path) == len(held)
+            assert (await store.check()).problems == ()
+
+    asyncio.run(look())
+
+
+def test_vectors_of_another_process_are_found(tmp_path: Path) -> None:
+    """The matrix in memory follows what others add, remove and join."""
+
+    async def run() -> None:
+        path = tmp_path / "shared.db"
+        reader = await SQLiteStore.open(path, space="shared")
+        writer = await SQLiteStore.open(path, space="shared")
+        near = asked("q", embedder="e")
+        for turn in range(40):  # small blocks are joined on the way
+            await writer.write(_batch(0, turn))
+            found = await reader.candidates(CandidateQuery(vector=near, vector_limit=1_000))
+            assert len(found.passages) == turn + 1
+        again = await SQLiteStore.open(path, space="shared")
+        fresh = await again.candidates(CandidateQuery(vector=near, vector_limit=7))
+        assert fresh == await reader.candidates(CandidateQuery(vector=near, vector_limit=7))
+        assert await again.vectors("e") == await reader.vectors("e")
+        for store in (reader, writer, again):
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_cancelled_call_leaves_a_whole_store(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
+            for turn in range(60):
+                task = asyncio.create_task(store.write(_batch(0, turn)))
+                await asyncio.sleep(0.0004 * (turn % 5))
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await store.write(_batch(0, turn))
+            assert (await store.stats()).segments == 60
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
