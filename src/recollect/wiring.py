@@ -1,4 +1,8 @@
-"""Settings into an engine: the one place that knows which adapter stands behind which seam."""
+"""Settings into an engine: the one place that knows which adapter stands behind which seam.
+
+What is only needed to build one is imported when it is built: a command that looks into a store
+does not load the engine, and nothing loads a driver that is not used.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from recollect.blocking import BlockingEngine
 from recollect.config import Settings, load_settings
 from recollect.config.places import space_file, spool_folder
-from recollect.engine import Engine
-from recollect.engine.archive import DurableArchive
-from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import SettingsError
 from recollect.ports import Clock, Recaller, Spool, Store, TokenCounter
-from recollect.providers.overflow import recognise_overflow
 from recollect.values.history import SpaceId
 from recollect.values.upkeep import ScrubResult
 
 if TYPE_CHECKING:
+    from recollect.blocking import BlockingEngine
+    from recollect.engine import Engine
+    from recollect.engine.archive import DurableArchive
     from recollect.stores.postgres import PostgresFleet
 
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
@@ -49,6 +51,10 @@ def open_memory(
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
     store that is away stops nobody; `ingest.enabled = false` keeps nothing at all.
     """
+    from recollect.engine import Engine
+    from recollect.engine.housekeeping import in_process_jobs
+    from recollect.providers.overflow import recognise_overflow
+
     if isinstance(settings, Settings):
         if arguments or config or openclaw:
             raise SettingsError("give either a Settings or what it is to be made of, not both")
@@ -78,6 +84,8 @@ def open_memory(
 
 def open_blocking_memory(**arguments: Any) -> BlockingEngine:
     """As `open_memory`, for code without an event loop."""
+    from recollect.blocking import BlockingEngine
+
     return BlockingEngine(open_memory(**arguments))
 
 
@@ -168,6 +176,8 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
 
 
 def _archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
+    from recollect.engine.archive import DurableArchive
+
     key = settings.store.key
     if url is None or not url.startswith(POSTGRES_SCHEMES):
         sqlite_path(url, space)  # a wrong URL is told now, not at the first turn

@@ -21,6 +21,7 @@ def test_contract_holds_on_plain_apsw() -> None:
         [sys.executable, "-c", which], env=environment, capture_output=True, text=True, check=True
     ).stdout
     assert used.startswith(str(PLAIN))
+    assert used.strip().endswith("False"), "a build with ciphers stands where the plain one should"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
          "tests/contract/test_sqlite.py"],

@@ -150,7 +150,7 @@ def rows_with(database: TestDatabase, marker: bytes) -> list[str]:
         ).fetchall()
         assert len(tables) > 5
         for (table,) in tables:
-            rows = connection.execute(f"SELECT t::text FROM {table} t").fetchall()  # type: ignore[arg-type]
+            rows = connection.execute(f"SELECT t::text FROM {table} t").fetchall()
             for (row,) in rows:
                 if marker.decode() in row or marker.hex() in row:
                     hits.append(table)

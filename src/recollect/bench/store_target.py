@@ -115,6 +115,8 @@ class PostgresTarget:
         self.notes: tuple[str, ...] = (
             f"PostgreSQL {version}; the store as the application's role with row-level security,",
             "  the baseline as owner without; VACUUM ANALYZE before queries, as autovacuum does",
+            "the baseline indexes words at once, the store packs them later (pack_ms, and within",
+            "  writes when many wait); ingest_ratio_unindexed: against one that never indexes them",
         )
 
     async def open(self, space: str) -> Store:

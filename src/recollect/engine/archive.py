@@ -26,6 +26,7 @@ Where: TypeAlias = Literal["store", "spool", "nowhere"]
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again; doubled up to the longest."""
 RETRY_MOST_SECONDS = 3.0
+CLOSE_SECONDS = 1.0
 OPEN_SECONDS = 1.0
 """Opening may take longer than an answer: a driver is imported, tables may have to be made."""
 
@@ -52,6 +53,7 @@ class DurableArchive:
         self._open_store = open_store
         self._open_spool = open_spool
         self._deadline_seconds = deadline_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._order = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._store: Store | None = None
@@ -85,12 +87,14 @@ class DurableArchive:
 
     async def ask(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
         """Ask the store something within the deadline; a failure says why."""
+        await self._settle_in()
         if self.away or self._spooling:
             return Failure(said="the store is away")
         return await self._bounded(question)
 
     async def write(self, batch: Batch) -> Kept:
         """Make a batch durable, in order."""
+        await self._settle_in()
         async with self._order:
             await self._look_at_spool()
             said = "earlier batches wait for it" if self._spooling else "the store is away"
@@ -108,7 +112,9 @@ class DurableArchive:
         return 0 if self._spool is None else await self._spool.waiting()
 
     async def close(self) -> None:
-        """Stop draining and close what was opened; what waits in the spool stays there."""
+        """Close what was opened. The spool gets a moment to drain; what waits then stays there."""
+        await self._settle_in()
+        await self.settle(CLOSE_SECONDS)
         self._closed = True
         if self._draining is not None:
             self._draining.cancel()
@@ -120,6 +126,22 @@ class DurableArchive:
                 await attempted(opened.close())
         self._store = self._spool = None
 
+    async def _settle_in(self) -> None:
+        """In another event loop than before (`asyncio.run` called again), open everything anew:
+        connections, locks and tasks belong to the loop they were made in."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        left = () if self._loop is None else (self._store, self._spool)
+        self._loop = loop
+        self._order, self._opening = asyncio.Lock(), asyncio.Lock()
+        self._store = self._spool = self._draining = None
+        self._spooling = False
+        self._abandoned.clear()
+        for opened in left:
+            if opened is not None:
+                await attempted(asyncio.wait_for(opened.close(), OPEN_SECONDS))
+
     async def _bounded(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
         """The answer within the deadline. A late call is left to end by itself: a write that
         was cut off half-way through its commit would be neither done nor undone."""
@@ -127,9 +149,12 @@ class DurableArchive:
         async def asked() -> T:
             return await question(await self.store())
 
+        async def told() -> T | Failure:
+            return await attempted(asked())
+
         opened = self._store is not None
         allowed = self._deadline_seconds if opened else max(OPEN_SECONDS, self._deadline_seconds)
-        running = asyncio.create_task(attempted(asked()))
+        running = asyncio.create_task(told())
         done, _ = await asyncio.wait({running}, timeout=allowed)
         answer = running.result() if done else Failure(said=f"no answer within {allowed:g} s")
         if not done:

@@ -17,7 +17,7 @@ from recollect.engine.archive import DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
 from recollect.engine.keeping import SessionKeeper
-from recollect.engine.learning import after_overflow, learned_from, replied
+from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
 from recollect.engine.session import Context, Observation, Session
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession
@@ -144,7 +144,7 @@ class Engine:
         return held.state
 
     def _keep_turn(self, held: Session, path: TurnPath, context: Context) -> None:
-        held.format = path.request.format
+        held.format, held.sent_messages = path.request.format, len(context.state.path)
         if self._keeper is not None:
             self._keeper.keep_turn(
                 path.request, context.report, context.state, held.keeping, now=path.now
@@ -232,13 +232,15 @@ class Engine:
         if self._keeper is None:
             return None
         none: tuple[Entry, ...] = ()
+        sent = held.state.path[: held.sent_messages]
         entries = await boundary.run(
             "read",
-            lambda: replied(reply, held.format, held.state, self._secret, self._weigher),
+            lambda: replied(reply, held.format, sent, self._secret, self._weigher),
             unchanged=none,
             said=lambda found: f"{len(found)} messages",
         )
         if entries:
+            held.state = followed_by(held.state, entries, held.sent_messages)
             self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
         await self._keeper.wait(held.keeping)
         boundary.lines.extend(held.keeping.trouble)

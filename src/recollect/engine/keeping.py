@@ -8,9 +8,9 @@ wrong is told in the next report.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Kept, Where
@@ -100,22 +100,25 @@ class SessionKeeper:
         self, request: Request, report: Report, state: SessionState, keeping: Keeping, *, now: float
     ) -> None:
         """Start writing a turn: its new messages, the session's state, the ledger."""
-        self._beside(keeping, self._keep_turn(request, report, state, keeping, now=now))
+        self._beside(keeping, lambda: self._keep_turn(request, report, state, keeping, now=now))
 
     def keep_reply(
         self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
     ) -> None:
         """Start writing what the model answered."""
-        self._beside(keeping, self._write(session, entries, keeping, now=now, source="reply"))
+        self._beside(
+            keeping, lambda: self._write(session, entries, keeping, now=now, source="reply")
+        )
 
     async def wait(self, keeping: Keeping) -> None:
         """Until what was started is done; bounded by the store's and the spool's deadlines."""
-        while keeping.tasks:
-            await asyncio.wait(set(keeping.tasks))
+        while running := {task for task in keeping.tasks if not task.done()}:
+            await asyncio.wait(running)
+        keeping.tasks.clear()
 
-    def _beside(self, keeping: Keeping, work: Coroutine[Any, Any, Kept]) -> None:
+    def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> None:
         async def run() -> None:
-            kept = await attempted(work)
+            kept = await attempted(work())
             where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
             keeping.where = where
             if where != "store":

@@ -15,6 +15,7 @@ from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.weigh import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
 from recollect.values.history import Entry, SessionState
+from recollect.values.message import EntryKey
 from recollect.values.overflow import Overflow
 from recollect.values.request import FormatName, Usage
 
@@ -38,10 +39,14 @@ def learned_from(
 
 
 def replied(
-    reply: Any, format_name: FormatName, state: SessionState, secret: bytes, weigher: Weigher
+    reply: Any,
+    format_name: FormatName,
+    path: tuple[EntryKey, ...],
+    secret: bytes,
+    weigher: Weigher,
 ) -> tuple[Entry, ...]:
     """The messages of a reply, with the keys they will have when the client resends them."""
-    parent = state.path[-1] if state.path else ROOT
+    parent = path[-1] if path else ROOT
     codec = CODECS[format_name]
     entries: list[Entry] = []
     for raw in read_reply(format_name, reply):
@@ -61,6 +66,16 @@ def replied(
             )
         )
     return tuple(entries)
+
+
+def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
+    """The session with a reply behind what was sent: a client that compacts right after it, and
+    keeps it, is then recognised by it. A second reply to one request takes the first's place."""
+    return replace(
+        state,
+        path=state.path[:sent] + tuple(entry.key for entry in reply),
+        ids=state.ids[:sent] + tuple(entry.id for entry in reply),
+    )
 
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:

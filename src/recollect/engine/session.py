@@ -25,6 +25,8 @@ class Session:
         self.remembered = Remembered()
         self.keeping = Keeping(loaded=state is not None)
         self.format: FormatName = "anthropic"
+        self.sent_messages = len(self.state.path)
+        """How much of the path the last request showed; replies follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ SECONDS = 60.0 if SOAK else 2.0
 
 def _batch(process: int, turn: int) -> Batch:
     session = f"of process {process}"
-    new = segment(f"turn {turn} of process {process}", number=turn, session=session)
+    new = segment(f"turn {turn} of process {process}", session=session)
     return Batch(
         at=START,
         segments=(new,),
@@ -41,8 +42,9 @@ def _batch(process: int, turn: int) -> Batch:
     )
 
 
-async def _work(path: Path, process: int, until: float, written: int = 0) -> int:
-    while time.time() < until:
+async def _work(path: Path, process: int) -> int:
+    written, until = 0, time.monotonic() + SECONDS
+    while time.monotonic() < until:
         store = await SQLiteStore.open(path, space="shared", busy_seconds=30.0)
         for _ in range(25):
             await store.write(_batch(process, written))
@@ -56,21 +58,22 @@ async def _work(path: Path, process: int, until: float, written: int = 0) -> int
     return written
 
 
-def _worker(path: Path, process: int, until: float, told: multiprocessing.Queue[int]) -> None:
-    told.put(asyncio.run(_work(path, process, until)))
+def _worker(path: Path, process: int, ready: Barrier, told: multiprocessing.Queue[int]) -> None:
+    ready.wait()
+    told.put(asyncio.run(_work(path, process)))
 
 
 def test_many_processes_write_read_open_and_close_at_once(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     told: multiprocessing.Queue[int] = SPAWN.Queue()
-    until = time.time() + SECONDS + 2.0  # they take a while to start
+    ready = SPAWN.Barrier(PROCESSES)  # none has made the file yet
     workers = [
-        SPAWN.Process(target=_worker, args=(path, number, until, told))
+        SPAWN.Process(target=_worker, args=(path, number, ready, told))
         for number in range(PROCESSES)
     ]
     for worker in workers:
         worker.start()
-    written = sum(told.get(timeout=SECONDS + 120) for _ in workers)
+    written = sum(told.get(timeout=SECONDS + 60) for _ in workers)
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
@@ -102,7 +105,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after_writes: int
     worker = SPAWN.Process(target=_write_until_killed, args=(path, told))
     worker.start()
     for _ in range(after_writes):
-        acknowledged = told.get(timeout=60)
+        acknowledged = told.get(timeout=30)
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()

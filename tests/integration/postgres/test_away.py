@@ -1,0 +1,158 @@
+"""PostgreSQL goes away and comes back: quick, plain errors, and no reopening."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from recollect.errors import StoreUnavailable
+from recollect.stores.postgres import PostgresFleet
+from recollect.testing.postgres_server import PostgresServer
+from recollect.testing.store_contract import examples
+from recollect.values.lookup import CandidateQuery
+from recollect.values.upkeep import ForgetOrder
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    with PostgresServer(18) as running:
+        yield running
+
+
+def test_the_store_works_again_after_a_restart(own_server: PostgresServer) -> None:
+    async def run() -> None:
+        database = await own_server.migrated_database()
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        for _ in range(2):  # several idle connections, all of which die
+            await asyncio.gather(*(store.stats() for _ in range(6)))
+        await store.write(examples.full_batch(0))
+        for mode in ("fast", "immediate"):
+            own_server.stop(mode)  # type: ignore[arg-type]
+            query = CandidateQuery(words=("a",), vector=examples.asked("q"))
+            calls = (
+                lambda: store.write(examples.full_batch(1)),
+                lambda: store.candidates(query),
+                lambda: store.session("talk"),
+                lambda: store.claim(now=1.0, lease_seconds=1, kinds=["embed"]),
+                lambda: store.forget(ForgetOrder(at=1.0, sessions=("none",))),
+                store.check,
+                lambda: fleet.spaces_with_due_jobs(1.0),
+            )
+            first = True
+            for call in calls:
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    await call()
+                # The first finds out; those after it are told at once, but for a probe.
+                assert time.monotonic() - started < (4.0 if first else 3.0)
+                first = False
+            started = time.monotonic()
+            refused = await asyncio.gather(*(store.stats() for _ in range(20)), return_exceptions=True)
+            assert all(isinstance(one, StoreUnavailable) for one in refused)
+            assert time.monotonic() - started < 4.0
+            own_server.start()
+            until = time.monotonic() + 10.0
+            while True:
+                try:
+                    await store.write(examples.full_batch(2))
+                    break
+                except StoreUnavailable:
+                    assert time.monotonic() < until, "it did not come back"
+                    await asyncio.sleep(0.1)
+            outcomes = await asyncio.gather(*(store.stats() for _ in range(12)))
+            assert len({one.segments for one in outcomes}) == 1
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_connections_that_the_server_ended_are_not_handed_out(own_server: PostgresServer) -> None:
+    async def run() -> None:
+        database = await own_server.migrated_database()
+        fleet = await PostgresFleet.open(database.app_url, pool_size=4)
+        store = await fleet.space("one")
+        await store.write(examples.full_batch(0))
+        await asyncio.gather(*(store.stats() for _ in range(8)))
+        with psycopg.connect(database.admin_url, autocommit=True) as owner:
+            ended = owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE usename = 'recollect_app'"
+            ).fetchall()
+        assert ended
+        await asyncio.sleep(0.2)
+        for _ in range(6):
+            assert (await store.stats()).segments == 4
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServer) -> None:
+    """Whatever became of it, afterwards it is there once."""
+
+    async def run() -> None:
+        database = await own_server.migrated_database()
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(examples.full_batch(0))
+        for number in range(1, 8):
+            batch = examples.full_batch(number, count=30)
+            writing = asyncio.create_task(store.write(batch))
+            await asyncio.sleep(0.002 * number)
+            with psycopg.connect(database.admin_url, autocommit=True) as owner:
+                owner.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE usename = 'recollect_app'"
+                )
+            (outcome,) = await asyncio.gather(writing, return_exceptions=True)
+            assert not isinstance(outcome, BaseException) or isinstance(outcome, StoreUnavailable)
+            until = time.monotonic() + 10.0
+            while True:
+                try:
+                    again = await store.write(batch)
+                    break
+                except StoreUnavailable:
+                    assert time.monotonic() < until
+            assert len(again.stored) + len(again.known) == 30
+            assert not (again.stored and again.known), "half of a batch was there"
+        assert (await store.stats()).segments == 4 + 7 * 30
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_a_server_that_its_process_left_behind_is_stopped() -> None:
+    """The guard: SIGKILL of the process that started it does not leave a server running."""
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    code = (
+        "from recollect.testing.postgres_server import PostgresServer\n"
+        "import sys, time\n"
+        "server = PostgresServer(18).__enter__()\n"
+        "print(server.pid, server.folder, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        pid, folder = child.stdout.readline().split()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    until = time.monotonic() + 10.0
+    while os.path.exists(folder):
+        assert time.monotonic() < until, "the server's folder is still there"
+        time.sleep(0.05)
+    state = ""
+    if os.path.exists(f"/proc/{pid}/stat"):
+        with open(f"/proc/{pid}/stat") as stat:
+            state = stat.read().rpartition(")")[2].split()[0]
+    assert state in ("", "Z")

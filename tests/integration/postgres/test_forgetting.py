@@ -1,0 +1,192 @@
+"""Forgetting on PostgreSQL: a marker is in no row, and after scrubbing in no data file."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from recollect.formats.session_state import split_state
+from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres.lexical import term_of
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch, SessionWrite
+from recollect.values.edit import Insert
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
+from recollect.values.upkeep import ForgetOrder
+
+MARKER = "Zq7Kx9-xylophone-marker-Wv3"
+LONG = MARKER + " " + " ".join(f"{MARKER}{number}" for number in range(400))
+"""Long enough to be stored out of line."""
+
+
+def planted(number: int) -> Batch:
+    """A batch whose every part quotes the marker."""
+    said = LONG if number % 2 else MARKER
+    new = examples.segment(f"{said} {number}", session="secret", tool=MARKER, origin=MARKER,
+                           topics=(MARKER,), foreign=MARKER)  # fmt: skip
+    about = (new.segment.message_id,)
+    insert = Insert(anchor=None, placement="head", text=MARKER, stage="inject", reason="x", turn=1)
+    return Batch(
+        at=examples.START,
+        segments=(new,),
+        vectors=(examples.vectors([new]),),
+        facts=(examples.fact(f"f{number}", sources=[new.segment.id], content=MARKER),),
+        jobs=(NewJob(kind="embed", key=f"k{number}", payload=MARKER.encode(), about=about),),
+        session=SessionWrite(
+            session="secret",
+            turn=number,
+            state=split_state(SessionState(turn=number, edits=(insert,))),
+            about=about,
+        ),
+        pieces=(examples.piece(f"{MARKER} piece {number}", about=about),),
+    )
+
+
+def rows_with(url: str, marker: bytes) -> list[str]:
+    """Tables of which a row, written out as text or bytes, holds the marker."""
+    found = []
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'recollect'::regnamespace"
+            " AND relkind = 'r'"
+        ).fetchall()
+        for (table,) in tables:
+            for row in connection.execute(f"SELECT * FROM recollect.{table}".encode()):
+                if any(marker in _bytes(value) for value in row):
+                    found.append(table)
+                    break
+    return sorted(found)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+def files_with(folder: Path, marker: bytes) -> list[str]:
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and marker in path.read_bytes()
+    )
+
+
+async def plant(url: str) -> tuple[str, ...]:
+    fleet = await PostgresFleet.open(url)
+    store = await fleet.space("one")
+    await store.write(examples.full_batch(0, count=40))
+    ids = []
+    for number in range(1, 6):
+        batch = planted(number)
+        await store.write(batch)
+        ids.append(batch.segments[0].segment.id)
+    await store.pack(least=1)
+    for number in range(6, 9):  # these are in the tail of the index
+        batch = planted(number)
+        await store.write(batch)
+        ids.append(batch.segments[0].segment.id)
+    await fleet.close()
+    return tuple(ids)
+
+
+def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
+    server: PostgresServer, database: TestDatabase
+) -> None:
+    asyncio.run(plant(database.app_url))
+    marker = MARKER.encode()
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        owner.execute("ANALYZE")
+        owner.execute("CHECKPOINT")
+    assert set(rows_with(database.admin_url, marker)) == {
+        "facts", "jobs", "pieces", "segments", "sessions",
+    }  # fmt: skip
+    base = server.data / "base"
+    assert files_with(base, marker)
+
+    async def forget() -> None:
+        fleet = await PostgresFleet.open(database.app_url, admin_url=database.admin_url)
+        store = await fleet.space("one")
+        done = await store.forget(ForgetOrder(at=1.0, sessions=("secret",)))
+        assert len(done.segments) == len(done.message_ids) == done.pieces == done.jobs == 8
+        assert done.vectors == done.passages >= 8
+        assert len(done.facts) == 8
+        assert done.session_states == 1
+        assert any("scrub" in one for one in done.cannot)
+        assert any("replicas" in one for one in done.cannot)
+        assert (await store.check()).problems == ()
+        again = await store.write(planted(3))
+        assert again.forgotten == (planted(3).segments[0].segment.id,)
+        found = await store.candidates(
+            CandidateQuery(words=planted(3).segments[0].passages[0].words)
+        )
+        assert not any(found.document_frequencies.values())
+        await fleet.close()
+
+    asyncio.run(forget())
+    assert rows_with(database.admin_url, marker) == []
+    _no_term_is_left(database.admin_url)
+
+    async def scrub() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        without = await store.scrub()
+        assert without.done == ()
+        assert any("owner" in one for one in without.cannot)
+        done = await store.scrub(database.admin_url)
+        assert any("tables" in one for one in done.done)
+        assert any("write-ahead" in one for one in done.cannot)
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(scrub())
+    assert files_with(base, marker) == []
+
+
+def _no_term_is_left(url: str) -> None:
+    """The marker's words have left the index: as hashes they stand in no block either."""
+    words = {word for word in planted(3).segments[0].passages[0].words}
+    others = {
+        word
+        for new in examples.full_batch(0, count=40).segments
+        for passage in new.passages
+        for word in passage.words
+    }
+    hashes = [np.uint32(term_of(word)).tobytes() for word in words - others]
+    assert hashes
+    with psycopg.connect(url) as connection:
+        blocks = connection.execute(
+            "SELECT block FROM recollect.postings UNION ALL"
+            " SELECT terms FROM recollect.passage_terms"
+        ).fetchall()
+    assert blocks
+    assert not [one for one in hashes for (block,) in blocks if one in block]
+
+
+def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
+    database: TestDatabase,
+) -> None:
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        batch = planted(1)
+        await store.write(batch)
+        await store.forget(
+            ForgetOrder(at=1.0, message_ids=(batch.segments[0].segment.message_id,))
+        )
+        assert batch.session is not None
+        late = replace(batch, session=replace(batch.session, turn=9))
+        await store.write(late)
+        stored = await store.session("secret")
+        assert stored is not None
+        assert MARKER.encode() not in stored.state
+        await fleet.close()
+
+    asyncio.run(look())
+    assert rows_with(database.admin_url, MARKER.encode()) == []
