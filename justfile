@@ -19,12 +19,19 @@ ci:
 soak:
     RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py
 
+# Processes and servers killed, stopped and taken away at full size; non-zero on any loss
+crash *ARGS:
+    python -m recollect.testing.crash {{ARGS}}
+
 # Every must-show of the issue, with its figures
 full:
     bash .ci/run
     recollect bench turn --json
     recollect bench redaction --json
     recollect bench tokens --json
+    recollect bench store --store sqlite: --json
+    recollect bench store --store pg18 --large --spaces 20000 --json
+    just crash
     just soak
 
 # The pages and the picture that are generated from code

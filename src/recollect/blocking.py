@@ -53,6 +53,10 @@ class BlockingEngine:
         """As `Engine.observe`, waited for."""
         return self._wait(self.engine.observe(session, reply))
 
+    def settle(self, seconds: float = 5.0) -> int:
+        """As `Engine.settle`, waited for."""
+        return self._wait(self.engine.settle(seconds))
+
     def close(self) -> None:
         """As `Engine.close`, then stop the background thread; calls after this fail."""
         if self._loop.is_closed():

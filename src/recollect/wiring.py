@@ -179,8 +179,13 @@ def _archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArch
     from recollect.engine.archive import DurableArchive
 
     key = settings.store.key
-    if url is None or not url.startswith(POSTGRES_SCHEMES):
-        sqlite_path(url, space)  # a wrong URL is told now, not at the first turn
+    # Drivers are imported, and wrong URLs told, now and not in the middle of the first turn.
+    if url is not None and url.startswith(POSTGRES_SCHEMES):
+        import recollect.stores.postgres
+    else:
+        import recollect.stores.sqlite  # noqa: F401
+
+        sqlite_path(url, space)
     return DurableArchive(
         lambda: open_store(url, space=space, key=key),
         lambda: open_spool(url, space=space, key=key),

@@ -72,4 +72,4 @@ def test_importing_recollect_loads_nothing_heavy() -> None:
 
 def test_the_engine_never_loads_the_drawing_library() -> None:
     loaded = imported_by("import recollect; recollect.open_memory()")
-    assert not loaded & {"rich", "click", "json5", "bpe_openai", "detect_secrets", "numpy"}
+    assert not loaded & {"rich", "click", "json5", "bpe_openai", "detect_secrets"}

@@ -27,6 +27,7 @@ RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again; doubled up to the longest."""
 RETRY_MOST_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
+"""How long closing waits for the spool to drain."""
 OPEN_SECONDS = 1.0
 """Opening may take longer than an answer: a driver is imported, tables may have to be made."""
 
@@ -112,9 +113,8 @@ class DurableArchive:
         return 0 if self._spool is None else await self._spool.waiting()
 
     async def close(self) -> None:
-        """Close what was opened. The spool gets a moment to drain; what waits then stays there."""
+        """Stop draining and close what was opened; what waits in the spool stays there."""
         await self._settle_in()
-        await self.settle(CLOSE_SECONDS)
         self._closed = True
         if self._draining is not None:
             self._draining.cancel()

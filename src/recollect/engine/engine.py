@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from recollect.config import Settings
-from recollect.engine.archive import DurableArchive, Where
+from recollect.engine.archive import CLOSE_SECONDS, DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
 from recollect.engine.keeping import SessionKeeper
@@ -152,6 +152,17 @@ class Engine:
         if self._jobs is not None:
             self._jobs.wake()
 
+    async def settle(self, seconds: float = 5.0) -> int:
+        """Wait until all that was said is in the store, but no longer than this.
+
+        Returns how many batches still wait in the spool.
+        """
+        if self._keeper is None:
+            return 0
+        for held in tuple(self._sessions.values()):
+            await self._keeper.wait(held.keeping)
+        return await self._keeper.archive.settle(seconds)
+
     async def close(self) -> None:
         """Wait for what is being written, stop the jobs, and close the store.
 
@@ -160,8 +171,7 @@ class Engine:
         if self._jobs is not None:
             await self._jobs.close()
         if self._keeper is not None:
-            for held in self._sessions.values():
-                await self._keeper.wait(held.keeping)
+            await self.settle(CLOSE_SECONDS)
             await self._keeper.archive.close()
 
     async def __aenter__(self) -> Self:

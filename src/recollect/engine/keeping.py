@@ -45,7 +45,9 @@ class Keeping:
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
+    """What is being written, each behind the one before it: a reply must not overtake the
+    question it answers."""
     where: Where = "nowhere"
     """Where the last write went."""
     trouble: list[StageLine] = field(default_factory=list)
@@ -112,12 +114,16 @@ class SessionKeeper:
 
     async def wait(self, keeping: Keeping) -> None:
         """Until what was started is done; bounded by the store's and the spool's deadlines."""
-        while running := {task for task in keeping.tasks if not task.done()}:
+        while running := [task for task in keeping.tasks if not task.done()]:
             await asyncio.wait(running)
         keeping.tasks.clear()
 
     def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> None:
+        before = [task for task in keeping.tasks if not task.done()]
+
         async def run() -> None:
+            if before:
+                await asyncio.wait(before)
             kept = await attempted(work())
             where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
             keeping.where = where
@@ -128,16 +134,16 @@ class SessionKeeper:
                     StageLine(stage="ingest", outcome=outcome, said=said, seconds=0.0)
                 )
 
-        task = asyncio.create_task(run())
-        keeping.tasks.add(task)
-        task.add_done_callback(keeping.tasks.discard)
+        keeping.tasks = [*before, asyncio.create_task(run())]
 
     async def _keep_turn(
         self, request: Request, report: Report, state: SessionState, keeping: Keeping, *, now: float
     ) -> Kept:
         record: TurnRecord | None = None
         pieces: tuple[Piece, ...] = ()
-        if self._settings.ledger.enabled and report.view.rows:
+        # A session that could not be loaded counts its turns anew: its records would take the
+        # place of others.
+        if self._settings.ledger.enabled and report.view.rows and keeping.loaded:
             record, pieces = await self._off_loop(
                 len(report.view.rows) - len(keeping.last_record.raws),
                 lambda: record_turn(
@@ -158,7 +164,8 @@ class SessionKeeper:
         if kept.where == "nowhere":  # the next record must not rest on this one
             keeping.last_record = LastRecord()
         elif kept.written is not None and kept.written.session_stale:
-            keeping.loaded, keeping.path = False, ()  # another process went on with it
+            # another process went on with it: load it again, and rest on nothing of ours
+            keeping.loaded, keeping.path, keeping.last_record = False, (), LastRecord()
         else:
             keeping.path = state.path
         return kept

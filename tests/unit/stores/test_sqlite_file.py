@@ -1,0 +1,247 @@
+"""The file of a space: who may read it, whose it is, which version it has, which key."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect.errors import (
+    MissingExtra,
+    SettingsError,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    WrongKey,
+)
+from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
+from recollect.stores.sqlite.schema import MIGRATIONS
+from recollect.testing.store_contract.examples import SESSION, full_batch, segments
+from recollect.values.batch import Batch
+from recollect.values.upkeep import Stats
+
+KEY = bytes(range(32))
+
+
+async def _filled(path: Path, key: EncryptionKey | bytes | None = None) -> None:
+    async with await SQLiteStore.open(path, space="mine", key=key) as store:
+        await store.write(full_batch(1))
+
+
+async def _stats(path: Path, key: EncryptionKey | bytes | None = None) -> Stats:
+    async with await SQLiteStore.open(path, space="mine", key=key, create=False) as store:
+        return await store.stats()
+
+
+def _refused(path: Path, error: type[Exception], key: EncryptionKey | bytes | None = None) -> str:
+    with pytest.raises(error) as told:
+        asyncio.run(_stats(path, key))
+    assert str(path) in str(told.value)
+    return str(told.value)
+
+
+def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "new" / "folder" / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            await store.write(full_batch(1))
+            files = list(path.parent.iterdir())
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    asyncio.run(run())
+
+
+def test_missing_file_is_not_made_when_none_is_to_be(tmp_path: Path) -> None:
+    _refused(tmp_path / "missing.db", StoreError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_another_space_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    asyncio.run(_filled(path))
+    with pytest.raises(StoreError, match="another space"):
+        asyncio.run(SQLiteStore.open(path, space="other"))
+
+
+def test_closed_store_says_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await SQLiteStore.open(tmp_path / "space.db", space="mine")
+        await store.close()
+        await store.close()
+        with pytest.raises(StoreError, match="closed"):
+            await store.stats()
+
+    asyncio.run(run())
+
+
+def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE theirs (a)")
+    database.close()
+    assert "no memory" in _refused(other, StoreCorrupt)
+    text = tmp_path / "text.db"
+    text.write_bytes(b"not a database at all, " * 400)
+    _refused(text, WrongKey)  # an encrypted file looks just like that
+    torn = tmp_path / "torn.db"
+    asyncio.run(_filled(torn))
+    torn.write_bytes(torn.read_bytes()[:100] + b"\xa5" * 8_000)
+    _refused(torn, StoreCorrupt)
+
+
+def test_older_file_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "space.db"
+    asyncio.run(_filled(path))
+    before = asyncio.run(_stats(path))
+    newer = (*MIGRATIONS, ("CREATE TABLE extra (a)", "INSERT INTO extra VALUES (7)"))
+    monkeypatch.setattr(connection, "MIGRATIONS", newer)
+    after = asyncio.run(_stats(path))
+    assert (after.segments, after.passages) == (before.segments, before.passages)
+    asyncio.run(_stats(path))  # once, not at every opening
+    with apsw.Connection(str(path)) as database:
+        assert database.execute("SELECT a FROM extra").fetchall() == [(7,)]
+    monkeypatch.undo()
+    assert "update Recollect" in _refused(path, StoreCorrupt)
+
+
+def test_failed_migration_leaves_the_version_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "space.db"
+    asyncio.run(_filled(path))
+    monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE a (b)", "NONSENSE")))
+    _refused(path, StoreError)
+    monkeypatch.undo()
+    assert asyncio.run(_stats(path)).segments
+
+
+def test_locked_file_is_told_as_busy(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine", busy_seconds=0.2) as store:
+            await store.write(full_batch(1))
+            other = apsw.Connection(str(path))
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match="try again"):
+                await store.write(full_batch(2))
+            assert (await store.stats()).segments == 4  # reading goes on
+            other.execute("ROLLBACK")
+            other.close()
+            await store.write(full_batch(2))
+
+    asyncio.run(run())
+
+
+def test_encrypted_file_shows_nothing(tmp_path: Path) -> None:
+    said = segments(40, words=60)
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "s.db", space="mine", key=KEY) as store:
+            await store.write(Batch(at=1.0, segments=said))
+            await store.write(full_batch(3))
+            _no_run_of_16(tmp_path, [one.segment.text for one in said])
+        assert (await _stats(tmp_path / "s.db", KEY)).segments
+
+    asyncio.run(run())
+    _no_run_of_16(tmp_path, [one.segment.text for one in said])
+
+
+def _no_run_of_16(folder: Path, texts: list[str]) -> None:
+    for file in folder.iterdir():
+        raw = file.read_bytes()
+        for text in texts:
+            held = text.encode()
+            assert not any(held[at : at + 16] in raw for at in range(0, len(held) - 16, 8))
+
+
+def test_wrong_key_says_so_plainly(tmp_path: Path) -> None:
+    hidden, plain = tmp_path / "hidden.db", tmp_path / "plain.db"
+    asyncio.run(_filled(hidden, KEY))
+    asyncio.run(_filled(plain))
+    assert "another key" in _refused(hidden, WrongKey, bytes(32))
+    assert "give its key" in _refused(hidden, WrongKey)
+    assert "not encrypted" in _refused(plain, WrongKey, KEY)
+    assert asyncio.run(_stats(hidden, KEY)).engine.endswith("encrypted")
+    assert asyncio.run(_stats(plain)).segments
+
+
+def test_passphrase_opens_what_it_closed(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    asyncio.run(_filled(path, b"a passphrase"))
+    assert asyncio.run(_stats(path, EncryptionKey(b"a passphrase"))).segments
+    _refused(path, WrongKey, b"another passphrase")
+
+
+def test_plain_apsw_cannot_encrypt_and_says_how_it_could(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(apsw, "mc_version", raising=False)
+    with pytest.raises(MissingExtra, match="--force-reinstall --no-deps apsw-sqlite3mc") as told:
+        asyncio.run(_filled(tmp_path / "space.db", KEY))
+    assert told.value.extra == "encrypted"
+
+
+def test_key_is_read_from_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_KEY", KEY.hex())
+    assert read_key("env:MEMORY_KEY").raw("any") == KEY
+    file = tmp_path / "key"
+    file.write_text(f"{KEY.hex()}\n")
+    file.chmod(0o600)
+    assert read_key(f"file:{file}").raw("any") == KEY
+    monkeypatch.setenv("MEMORY_KEY", "correct horse")
+    phrase = read_key("env:MEMORY_KEY")
+    assert phrase.raw("one") == read_key("env:MEMORY_KEY").raw("one") != phrase.raw("two")
+    assert "horse" not in repr(phrase)
+
+
+def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY.hex())
+    file.chmod(0o640)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        read_key(f"file:{file}")
+
+
+@pytest.mark.parametrize("source", ["env:NOT_SET_AT_ALL", "file:/nowhere/key", "paper:x", "env:"])
+def test_missing_key_is_told(source: str) -> None:
+    with pytest.raises(SettingsError):
+        read_key(source)
+
+
+def test_session_of_20000_messages_writes_only_what_is_new(tmp_path: Path) -> None:
+    """A turn at the end of a long session stays as cheap as at its beginning."""
+
+    async def run() -> None:
+        from recollect.formats.session_state import split_state
+        from recollect.values.batch import SessionWrite
+        from recollect.values.history import SessionState
+        from recollect.values.message import EntryKey, MessageId
+
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+
+            async def write(turn: int, first: int, count: int) -> None:
+                numbers = range(first, first + count)
+                kept = SessionWrite(
+                    session=SESSION,
+                    turn=turn,
+                    state=split_state(SessionState(turn=turn)),
+                    path_from=first,
+                    path=tuple(EntryKey(f"{number:032x}") for number in numbers),
+                    ids=tuple(MessageId(f"{number + 1:032x}") for number in numbers),
+                )
+                await store.write(Batch(at=1.0, session=kept))
+
+            await write(1, 0, 20_000)
+            log = Path(f"{path}-wal")
+            await store.scrub()
+            for turn in range(2, 12):
+                await write(turn, 20_000 + 2 * turn - 4, 2)
+            assert log.stat().st_size < 10 * 40_000
+
+    asyncio.run(run())

@@ -1,0 +1,248 @@
+"""Forgetting reaches the bytes: what was forgotten is in no file of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import apsw
+import numpy as np
+
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract.examples import (
+    START,
+    ids,
+    piece,
+    segment,
+    segments,
+    session_write,
+    vector,
+    vectors,
+)
+from recollect.values.batch import Batch
+from recollect.values.edit import Shorten
+from recollect.values.job import NewJob
+from recollect.values.segment import Fact, FactId
+from recollect.values.upkeep import ForgetOrder
+
+MARK = "xylophonequartz"
+
+
+def _raw(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+
+
+async def _planted(store: SQLiteStore) -> str:
+    """A message whose words stand in every place a store has; returns its identity."""
+    said = segment(f"the {MARK} is in {MARK}land, and {'so on ' * 2_000}")
+    around = segments(30)
+    one = said.segment.message_id
+    shorten = Shorten(
+        anchor=said.segment.key, part=0, text=f"… {MARK}", stage="prune", reason="old", turn=1
+    )
+    quote = piece(f"a row with {MARK}", about=(one,))
+    batch = Batch(
+        at=START,
+        segments=(said, *around),
+        vectors=(vectors((said, *around), embedder="e"),),
+        facts=(
+            Fact(
+                id=FactId("f"), type="config", content=f"{MARK} it is", context=MARK, at=START,
+                sources=(said.segment.id,), words=(MARK,),
+            ),
+        ),
+        jobs=(NewJob(kind="extract", key="k", payload=f'"{MARK}"'.encode(), about=(one,)),),
+        session=session_write((said, *around), turn=1, edits=(shorten,), about=(one,)),
+        pieces=(quote,),
+    )  # fmt: skip
+    await store.write(batch)
+    return one
+
+
+def test_marker_is_in_no_byte(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            one = await _planted(store)
+            await store.write(Batch(at=START, segments=segments(200, first=100)))
+            assert _raw(path).count(MARK.encode()) > 6
+            done = await store.forget(ForgetOrder(at=START, message_ids=(one,)))
+            assert (len(done.segments), done.pieces, done.jobs) == (1, 1, 1)
+            assert (done.facts, done.session_states) == ((FactId("f"),), 1)
+            assert MARK.encode() not in _raw(path)
+            assert vector("e" + f"the {MARK}")[:16] not in _raw(path)
+            again = await _planted(store)
+            assert again == one
+            assert MARK.encode() not in _raw(path)
+            assert (await store.check()).problems == ()
+        assert MARK.encode() not in _raw(path)
+
+    asyncio.run(run())
+
+
+def test_many_of_many_are_in_no_byte(tmp_path: Path) -> None:
+    """Pages that were split, joined and moved keep nothing either, nor do vectors."""
+    dice = random.Random(7)
+    marks = {number: f"{dice.randrange(16**14):014x}zz" for number in range(0, 240, 6)}
+    common = [f"w{number}" for number in range(300)]
+    new = [
+        segment(" ".join([*dice.choices(common, k=dice.choice((5, 40, 300))), marks.get(n, "")]))
+        for n in range(240)
+    ]
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for first in range(0, 240, 4):
+                some = new[first : first + 4]
+                sets = (vectors(some, embedder="e", dimensions=64),)
+                await store.write(Batch(at=START, segments=tuple(some), vectors=sets))
+            await store.evict(max_segments=180, said_before=None)
+            held = {one.segment: one.values for one in await store.vectors("e", limit=10_000)}
+            going = list(marks)
+            dice.shuffle(going)
+            for first in range(0, len(going), 10):
+                some = [new[number] for number in going[first : first + 10]]
+                await store.forget(ForgetOrder(at=START, segments=ids(some)))
+            raw = _raw(path)
+            for number, mark in marks.items():
+                assert mark.encode() not in raw, number
+                assert held[new[number].segment.id][:24] not in raw
+            stays = new[1].segment
+            assert held[stays.id] in raw
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_whole_session_goes_at_once(tmp_path: Path) -> None:
+    """So many passages that the index is written anew."""
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for first in range(0, 700, 100):
+                new = segments(100, first=first, words=6, session="going")
+                await store.write(Batch(at=START, segments=new))
+            marked = segment(f"{MARK} and more", session="going")
+            await store.write(Batch(at=START, segments=(marked, *segments(50, first=5_000))))
+            done = await store.forget(ForgetOrder(at=START, sessions=("going",)))
+            assert len(done.segments) == 701
+            assert MARK.encode() not in _raw(path)
+            stats = await store.stats()
+            assert (stats.segments, stats.tombstones) == (50, 701)
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_reader_in_the_way_is_told(tmp_path: Path) -> None:
+    """The log cannot be emptied while another connection reads from it; scrub does it later."""
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine", busy_seconds=0.2) as store:
+            one = await _planted(store)
+            other = apsw.Connection(str(path))
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM segment").fetchall()
+            done = await store.forget(ForgetOrder(at=START, message_ids=(one,)))
+            assert any("scrub" in sentence for sentence in done.cannot)
+            other.execute("ROLLBACK")
+            other.close()
+            scrubbed = await store.scrub()
+            assert not any("scrub" in sentence for sentence in scrubbed.cannot)
+            assert MARK.encode() not in _raw(path)
+
+    asyncio.run(run())
+
+
+def test_record_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        new = segments(5)
+        async with await SQLiteStore.open(path, space="mine") as store:
+            facts = tuple(
+                Fact(id=FactId(name), type="config", content=name, at=START) for name in "abc"
+            )
+            await store.write(Batch(at=START, segments=new, facts=facts))
+        harms = (
+            ("UPDATE segment SET topics = '{torn' WHERE id = ?", new[1].segment.id),
+            ("UPDATE segment SET text = CAST(x'61ff62' AS TEXT) WHERE id = ?", new[3].segment.id),
+            ("UPDATE fact SET words = '[1, 2]' WHERE id = ?", "b"),
+        )
+        with apsw.Connection(str(path)) as database:
+            for harm, which in harms:
+                database.execute(harm, (which,))
+        database.close()
+        async with await SQLiteStore.open(path, space="mine") as store:
+            left = [new[0].segment, new[2].segment, new[4].segment]
+            assert [one.segment for one in await store.page(limit=2)] == left[:2]
+            assert [one.segment for one in await store.page()] == left
+            assert [one.segment for one in await store.segments(ids(new))] == left
+            assert [one.id for one in await store.facts()] == ["a", "c"]
+            problems = (await store.check()).problems
+            assert any("2 records of kind segment" in problem for problem in problems)
+            assert any("1 records of kind fact" in problem for problem in problems)
+
+    asyncio.run(run())
+
+
+def test_check_tells_of_broken_invariants(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        new = segments(6)
+        async with await SQLiteStore.open(path, space="mine") as store:
+            sets = (vectors(new, embedder="e"),)
+            await store.write(
+                Batch(at=START, segments=new, vectors=sets, session=session_write(new, turn=1))
+            )
+            assert (await store.check()).problems == ()
+        for harm, told in (
+            ("DELETE FROM words_bag WHERE id = (SELECT min(id) FROM words_bag)", "word"),
+            ("UPDATE totals SET tokens = tokens + 1", "counters"),
+            ("DELETE FROM vector_at", "vectors"),
+            ("UPDATE session SET length = length + 1", "path"),
+        ):
+            with apsw.Connection(str(path)) as database:
+                database.execute(harm)
+            database.close()
+            async with await SQLiteStore.open(path, space="mine") as store:
+                problems = (await store.check()).problems
+                assert any(told in problem for problem in problems), (harm, problems)
+
+    asyncio.run(run())
+
+
+def test_vectors_of_any_length_give_a_cosine(tmp_path: Path) -> None:
+    """Similarity is a cosine even where an embedder did not make its vectors of length one."""
+
+    async def run() -> None:
+        from recollect.values.lookup import AskedVector, CandidateQuery
+        from recollect.values.segment import Vector, VectorSet
+
+        dice = np.random.default_rng(3)
+        new = segments(30)
+        values = dice.standard_normal((30, 16)).astype("<f4") * dice.uniform(0.1, 9, (30, 1))
+        values = values.astype("<f4")
+        values[4] = 0
+        held = tuple(
+            Vector(segment=one.segment.id, ordinal=0, values=row.tobytes())
+            for one, row in zip(new, values, strict=True)
+        )
+        direction = dice.standard_normal(16).astype("<f4")
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            sets = (VectorSet(embedder="e", dimensions=16, vectors=held),)
+            await store.write(Batch(at=START, segments=new, vectors=sets))
+            ask = AskedVector(embedder="e", values=direction.tobytes())
+            found = await store.candidates(CandidateQuery(vector=ask, vector_limit=30))
+        lengths = np.linalg.norm(values.astype(float), axis=1)
+        lengths[4] = 1
+        cosines = values.astype(float) @ direction / lengths / np.linalg.norm(direction)
+        expected = {one.segment.id: cosine for one, cosine in zip(new, cosines, strict=True)}
+        for one in found.passages:
+            assert one.similarity is not None
+            assert abs(one.similarity - expected[one.segment]) < 1e-6
+
+    asyncio.run(run())
