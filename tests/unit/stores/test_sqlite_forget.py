@@ -23,7 +23,9 @@ from recollect.testing.store_contract.examples import (
 from recollect.values.batch import Batch
 from recollect.values.edit import Shorten
 from recollect.values.job import NewJob
-from recollect.values.segment import Fact, FactId
+from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.message import MessageId
+from recollect.values.segment import Fact, FactId, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
@@ -33,7 +35,7 @@ def _raw(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
 
-async def _planted(store: SQLiteStore) -> str:
+async def _planted(store: SQLiteStore) -> MessageId:
     """A message whose words stand in every place a store has; returns its identity."""
     said = segment(f"the {MARK} is in {MARK}land, and {'so on ' * 2_000}")
     around = segments(30)
@@ -219,9 +221,6 @@ def test_vectors_of_any_length_give_a_cosine(tmp_path: Path) -> None:
     """Similarity is a cosine even where an embedder did not make its vectors of length one."""
 
     async def run() -> None:
-        from recollect.values.lookup import AskedVector, CandidateQuery
-        from recollect.values.segment import Vector, VectorSet
-
         dice = np.random.default_rng(3)
         new = segments(30)
         values = dice.standard_normal((30, 16)).astype("<f4") * dice.uniform(0.1, 9, (30, 1))

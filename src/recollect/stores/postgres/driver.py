@@ -14,7 +14,6 @@ from recollect.errors import MissingExtra, StoreCorrupt, StoreError, StoreUnavai
 
 try:
     import psycopg
-    import psycopg_pool
     from psycopg import errors as sql_errors
     from psycopg.adapt import AdaptersMap, Buffer, Dumper
     from psycopg.pq import Format
@@ -22,7 +21,7 @@ except ImportError as error:  # pragma: no cover - held by a test in a process o
     raise MissingExtra(feature="PostgreSQL", extra="postgres") from error
 
 __all__ = [
-    "MIGRATE_COMMAND", "Raw", "adapters", "driver_errors", "psycopg", "psycopg_pool", "sql_errors",
+    "MIGRATE_COMMAND", "Raw", "adapters", "driver_errors", "psycopg", "sql_errors",
 ]  # fmt: skip
 
 MIGRATE_COMMAND: Final = "recollect memory migrate URL"
@@ -63,13 +62,13 @@ def driver_errors() -> Iterator[None]:
         ) from error
     except (sql_errors.DataCorrupted, sql_errors.IndexCorrupted) as error:
         raise StoreCorrupt("the database says that its files are damaged") from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
         raise StoreUnavailable(f"PostgreSQL cannot be reached now ({_kind(error)})") from error
-    except psycopg_pool.PoolClosed as error:
-        raise StoreUnavailable("the store is closed") from error
     except psycopg.Error as error:
         raise StoreError(f"PostgreSQL refused a statement ({_kind(error)})") from error
 
 
-def _kind(error: psycopg.Error) -> str:
+def _kind(error: Exception) -> str:
+    if not isinstance(error, psycopg.Error):
+        return type(error).__name__
     return f"{type(error).__name__} {error.sqlstate}" if error.sqlstate else type(error).__name__

@@ -15,7 +15,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from recollect.stores.postgres.driver import driver_errors
-from recollect.stores.postgres.pool import Pool, Transaction
+from recollect.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction, connect
 from recollect.stores.postgres.schema import APP_ROLE, Server, inspect_server, migrate
 from recollect.stores.postgres.wire import plain
 
@@ -63,15 +63,10 @@ class PostgresFleet:
         """
         if create:
             await migrate(admin_url or url, app_role=app_role)
+        with driver_errors():
+            async with asyncio.timeout(CONNECT_SECONDS), await connect(url) as connection:
+                server = await inspect_server(connection)
         pool = Pool(url, size=pool_size)
-        await pool.open()
-        try:
-            with driver_errors():
-                async with pool.connection() as connection:
-                    server = await inspect_server(connection)
-        except BaseException:
-            await pool.close()
-            raise
         pool.vector_oid = server.vector_oid
         if server.bypasses:
             pool.act_as(app_role)

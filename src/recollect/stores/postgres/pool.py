@@ -1,208 +1,219 @@
-"""Connections to one PostgreSQL: a pool, transactions bound to a space, quick refusal when away.
+"""Connections to one PostgreSQL: a few links, transactions bound to a space, quick refusal.
 
-Owns the pool and nothing in the database. What always holds: every transaction names its space
-with SET LOCAL before anything else, so nothing is left on a connection that PgBouncer hands to
-somebody else next; no statement is prepared on the server unless the URL says `prepare=1`; a
-connection the server has closed is never handed out while another can be had.
+Owns the links and nothing in the database; it has no task of its own that could outlive the
+event loop. What always holds: every transaction names its space with SET LOCAL before anything
+else, so nothing is left on a connection that PgBouncer hands to somebody else next; no statement
+is prepared on the server; a link the server has closed is not handed out; while PostgreSQL is
+away callers are refused at once, and one at a time tries.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import select
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, LiteralString, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from recollect.errors import StoreUnavailable
-from recollect.stores.postgres.driver import adapters, driver_errors, psycopg, psycopg_pool
+from recollect.stores.postgres.driver import adapters, driver_errors, psycopg
+from recollect.stores.postgres.link import Connection, Link, Parameters, Statement
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
-Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
-
-CONNECT_SECONDS: Final = 3
-WAIT_SECONDS: Final = 2.0
+CONNECT_SECONDS: Final = 2.0
 """How long it may take to connect before a caller hears that PostgreSQL is away."""
 BUSY_SECONDS: Final = 30.0
 """How long a caller waits while all connections are in use."""
 PROBE_SECONDS: Final = 0.5
-"""While PostgreSQL is away, callers are refused at once and one at a time may try."""
-_BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_BEGIN: Final = b"BEGIN"
+"""After a failure, how long nobody tries to connect."""
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN: Final = "BEGIN"
 
-# The pool logs a warning for every connection it could not make; callers are told by an error.
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+class Cursor:
+    """The rows of a statement of a transaction; asking for them sends what is queued."""
+
+    __slots__ = ("_statement", "_work")
+
+    def __init__(self, work: Transaction, statement: Statement) -> None:
+        self._work = work
+        self._statement = statement
+
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        await self._work.flush(self._statement)
+        return self._statement.rows()
+
+    async def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row."""
+        rows = await self.fetchall()
+        return rows[0] if rows else None
 
 
 class Transaction:
-    """A transaction of one space on one connection, in pipeline mode: sending does not wait."""
+    """A transaction of one space on one connection; a statement waits until rows are asked for."""
 
-    __slots__ = ("_connection", "_pipeline", "space_id", "vector_oid")
+    __slots__ = ("_link", "_queue", "space_id", "vector_oid")
 
-    def __init__(
-        self,
-        connection: Connection,
-        pipeline: psycopg.AsyncPipeline,
-        space_id: UUID,
-        vector_oid: int,
-    ) -> None:
-        self._connection = connection
-        self._pipeline = pipeline
+    def __init__(self, link: Link, space_id: UUID, vector_oid: int) -> None:
+        self._link = link
+        self._queue: list[Statement] = []
         self.space_id = space_id
         self.vector_oid = vector_oid
         """The number of pgvector's type in this database; binary arrays name it."""
 
     async def send(self, query: LiteralString, parameters: Parameters = ()) -> Cursor:
-        """Queue a statement; its rows are read from the cursor when they are needed."""
-        cursor = self._connection.cursor(binary=True)
-        await cursor.execute(query, parameters)
-        return cursor
+        """Queue a statement."""
+        return self._add(query, parameters)
+
+    def _add(self, query: str, parameters: Parameters = ()) -> Cursor:
+        statement = Statement(self._link.connection, query, parameters)
+        self._queue.append(statement)
+        return Cursor(self, statement)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[tuple[Any, ...]]:
         """The rows of a statement."""
-        return await (await self.send(query, parameters)).fetchall()
+        return await self._add(query, parameters).fetchall()
 
     async def row(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> tuple[Any, ...] | None:
         """The first row of a statement."""
-        return await (await self.send(query, parameters)).fetchone()
+        return await self._add(query, parameters).fetchone()
 
-    async def count(self, query: LiteralString, parameters: Parameters = ()) -> int:
-        """How many rows a statement changed."""
-        cursor = await self.send(query, parameters)
-        await self._pipeline.sync()
-        return cursor.rowcount
+    async def flush(self, wanted: Statement | None = None) -> None:
+        """Run what is queued, unless the wanted statement has run already."""
+        if wanted is not None and wanted.done:
+            return
+        queued, self._queue = self._queue, []
+        await self._link.run(queued)
+
+    def begin(self, *statements: str) -> None:
+        """Queue how the transaction begins."""
+        for statement in statements:
+            self._add(statement)
+
+    async def end(self, *, wait: bool) -> None:
+        """Commit; without waiting where nothing was written."""
+        self._add("COMMIT")
+        if wait:
+            await self.flush()
+        else:
+            queued, self._queue = self._queue, []
+            self._link.leave(queued)
 
 
 class Pool:
-    """A pool of connections of one role."""
+    """Links of one role, at most `size` of them."""
 
     def __init__(self, url: str, *, size: int) -> None:
-        address, prepares = split_url(url)
-        self._act_as: bytes | None = None
-        self.vector_oid = 0
+        self._url = libpq_url(url)
+        self._role: tuple[str, ...] = ()
+        self._idle: list[Link] = []
         self._refused_until = 0.0
+        self._closed = False
         # Waiting for a turn here is being busy; waiting for a connection is being cut off.
         self._turns = asyncio.Semaphore(size)
-        options = {"options": "-c plan_cache_mode=force_custom_plan"} if prepares else {}
-        self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
-            address,
-            kwargs={
-                "autocommit": True,
-                "context": adapters(),
-                "prepare_threshold": 5 if prepares else None,
-                "connect_timeout": CONNECT_SECONDS,
-                **options,
-            },
-            min_size=0,
-            max_size=size,
-            open=False,
-            check=_still_there,
-            timeout=WAIT_SECONDS,
-            reconnect_timeout=WAIT_SECONDS,
-        )
-
-    async def open(self) -> None:
-        """Start the pool; connections are made when they are needed."""
-        await self._pool.open()
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._pool.close(timeout=2.0)
+        self.vector_oid = 0
 
     def act_as(self, role: str) -> None:
         """Run every transaction as this role: the URL's own would bypass row-level security."""
-        self._act_as = f'SET LOCAL ROLE "{role}"'.encode()
+        quoted = role.replace('"', '""')
+        self._role = (f'SET LOCAL ROLE "{quoted}"',)
+
+    async def close(self) -> None:
+        """Close the links; those in use are closed when they come back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
 
     @asynccontextmanager
     async def transaction(
         self, space_id: UUID, *, read: bool = False
     ) -> AsyncIterator[Transaction]:
         """A transaction of one space, committed at the end; reading sees one moment."""
-        named = b"SET LOCAL app.space_id = '%s'" % str(space_id).encode()
-        async with self._begun(_BEGIN_READ if read else _BEGIN, named) as (connection, pipeline):
-            yield Transaction(connection, pipeline, space_id, self.vector_oid)
+        with driver_errors():
+            async with self._link() as link:
+                work = Transaction(link, space_id, self.vector_oid)
+                work.begin(
+                    _BEGIN_READ if read else _BEGIN,
+                    *self._role,
+                    f"SET LOCAL app.space_id = '{space_id}'",
+                )
+                yield work
+                await work.end(wait=not read)
 
     @asynccontextmanager
     async def workers_view(self) -> AsyncIterator[Transaction]:
         """A reading transaction of no space, which may see the names of those with work."""
-        async with self._begun(_BEGIN_READ, b"SET LOCAL app.worker = 'on'") as (conn, pipeline):
-            yield Transaction(conn, pipeline, UUID(int=0), self.vector_oid)
-
-    @asynccontextmanager
-    async def _begun(
-        self, begin: bytes, named: bytes
-    ) -> AsyncIterator[tuple[Connection, psycopg.AsyncPipeline]]:
         with driver_errors():
-            async with self.connection() as connection, connection.pipeline() as pipeline:
-                await connection.execute(begin)
-                if self._act_as is not None:
-                    await connection.execute(self._act_as)
-                await connection.execute(named)
-                yield connection, pipeline
-                await connection.execute(b"COMMIT")
+            async with self._link() as link:
+                work = Transaction(link, UUID(int=0), self.vector_oid)
+                work.begin(_BEGIN_READ, *self._role, "SET LOCAL app.worker = 'on'")
+                yield work
+                await work.end(wait=False)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """A connection of the pool, or StoreUnavailable soon when PostgreSQL is away."""
+    async def _link(self) -> AsyncIterator[Link]:
+        """A link; what did not end in order is undone."""
         try:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise StoreUnavailable("PostgreSQL is too busy: no connection was free") from error
         try:
-            held = await self._reach()
+            link = await self._reach()
             try:
-                async with held:
-                    yield held
-            finally:
-                await self._pool.putconn(held)
+                yield link
+            except BaseException as error:
+                # A cancelled caller left results unread; closing undoes the transaction too.
+                if isinstance(error, Exception) and await link.undo():
+                    self._idle.append(link)
+                else:
+                    await link.close()
+                raise
+            if self._closed or not link.idle:
+                await link.close()
+            else:
+                self._idle.append(link)
         finally:
             self._turns.release()
 
-    async def _reach(self) -> Connection:
-        if time.monotonic() < self._refused_until and not self._idle:
+    async def _reach(self) -> Link:
+        """An idle link that lives, or a new one."""
+        if self._closed:
+            raise StoreUnavailable("the fleet is closed")
+        while self._idle:
+            link = self._idle.pop()
+            if await link.usable():
+                return link
+            await link.close()
+        now = time.monotonic()
+        if now < self._refused_until:
             raise StoreUnavailable("PostgreSQL cannot be reached; tried a moment ago")
-        # Others are refused while this one finds out; once it has a connection they may too.
-        known_away = self._refused_until > 0.0
-        if known_away:
-            self._refused_until = time.monotonic() + WAIT_SECONDS
+        if self._refused_until:  # it was away: others are refused while this one finds out
+            self._refused_until = now + CONNECT_SECONDS
         try:
-            held = await self._pool.getconn()
-        except psycopg_pool.PoolTimeout:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await connect(self._url)
+        except (psycopg.OperationalError, TimeoutError) as error:
             self._refused_until = time.monotonic() + PROBE_SECONDS
-            raise
+            raise StoreUnavailable("PostgreSQL cannot be reached") from error
         self._refused_until = 0.0
-        return held
-
-    @property
-    def _idle(self) -> int:
-        return int(self._pool.get_stats().get("pool_available", 0))
+        return Link(connection)
 
 
-async def _still_there(connection: Connection) -> None:
-    """Refuse a connection that the server has closed; costs no round trip."""
-    watched = select.poll()
-    watched.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
-    if watched.poll(0):
-        connection.pgconn.consume_input()
-        if connection.pgconn.status != psycopg.pq.ConnStatus.OK:
-            raise psycopg.OperationalError("the server closed the connection")
+async def connect(url: str) -> Connection:
+    """A connection in autocommit that prepares nothing and knows our parameters."""
+    made: Connection = await psycopg.AsyncConnection.connect(
+        libpq_url(url), autocommit=True, context=adapters(), prepare_threshold=None
+    )
+    return made
 
 
-def split_url(url: str) -> tuple[str, bool]:
-    """The URL as libpq takes it, and whether statements may be prepared (`prepare=1`)."""
-    parts = urlsplit(url)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    prepares = ("prepare", "1") in given
-    kept = urlencode([(name, value) for name, value in given if name != "prepare"])
-    scheme = "postgresql" if parts.scheme in ("postgres", "postgresql") else parts.scheme
-    return urlunsplit((scheme, parts.netloc, parts.path, kept, "")), prepares
+def libpq_url(url: str) -> str:
+    """The URL as libpq takes it: it knows `postgres://` and `postgresql://` only."""
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url

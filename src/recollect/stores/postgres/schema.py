@@ -11,11 +11,12 @@ import re
 import time
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from recollect.errors import StoreCorrupt, StoreError
 from recollect.stores.postgres.driver import MIGRATE_COMMAND, driver_errors, psycopg, sql_errors
-from recollect.stores.postgres.pool import CONNECT_SECONDS, Connection, split_url
+from recollect.stores.postgres.link import Connection
+from recollect.stores.postgres.pool import connect
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 1
@@ -92,7 +93,7 @@ async def migrate(
     one it is a group to grant to roles of your own. It owns nothing and is under row security.
     """
     with driver_errors():
-        async with await _connect(admin_url) as connection, connection.transaction():
+        async with await connect(admin_url) as connection, connection.transaction():
             await connection.execute(_TAKE_LOCK, (_LOCK,))
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             done = await _applied(connection)
@@ -134,19 +135,6 @@ async def inspect_server(connection: Connection) -> Server:
         return Server(
             engine=" ".join(str(row[3]).split()[:2]), vector_oid=int(row[2]), bypasses=bool(row[1])
         )
-
-
-async def connect_admin(url: str) -> Connection:
-    """A connection of its own for upkeep, in autocommit."""
-    return await _connect(url)
-
-
-async def _connect(url: str) -> Connection:
-    address, _ = split_url(url)
-    made: psycopg.AsyncConnection[tuple[Any, ...]] = await psycopg.AsyncConnection.connect(
-        address, autocommit=True, connect_timeout=CONNECT_SECONDS, prepare_threshold=None
-    )
-    return made
 
 
 async def _applied(connection: Connection) -> set[tuple[int, str]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from recollect.stores.postgres.driver import driver_errors, psycopg, sql_errors
 from recollect.stores.postgres.forget import OUT_OF_REACH
-from recollect.stores.postgres.schema import connect_admin
+from recollect.stores.postgres.pool import connect
 from recollect.values.upkeep import ScrubResult
 
 _TABLES: Final = """
@@ -29,7 +29,7 @@ async def scrub(admin_url: str | None) -> ScrubResult:
     done: list[str] = []
     cannot: list[str] = []
     with driver_errors():
-        async with await connect_admin(admin_url) as connection:
+        async with await connect(admin_url) as connection:
             tables = [row[0] for row in await (await connection.execute(_TABLES)).fetchall()]
             for table in tables:
                 named = psycopg.sql.Identifier("recollect", table)

@@ -14,6 +14,7 @@ from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.passages import (
     add_passages,
     cool_passages,
+    index_words,
     passages_of,
     remove_passages,
     warm_passages,
@@ -93,7 +94,8 @@ def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage
     for (sequence, _, _), (passage, length) in before.items():
         removed[sequence in cold][passage] = length
     remove_passages(db, warm=removed[False], cold=removed[True])
-    add_passages(db, [(sequence, passages[id_]) for sequence, (id_, _) in known.items()])
+    new = [(sequence, passages[id_]) for sequence, (id_, _) in known.items()]
+    index_words(db, add_passages(db, new))
     if cold:
         cool_passages(db, passages_of(db, cold))
     after = _spans(db, list(known))

@@ -18,10 +18,11 @@ from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
 
 _TOKEN_BYTES: Final = 16
 
+_WAITS: Final = "SELECT 1 FROM job WHERE kind = ? AND key = ? AND state = 'waiting' LIMIT 1"
+_NEXT: Final = "UPDATE totals SET next_job = next_job + 1 RETURNING next_job - 1"
 _ADD: Final = """
-INSERT INTO job (kind, key, state, run_at, cost_tokens, about, payload)
-SELECT ?1, ?2, 'waiting', ?3, ?4, ?5, ?6
-WHERE NOT EXISTS (SELECT 1 FROM job WHERE kind = ?1 AND key = ?2 AND state = 'waiting')
+INSERT INTO job (number, kind, key, state, run_at, cost_tokens, about, payload)
+VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?)
 """
 _BURY_LOST: Final = """
 UPDATE job SET state = 'dead', token = NULL, expires_at = NULL,
@@ -83,9 +84,11 @@ _NO_LIMIT: Final = (1 << 63) - 1
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
     """Enqueue jobs that do not wait already, but none about what was forgotten."""
     for job in jobs:
-        if tombstones.isdisjoint(job.about):
+        named = job.kind, job.key
+        if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
             about = pack_ids(job.about)
-            db.run(_ADD, (job.kind, job.key, job.run_at, job.cost_tokens, about, job.payload))
+            more = job.run_at, job.cost_tokens, about, job.payload
+            db.run(_ADD, (db.value(_NEXT), *named, *more))
 
 
 def claim(

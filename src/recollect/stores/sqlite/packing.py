@@ -8,13 +8,11 @@ equal, or `ValueError` is raised for the one record that cannot be read.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 _ID_CHARS = 32
 _ID_BYTES = 16
-_PACKABLE = re.compile("(?:[0-9a-f]{32})+")
 
 
 def pack_ids(ids: Sequence[str]) -> bytes | str | None:
@@ -22,8 +20,13 @@ def pack_ids(ids: Sequence[str]) -> bytes | str | None:
     if not ids:
         return None
     joined = "".join(ids)
-    if _PACKABLE.fullmatch(joined) and all(len(one) == _ID_CHARS for one in ids):
-        return bytes.fromhex(joined)
+    if all(len(one) == _ID_CHARS for one in ids):
+        try:
+            packed = bytes.fromhex(joined)
+        except ValueError:
+            return json.dumps(list(ids))
+        if packed.hex() == joined:  # so no capital letters, which would not come back
+            return packed
     return json.dumps(list(ids))
 
 

@@ -55,9 +55,14 @@ NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 """Segments by their sequence, with their passages."""
 
 
-def add_passages(db: Database, segments: NewRows) -> int:
-    """Index new passages of warm segments; returns how many."""
-    number: int = db.value(_NEXT)
+def add_passages(db: Database, segments: NewRows, number: int | None = None) -> list[Row]:
+    """Keep new passages of warm segments, but for the index: `index_words` takes the answer.
+
+    FTS5 writes out what it gathered whenever another statement needs a savepoint; so words
+    come last in a transaction. `number` is that of the first passage, where it is known.
+    """
+    if number is None:
+        number = db.value(_NEXT)
     rows: list[Row] = []
     bags: list[Row] = []
     words = 0
@@ -72,9 +77,15 @@ def add_passages(db: Database, segments: NewRows) -> int:
             words += length
     if rows:
         db.run_many(_INSERT_PASSAGE, rows)
-        _put(db, "words", bags)
+        db.run_many(_PUT_BAG.format(name="words"), bags)
         db.run(_COUNT_ADDED, (number, len(rows), words))
-    return len(rows)
+    return bags
+
+
+def index_words(db: Database, bags: list[Row]) -> None:
+    """Put words that `add_passages` kept into the warm index."""
+    if bags:
+        db.run_many(_INDEX.format(name="words"), bags)
 
 
 def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """What a session is remembered as: its state, and its path in chunks.
 
-Owns `session` and `path`. A turn writes the new end of the path only: the last chunk is
-extended while it is small, else a new one begins. Always holds: chunks follow each other
+Owns `session` and `path`. A turn writes the new end of the path only, as a chunk of its own; a
+branch cuts the chunk it leaves in two. Always holds: chunks follow each other
 without a gap, and together they are as long as the session says.
 """
 
@@ -16,8 +16,6 @@ from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack
 from recollect.values.batch import SessionWrite, StoredSession
 from recollect.values.message import EntryKey, MessageId
 
-# A chunk that holds fewer entries than this is extended: rewriting it stays below half a page.
-_CHUNK_EXTENDED: Final = 64
 # A long path that comes at once is cut: a branch rewrites one chunk.
 _CHUNK_MAX: Final = 256
 
@@ -55,40 +53,40 @@ def known_session(db: Database, name: str) -> int | None:
     return int(found[0][0]) if found else None
 
 
-def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> bool:
-    """Remember a session; False when it has moved on, or does not follow on what is known."""
-    number = session_number(db, write.session)
-    _, turn, length = db.row(_FIND, (pack_text(write.session),))
-    if turn is not None and write.turn < turn:
-        return False
-    if write.path_from > length:
-        return False
-    _write_path(db, number, write)
+def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> tuple[int, bool]:
+    """Remember a session; returns its number, and whether it was remembered.
+
+    It is not when it has moved on, or when the write does not follow on what is known.
+    """
+    found = db.rows(_FIND, (pack_text(write.session),))
+    number, turn, length = found[0] if found else (session_number(db, write.session), None, 0)
+    if (turn is not None and write.turn < turn) or write.path_from > length:
+        return number, False
+    _write_path(db, number, write, length)
     state, about = write.state, write.about
     quoted = forgotten.intersection(about)
     if quoted:
         cleaned = _cleaned(db, number, state, quoted)
         if cleaned is None:
             forget_state(db, number)
-            return False
+            return number, False
         state, about = cleaned, tuple(one for one in about if one not in quoted)
     length = write.path_from + len(write.path)
     db.run(_PUT_STATE, (write.turn, length, pack_ids(about), state, number))
-    return True
+    return number, True
 
 
-def _write_path(db: Database, number: int, write: SessionWrite) -> None:
+def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> None:
     keys: list[str] = list(write.path)
     ids: list[str] = list(write.ids)
     start = write.path_from
-    last = db.rows(_LAST_CHUNK, (number, start))
-    db.run(_DROP_FROM, (number, start))
-    if last:
-        at, count, held_keys, held_ids = last[0]
-        kept = start - at
-        if kept < count or (kept < _CHUNK_EXTENDED and keys):
-            keys = unpack_ids(held_keys)[:kept] + keys
-            ids = unpack_ids(held_ids)[:kept] + ids
+    if start < length:
+        last = db.rows(_LAST_CHUNK, (number, start))
+        db.run(_DROP_FROM, (number, start))
+        if last and last[0][0] + last[0][1] > start:  # it branches within a chunk
+            at, _, held_keys, held_ids = last[0]
+            keys = unpack_ids(held_keys)[: start - at] + keys
+            ids = unpack_ids(held_ids)[: start - at] + ids
             start = at
     for at in range(0, len(keys), _CHUNK_MAX):
         some = keys[at : at + _CHUNK_MAX]

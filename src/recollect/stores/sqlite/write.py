@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import add_jobs
 from recollect.stores.sqlite.ledger import add_pieces, add_turns
 from recollect.stores.sqlite.packing import json_list, pack_list, unpack_list
-from recollect.stores.sqlite.passages import add_passages
+from recollect.stores.sqlite.passages import add_passages, index_words
 from recollect.stores.sqlite.rows import INSERT_SEGMENT, REPLACE_FACT, fact_row, segment_row
 from recollect.stores.sqlite.sessions import session_number, write_session
 from recollect.stores.sqlite.vectors import write_vectors
@@ -26,12 +26,15 @@ _TOMBSTONES: Final = """
 SELECT message_id FROM tombstone WHERE message_id IN (SELECT value FROM json_each(?))
 """
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+_IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
+# Asked for one by one: making and reading a list takes longer.
+_FEW: Final = 5
 _GONE: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
 _PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
 _FACT_SOURCES: Final = """
 SELECT id, CAST(sources AS BLOB) FROM fact WHERE sources IS NOT NULL
 """
-_NEXT: Final = "SELECT next_sequence FROM totals"
+_NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
   tokens = tokens + ?
@@ -41,7 +44,13 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 def write_batch(db: Database, batch: Batch) -> Written:
     """Write everything the batch holds."""
     tombstones = tombstoned(db, _identities(batch))
-    written = _write_segments(db, batch.segments, tombstones)
+    sessions: dict[str, int] = {}
+    stale = False
+    if batch.session is not None:
+        sessions[batch.session.session], kept = write_session(db, batch.session, tombstones)
+        stale = not kept
+    told, new = _sorted_out(db, batch.segments, tombstones)
+    bags = _insert(db, new, sessions) if new else []
     for vectors in batch.vectors:
         write_vectors(db, vectors)
     if batch.facts:
@@ -49,11 +58,11 @@ def write_batch(db: Database, batch: Batch) -> Written:
     add_jobs(db, batch.jobs, tombstones)
     add_pieces(db, batch.pieces, tombstones)
     add_turns(db, batch.turns)
-    stale = batch.session is not None and not write_session(db, batch.session, tombstones)
+    index_words(db, bags)
     return Written(
-        stored=written["stored"],
-        known=written["known"],
-        forgotten=written["forgotten"],
+        stored=tuple(told["stored"]),
+        known=tuple(told["known"]),
+        forgotten=tuple(told["forgotten"]),
         session_stale=stale,
     )
 
@@ -68,7 +77,10 @@ def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
 
 def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
     """Which of these segments are stored."""
-    return {row[0] for row in db.rows(_KNOWN, (json_list(set(ids)),))}
+    asked = set(ids)
+    if len(asked) <= _FEW:
+        return {id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,))}
+    return {row[0] for row in db.rows(_KNOWN, (json_list(asked),))}
 
 
 def _identities(batch: Batch) -> set[str]:
@@ -82,9 +94,10 @@ def _identities(batch: Batch) -> set[str]:
     return ids
 
 
-def _write_segments(
+def _sorted_out(
     db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
-) -> dict[str, tuple[SegmentId, ...]]:
+) -> tuple[dict[str, dict[SegmentId, None]], list[NewSegment]]:
+    """What is to be told of the segments, and those that are new."""
     known = known_segments(db, (new.segment.id for new in segments)) if segments else set()
     told: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
     new_ones = []
@@ -101,14 +114,12 @@ def _write_segments(
             new_ones.append(new)
     if told["forgotten"]:
         db.run_many(_PUT_GONE, [(id_,) for id_ in told["forgotten"]])
-    if new_ones:
-        _insert(db, new_ones)
-    return {name: tuple(ids) for name, ids in told.items()}
+    return told, new_ones
 
 
-def _insert(db: Database, segments: list[NewSegment]) -> None:
-    first: int = db.value(_NEXT)
-    sessions: dict[str, int] = {}
+def _insert(db: Database, segments: list[NewSegment], sessions: dict[str, int]) -> list[Row]:
+    """Keep new segments and their passages; returns the words that are to be indexed."""
+    first, passage = db.row(_NEXT)
     rows = []
     for sequence, new in enumerate(segments, first):
         name = new.segment.session
@@ -119,14 +130,12 @@ def _insert(db: Database, segments: list[NewSegment]) -> None:
     noise = sum(new.segment.noise is not None for new in segments)
     tokens = sum(new.segment.tokens for new in segments)
     db.run(_COUNT_ADDED, (first + len(rows), len(rows), noise, tokens))
-    add_passages(
-        db,
-        (
-            (sequence, new.passages)
-            for sequence, new in enumerate(segments, first)
-            if new.segment.noise is None
-        ),
+    indexed = (
+        (sequence, new.passages)
+        for sequence, new in enumerate(segments, first)
+        if new.segment.noise is None
     )
+    return add_passages(db, indexed, passage)
 
 
 def _write_facts(db: Database, facts: tuple[Fact, ...]) -> None:

@@ -129,6 +129,7 @@ async def vectors_come_back_in_pages(spaces: Spaces) -> None:
     while page := await store.vectors("e", after=after, limit=4):
         assert len(page) <= 4
         seen += page
+        assert len(seen) <= len(wanted), "a page repeats what was shown"
         after = (page[-1].segment, page[-1].ordinal)
     assert tuple(seen) == wanted
     assert await store.vectors("unheard of") == ()

@@ -68,12 +68,12 @@ def _steps() -> SearchStrategy[list[Step]]:
     from hypothesis import strategies as st
 
     place = st.integers(0, _PLACES - 1)
-    places = st.lists(place, max_size=6)
+    places = st.lists(place, min_size=1, max_size=6)
     words = st.lists(st.sampled_from(_WORDS), unique=True, max_size=3).map(tuple)
     step = st.one_of(
         st.tuples(st.just("write"), st.tuples(places, places)),
         st.tuples(st.just("write"), st.tuples(places, places)),
-        st.tuples(st.just("forget"), st.lists(place, max_size=2)),
+        st.tuples(st.just("forget"), st.lists(place, min_size=1, max_size=2)),
         st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
         st.tuples(st.just("warm"), places),
         st.tuples(
@@ -88,7 +88,7 @@ def _steps() -> SearchStrategy[list[Step]]:
             ),
         ),
     )
-    return st.lists(step, max_size=14)
+    return st.lists(step, min_size=6, max_size=16)
 
 
 _SEGMENTS = tuple(

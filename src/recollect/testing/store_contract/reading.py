@@ -60,6 +60,7 @@ async def pages_join_into_all(spaces: Spaces) -> None:
         while page := await store.page(after=after, limit=5, descending=descending):
             assert len(page) <= 5
             seen += [row.segment.id for row in page]
+            assert len(seen) <= len(new), "a page repeats what was shown"
             after = page[-1].sequence
         assert tuple(seen) == (ids(new)[::-1] if descending else ids(new))
     assert await store.page(limit=1, descending=True) == (await store.page())[-1:]

@@ -170,12 +170,13 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
     """
     store = await spaces.open()
     loud = [
-        worded(["target", "target"], number=number, session="loud", said_at=START + number)
+        worded(["target"] * 2 + ["loud"] * (number % 5), number=number, session="loud",
+               said_at=START + number)
         for number in range(60)
-    ]
+    ]  # fmt: skip
     quiet = [
-        worded(["target", "and", "more", "words", "around", "it"],
-               number=number, session="quiet", said_at=START + 1_000 + number)
+        worded(["target"] + ["more"] * (number + 6), number=number, session="quiet",
+               said_at=START + 1_000 + number)
         for number in range(20)
     ]  # fmt: skip
     model = await _filled(store, *loud, *quiet, e=256)
@@ -193,6 +194,8 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
         replace(base, said_after=START + 10, said_before=START + 12),
     ):
         await _ask(store, model, query)
+        await _ask(store, model, replace(query, vector=None))
+        await _ask(store, model, replace(query, words=()))
 
 
 async def embedders_stand_side_by_side(spaces: Spaces) -> None:

@@ -1,0 +1,90 @@
+"""The candidates by words are the best by the score of `search`, found by brute force."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+from recollect.search.bm25 import Bm25Index, score_document
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract.examples import START, worded
+from recollect.values.batch import Batch
+from recollect.values.lookup import Candidate, CandidateQuery, Candidates
+from recollect.values.segment import NewSegment
+
+WORDS = [f"w{number}" for number in range(60)]
+
+
+def _said(dice: random.Random) -> list[NewSegment]:
+    """Passages where a few words are in nearly all, most in few; some very long."""
+    weights = [1 / (rank + 1) for rank in range(len(WORDS))]
+    lengths = [dice.choice((1, 4, 15, 80)) for _ in range(300)] + [5_000, 4_095, 4_096]
+    return [
+        worded(dice.choices(WORDS, weights, k=length), number=number)
+        for number, length in enumerate(lengths)
+    ]
+
+
+def _score(one: Candidate, found: Candidates, words: tuple[str, ...]) -> float:
+    return score_document(
+        term_counts=one.counts,
+        length=one.length,
+        average_length=found.average_length,
+        document_frequencies=found.document_frequencies,
+        documents=found.documents,
+        query=words,
+    )
+
+
+def test_best_by_search_are_the_candidates(tmp_path: Path) -> None:
+    dice = random.Random(11)
+    new = _said(dice)
+    index = Bm25Index.build([one.passages[0].words for one in new])
+    place = {one.segment.id: number for number, one in enumerate(new)}
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            for first in range(0, len(new), 37):
+                await store.write(Batch(at=START, segments=tuple(new[first : first + 37])))
+            for _ in range(60):
+                words = tuple(dict.fromkeys(dice.choices(WORDS, k=dice.choice((1, 2, 5, 12)))))
+                limit = dice.choice((1, 7, 50))
+                query = CandidateQuery(words=words, lexical_limit=limit)
+                found = await store.candidates(query)
+                scores = index.scores(words)
+                ranked = sorted(
+                    (number for number, score in enumerate(scores) if score),
+                    key=lambda number: (-scores[number], new[number].segment.id),
+                )
+                assert {place[one.segment] for one in found.passages} == set(ranked[:limit])
+                for one in found.passages:
+                    assert _score(one, found, words) == scores[place[one.segment]]
+                assert found == await store.candidates(query)
+
+    asyncio.run(run())
+
+
+def test_cold_ones_are_ranked_by_the_warm_statistics(tmp_path: Path) -> None:
+    dice = random.Random(5)
+    new = _said(dice)
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            await store.write(Batch(at=START, segments=tuple(new)))
+            assert await store.evict(max_segments=120, said_before=None) == len(new) - 120
+            query = CandidateQuery(words=("w1", "w20", "w50"), lexical_limit=9, cold=True)
+            found = await store.candidates(query)
+            everything = await store.candidates(
+                CandidateQuery(words=query.words, lexical_limit=1_000, cold=True)
+            )
+            assert found.documents == 120
+            assert found.cold_searched == len(new) - 120
+            ranked = sorted(
+                everything.passages,
+                key=lambda one: (-_score(one, everything, query.words), one.segment),
+            )
+            assert {one.segment for one in found.passages} == {one.segment for one in ranked[:9]}
+            assert any(one.cold for one in found.passages)
+
+    asyncio.run(run())
