@@ -63,7 +63,7 @@ async def budget_is_never_exceeded(spaces: Spaces) -> None:
     chance = random.Random(7)  # noqa: S311
     jobs = tuple(
         NewJob(kind="work", key=f"k{number}", cost_tokens=chance.choice((0, 1, 5, 17, 60)))
-        for number in range(60)
+        for number in range(400)
     )
     await stores[0].write(Batch(at=START, jobs=jobs))
     spent = {"mon": 0, "tue": 0}
