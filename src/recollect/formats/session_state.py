@@ -6,6 +6,7 @@ said does not stand in it, but for the text of edits: shortened results and reca
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
 
 VERSION = 1
+PACK_BYTES = 4096
+_PACKED = b"Z1"
 _EDITS: dict[str, type[Edit]] = {
     "left-out": LeaveOut,
     "shortened": Shorten,
@@ -59,13 +62,17 @@ def read_state(raw: bytes) -> SessionState:
 
 
 def split_state(state: SessionState) -> bytes:
-    """The state without its path, for a store that keeps the path apart."""
-    return write_state(replace(state, path=(), ids=()))
+    """The state without its path, for a store that keeps the path apart.
+
+    A long one is packed: a session that left out thousands of messages has an edit for each,
+    and its state is written every turn.
+    """
+    return _packed(write_state(replace(state, path=(), ids=())))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
     """What `split_state` wrote, with its path again."""
-    return replace(read_state(raw), path=path, ids=ids)
+    return replace(read_state(_unpacked(raw)), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
@@ -74,20 +81,35 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
     Shortened results of them go; so does every recalled block, which does not say whom it
     quotes, and every cut, whose summary may. The view shows the history itself again.
     """
-    state = read_state(raw)
+    state = read_state(_unpacked(raw))
 
     def stays(edit: Edit) -> bool:
         if isinstance(edit, Shorten):
             return edit.hard or edit.anchor not in forgotten
         return not isinstance(edit, Insert | Cut)
 
-    return write_state(
-        replace(
-            state,
-            edits=tuple(edit for edit in state.edits if stays(edit)),
-            dormant=tuple((edit, since) for edit, since in state.dormant if stays(edit)),
+    return _packed(
+        write_state(
+            replace(
+                state,
+                edits=tuple(edit for edit in state.edits if stays(edit)),
+                dormant=tuple((edit, since) for edit, since in state.dormant if stays(edit)),
+            )
         )
     )
+
+
+def _packed(raw: bytes) -> bytes:
+    return _PACKED + zlib.compress(raw, 1) if len(raw) > PACK_BYTES else raw
+
+
+def _unpacked(raw: bytes) -> bytes:
+    if not raw.startswith(_PACKED):
+        return raw
+    try:
+        return zlib.decompress(raw[len(_PACKED) :])
+    except zlib.error as error:
+        raise FormatError("not a session state: it cannot be unpacked") from error
 
 
 def _written(edit: Edit) -> dict[str, Any]:

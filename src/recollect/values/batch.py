@@ -21,7 +21,7 @@ class SessionWrite:
     `state` is everything but the path; the path is replaced from `path_from` on. Older writes
     never replace newer ones: a write whose `turn` is not above the stored one is left out, so a
     batch that was late, waited in the spool, or comes from a process that did not see the last
-    turn, does no harm.
+    turn, does no harm. The very same write again is not stale.
     """
 
     session: str

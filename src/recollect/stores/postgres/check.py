@@ -217,9 +217,9 @@ async def _sign_problems(work: Transaction) -> list[str]:
         for block_no, raw in await work.rows(ALL_SIGNS, (work.space_id, embedder)):
             block = layout.read([raw])
             for slot in np.flatnonzero(layout.used(block)[0]).tolist():
-                held[block_no * layout.slots + slot] = block["signs"][0][slot].tobytes()
+                held[block_no * layout.slots + slot] = block["signs"][0][:, slot].tobytes()
         for number, bits in await work.rows(_WARM_SIGNS, (work.space_id, embedder)):
-            wrong += held.pop(number, None) != bits[4:].ljust(layout.width, b"\0")
+            wrong += held.pop(number, None) != bits[4:].ljust(8 * layout.words, b"\0")
         wrong += len(held)
     return [f"{wrong} vectors do not have the signs they should"] if wrong else []
 

@@ -261,14 +261,29 @@ def order_candidates(
     """The best passages by Okapi BM25, ties by number; only allowed ones where that is given."""
     if not hits or limit <= 0:
         return np.empty(0, np.int64)
-    bases = sorted({hit.base for hit in hits})
+    by_base: dict[int, dict[int, list[Hit]]] = {}
+    for hit in hits:
+        by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
     best: list[tuple[Ints, Floats]] = []
-    for base in bases:
-        mine = [hit for hit in hits if hit.base == base]
+    for base, by_term in by_base.items():
+        mine = [_joined(some) for some in by_term.values()]
         best.append(_score(mine, frequencies, documents, average_length, limit, allowed, base))
     numbers = np.concatenate([one[0] for one in best])
     scores = np.concatenate([one[1] for one in best])
     return numbers[np.lexsort((numbers, -scores))[:limit]]
+
+
+def _joined(hits: Sequence[Hit]) -> Hit:
+    """Hits of one term and base as one: a frequent word stands in many blocks."""
+    if len(hits) == 1:
+        return hits[0]
+    return Hit(
+        hits[0].term,
+        hits[0].base,
+        np.concatenate([hit.numbers for hit in hits]),
+        np.concatenate([hit.lengths for hit in hits]),
+        np.concatenate([hit.counts for hit in hits]),
+    )
 
 
 def _score(

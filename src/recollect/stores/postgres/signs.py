@@ -40,15 +40,20 @@ _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHE
 
 
 class Layout:
-    """How blocks of one embedder are laid out: a mask of used slots, then the slots."""
+    """How blocks of one embedder are laid out: a mask of used slots, then the signs.
 
-    __slots__ = ("_dtype", "slots", "width")
+    Signs stand 64 dimensions at a time, for all slots: so differing bits are counted in long
+    runs over memory.
+    """
+
+    __slots__ = ("_dtype", "slots", "words")
 
     def __init__(self, dimensions: int) -> None:
-        self.width: Final = -(-dimensions // 64) * 8
-        self.slots: Final = max(1, _BLOCK_BYTES // self.width)
+        self.words: Final = -(-dimensions // 64)
+        self.slots: Final = max(1, _BLOCK_BYTES // (8 * self.words))
+        mask = -(-self.slots // 64) * 8
         self._dtype = np.dtype(
-            [("used", "u1", (-(-self.slots // 8),)), ("signs", "u1", (self.slots, self.width))]
+            [("used", "u1", (mask,)), ("signs", "<u8", (self.words, self.slots))]
         )
 
     def empty(self) -> NDArray[Any]:
@@ -61,20 +66,20 @@ class Layout:
 
     def used(self, blocks: NDArray[Any]) -> NDArray[np.bool_]:
         """Which slots are used, a row a block."""
-        return np.unpackbits(blocks["used"], axis=1, count=self.slots).astype(bool)
+        return np.unpackbits(blocks["used"], axis=1, count=self.slots).view(bool)
 
     def mark(self, block: NDArray[Any], slots: Ints, *, used: bool) -> None:
         """Mark slots of one block as used or free."""
-        marks = self.used(block)[0]
+        marks = np.unpackbits(block["used"][0])
         marks[slots] = used
         block["used"][0] = np.packbits(marks)
 
-    def signs(self, vectors: NDArray[Any]) -> NDArray[np.uint8]:
-        """The signs of vectors, a row each, as wide as a slot."""
+    def signs(self, vectors: NDArray[Any]) -> NDArray[np.uint64]:
+        """The signs of vectors, a row each, as `binary_quantize` has them."""
         packed = np.packbits(vectors > 0, axis=1)
-        laid = np.zeros((len(vectors), self.width), np.uint8)
+        laid = np.zeros((len(vectors), 8 * self.words), np.uint8)
         laid[:, : packed.shape[1]] = packed
-        return laid
+        return laid.view("<u8")
 
 
 async def put(
@@ -98,7 +103,7 @@ async def _change(
     embedder: int,
     layout: Layout,
     numbers: Ints,
-    signs: NDArray[np.uint8] | None,
+    signs: NDArray[np.uint64] | None,
 ) -> None:
     of_block = numbers // layout.slots
     wanted = np.unique(of_block)
@@ -113,7 +118,7 @@ async def _change(
         block = layout.empty() if raw is None else layout.read([raw]).copy()
         here = of_block == block_no
         slots = numbers[here] % layout.slots
-        block["signs"][0][slots] = 0 if signs is None else signs[here]
+        block["signs"][0][:, slots] = 0 if signs is None else signs[here].T
         layout.mark(block, slots, used=signs is not None)
         if block["used"].any():
             kept[block_no] = block.tobytes()
@@ -139,15 +144,21 @@ def nearest(
         return np.empty(0, np.int64)
     layout = Layout(dimensions)
     blocks = layout.read([raw for _, raw in rows])
-    used = layout.used(blocks).reshape(-1)
+    sought = layout.signs(asked[None, :])[0]
+    distances = np.zeros((len(blocks), layout.slots), np.uint16)
+    for word in range(layout.words):
+        distances += np.bitwise_count(blocks["signs"][:, word, :] ^ sought[word])
+    wanted = layout.used(blocks)
     firsts = np.array([block_no for block_no, _ in rows], np.int64) * layout.slots
-    numbers = (firsts[:, None] + np.arange(layout.slots)).reshape(-1)
-    mine = np.ascontiguousarray(blocks["signs"]).view("<u8").reshape(len(numbers), -1)
-    differing = np.bitwise_count(mine ^ layout.signs(asked[None, :]).view("<u8"))
-    distances = differing.sum(axis=1, dtype=np.int32)
     if allowed is not None:
-        used &= np.isin(numbers, allowed)
-    numbers, distances = numbers[used], distances[used]
+        numbers = firsts[:, None] + np.arange(layout.slots)
+        wanted = wanted & np.isin(numbers, allowed)
+    # Distances are small numbers: counting them finds the limit without sorting.
+    within = np.cumsum(np.bincount(distances[wanted], minlength=1))
+    edge = int(np.searchsorted(within, limit))
+    block, slot = np.nonzero(wanted & (distances <= edge))
+    numbers = firsts[block] + slot
     if len(numbers) > limit:
-        numbers = numbers[np.argpartition(distances, limit - 1)[:limit]]
+        nearest_first = np.argsort(distances[block, slot], kind="stable")
+        numbers = numbers[nearest_first[:limit]]
     return numbers

@@ -18,7 +18,8 @@ from recollect.values.batch import SessionWrite
 from recollect.values.message import EntryKey
 
 _STORED: Final = """
-    SELECT turn, path_length FROM recollect.sessions WHERE space_id = %s AND session = %s
+    SELECT turn, path_length, state FROM recollect.sessions
+    WHERE space_id = %s AND session = %s
 """
 _CHUNK: Final = """
     SELECT entries FROM recollect.session_paths
@@ -67,8 +68,8 @@ async def write(
 ) -> bool:
     """Write the session; whether it was left out because it has moved on."""
     stored = await meeting.stored.fetchone()
-    if stored is not None and stored[0] > given.turn:
-        return True
+    if stored is not None and stored[0] >= given.turn:
+        return not (stored[0] == given.turn and bytes(stored[2]) == given.state)
     length = stored[1] if stored is not None else 0
     if given.path_from > length:  # what lies between was never written: no path with a hole
         return True

@@ -20,6 +20,7 @@ from recollect.values.message import EntryKey, MessageId
 _CHUNK_MAX: Final = 256
 
 _FIND: Final = "SELECT number, turn, length FROM session WHERE name = ?"
+_STATE: Final = "SELECT state FROM session WHERE number = ?"
 _ADD: Final = "INSERT INTO session (name) VALUES (?)"
 _READ: Final = "SELECT number, turn, length, state FROM session WHERE name = ?"
 _CHUNKS: Final = "SELECT start, count, keys, ids FROM path WHERE session = ? ORDER BY start"
@@ -60,7 +61,9 @@ def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> tup
     """
     found = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = found[0] if found else (session_number(db, write.session), None, 0)
-    if (turn is not None and write.turn < turn) or write.path_from > length:
+    if turn is not None and write.turn <= turn:
+        return number, write.turn == turn and db.rows(_STATE, (number,)) == [(write.state,)]
+    if write.path_from > length:
         return number, False
     _write_path(db, number, write, length)
     state, about = write.state, write.about

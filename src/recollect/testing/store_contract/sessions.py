@@ -57,7 +57,7 @@ async def path_branches(spaces: Spaces) -> None:
 
 
 async def late_session_write_is_left_out(spaces: Spaces) -> None:
-    """A session write of an earlier turn than the stored one changes nothing and is told."""
+    """A session write of no later turn than the stored one changes nothing and is told."""
     store = await spaces.open()
     new = segments(6)
     await store.write(Batch(at=START, session=session_write(new, turn=7)))
@@ -67,6 +67,9 @@ async def late_session_write_is_left_out(spaces: Spaces) -> None:
     assert await store.session(SESSION) == before
     again = await store.write(Batch(at=START, session=session_write(new, turn=7)))
     assert not again.session_stale
+    other = replace(session_write(new[:2], turn=7), state=split_state(SessionState(turn=700)))
+    written = await store.write(Batch(at=START, session=other))
+    assert written.session_stale, "another process took this turn first"
     assert await store.session(SESSION) == before
     newer = await store.write(Batch(at=START, session=session_write(new[:2], turn=8)))
     assert not newer.session_stale
