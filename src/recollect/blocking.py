@@ -8,7 +8,9 @@ against the engine's.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
+import weakref
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -30,6 +32,7 @@ class BlockingEngine:
             target=self._loop.run_forever, name="recollect", daemon=True
         )
         self._thread.start()
+        _close_at_exit(self)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """As `Engine.session`."""
@@ -61,10 +64,12 @@ class BlockingEngine:
         """As `Engine.close`, then stop the background thread; calls after this fail."""
         if self._loop.is_closed():
             return
-        self._wait(self.engine.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._wait(self.engine.close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -82,3 +87,19 @@ class BlockingEngine:
             work.close()
             raise RuntimeError("this engine is closed; open a new one")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _close_at_exit(engine: BlockingEngine) -> None:
+    """What was said last must not go with the process.
+
+    The ordinary exit handlers run when no thread can be given work any more, which is too late
+    for a store; `concurrent.futures` itself uses this earlier door.
+    """
+    held = weakref.ref(engine)
+
+    def close() -> None:
+        left = held()
+        if left is not None:
+            left.close()
+
+    getattr(threading, "_register_atexit", atexit.register)(close)

@@ -8,6 +8,7 @@
     ├── StaleSession          the session moved on while this turn was prepared
     └── StoreError            a store could not do what it was asked
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
+        ├── BatchRefused      it can never take this batch as it is
         ├── WrongKey          it is encrypted with another key, or not at all
         └── StoreCorrupt      its files are damaged, or of a version this one does not know
 
@@ -54,6 +55,10 @@ class StoreError(RecollectError):
 
 class StoreUnavailable(StoreError):  # noqa: N818
     """The store cannot be reached or is too busy; the same call may succeed later."""
+
+
+class BatchRefused(StoreError):  # noqa: N818
+    """The store can never take this batch as it is: something in it breaks a rule of its own."""
 
 
 class WrongKey(StoreError):  # noqa: N818

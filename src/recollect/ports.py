@@ -260,11 +260,12 @@ class Upkeep(Protocol):
     """What people ask of a store."""
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
-        """Remove segments and all that quotes them, and leave a tombstone for each identity.
+        """Remove segments and all that quotes them, and leave tombstones (see `ForgetOrder`).
 
         In one write: segments, passages, index, vectors, facts that rest on them alone,
         ledger pieces, jobs and quoting edits of session states. An identity that is not
-        stored gets its tombstone too.
+        stored gets its tombstone too. Whatever quotes a message that a batch holds and a
+        tombstone keeps out is kept out of that batch as well.
         """
         ...
 

@@ -6,27 +6,31 @@ does not load the engine, and nothing loads a driver that is not used.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from recollect.config import Settings, load_settings
 from recollect.config.places import space_file, spool_folder
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Recaller, Spool, Store, TokenCounter
+from recollect.ports import Clock, Recaller, Store, TokenCounter
 from recollect.values.history import SpaceId
-from recollect.values.upkeep import ScrubResult
+from recollect.values.upkeep import ScrubResult, SpoolState
 
 if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
     from recollect.stores.postgres import PostgresFleet
+    from recollect.stores.spool import FileSpool
+    from recollect.stores.spool.encrypted import EncryptedSpool
 
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
+SQLITE_OPEN_SECONDS = 1.0
+"""A file is at hand, but its tables may have to be made; a server answers soon or is away."""
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -135,28 +139,42 @@ async def open_fleet(url: str) -> PostgresFleet:
     return await PostgresFleet.open(url)
 
 
-async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> Spool:
+async def open_spool(
+    url: str | None, *, space: SpaceId, key: str | None = None
+) -> FileSpool | EncryptedSpool:
     """Where batches wait while this store is away; encrypted like the store.
 
     Named by the store and the space: what waits for one server must never reach another.
     """
-    name = f"{space}\0{_named(url, space)}"
+    # names are looked up and files opened off the loop: a folder may be on a disk that hangs
+    name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
     if key is None:
         from recollect.stores.spool import FileSpool
 
-        return FileSpool.open(spool_folder(), space=name)
+        return await asyncio.to_thread(FileSpool.open, spool_folder(), space=name)
     from recollect.stores.spool.encrypted import EncryptedSpool
     from recollect.stores.sqlite.keys import read_key
 
-    return await EncryptedSpool.open(spool_folder(), space=name, key=read_key(key))
+    found = await asyncio.to_thread(read_key, key)
+    return await EncryptedSpool.open(spool_folder(), space=name, key=found)
+
+
+async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
+    """What lies in the spool of a space on this machine; the store need not be reachable."""
+    spool = await open_spool(url, space=space, key=key)
+    try:
+        return await spool.state()
+    finally:
+        await spool.close()
 
 
 def _named(url: str | None, space: SpaceId) -> str:
-    """A store's own name: a file's whole path, or a server and its database without the user."""
+    """A store's own name, however it is spelled: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):
-        return str(sqlite_path(url, space).absolute())
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}{parts.path}?{parts.query}"
+        return str(sqlite_path(url, space).resolve())
+    from recollect.stores.spool.naming import server_name
+
+    return server_name(url, os.environ)
 
 
 def sqlite_path(url: str | None, space: SpaceId) -> Path:
@@ -180,14 +198,17 @@ def _archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArch
 
     key = settings.store.key
     # Drivers are imported, and wrong URLs told, now and not in the middle of the first turn.
+    open_seconds = settings.store.deadline_seconds
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         import recollect.stores.postgres
     else:
         import recollect.stores.sqlite  # noqa: F401
 
         sqlite_path(url, space)
+        open_seconds = max(open_seconds, SQLITE_OPEN_SECONDS)
     return DurableArchive(
         lambda: open_store(url, space=space, key=key),
         lambda: open_spool(url, space=space, key=key),
         deadline_seconds=settings.store.deadline_seconds,
+        open_seconds=open_seconds,
     )

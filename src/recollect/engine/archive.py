@@ -1,9 +1,10 @@
 """Writes batches durably: to the store within its deadline, else to the spool.
 
-Owns the order of writes: while anything waits in the spool, what follows waits behind it, so a
-store that was away receives everything in the order it happened. It must never make a turn
-wait for a store that is known to be away, and never lets a failing store raise.
-Always holds: `write` answers "store" or "spool" only for what is durable there.
+Owns when a batch goes where: while anything waits in the spool, what follows waits behind it,
+so a store that was away receives each session in the order it happened. It must never make a
+turn wait for a store that is known to be away, and never lets a failing store raise.
+Always holds: `write` answers "store" or "spool" only for what is durable there; nothing that was
+begun is cut off, since a write that was cancelled half-way is neither done nor undone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.engine.boundary import Failure, attempted
-from recollect.errors import FormatError, StoreError, StoreUnavailable
+from recollect.errors import BatchRefused, FormatError, StoreError, StoreUnavailable
 from recollect.formats.batches import read_batch, write_batch
 from recollect.ports import Spool, Store
 from recollect.values.batch import Batch, Written
@@ -26,10 +27,12 @@ Where: TypeAlias = Literal["store", "spool", "nowhere"]
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again; doubled up to the longest."""
 RETRY_MOST_SECONDS = 3.0
+SPOOL_SECONDS = 1.0
+"""How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 CLOSE_SECONDS = 1.0
 """How long closing waits for the spool to drain."""
-OPEN_SECONDS = 1.0
-"""Opening may take longer than an answer: a driver is imported, tables may have to be made."""
+BUG_ATTEMPTS = 5
+"""How often a batch is offered to a store that fails on it for no reason it can name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,32 +53,43 @@ class DurableArchive:
         open_spool: Callable[[], Awaitable[Spool]] | None,
         *,
         deadline_seconds: float,
+        open_seconds: float | None = None,
     ) -> None:
+        """`open_seconds` is what opening may take, where it is more than an answer."""
         self._open_store = open_store
         self._open_spool = open_spool
         self._deadline_seconds = deadline_seconds
+        self._open_seconds = max(deadline_seconds, open_seconds or 0.0)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._order = asyncio.Lock()
+        self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._store: Store | None = None
         self._spool: Spool | None = None
         self._spooling = False
         self._draining: asyncio.Task[None] | None = None
-        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._away_until = 0.0
         self._closed = False
+        self._stuck: tuple[bytes, int] = (b"", 0)
         self.set_aside = 0
-        """Spooled batches that the store refuses; they stay beside the spool."""
-
-    @property
-    def away(self) -> bool:
-        """The store failed a moment ago; asking it again would only cost time."""
-        return time.monotonic() < self._away_until
+        """How many spooled batches the store refused; they lie beside the spool."""
+        self._drain_said = ""
 
     @property
     def spooling(self) -> bool:
         """Batches wait in the spool."""
         return self._spooling
+
+    def trouble(self) -> str:
+        """What people should know about the store and its spool; empty when all is well."""
+        said = []
+        if self._spooling and self._drain_said:
+            said.append(f"batches wait in the spool: {self._drain_said}")
+        if self.set_aside:
+            said.append(
+                f"the store refused {self.set_aside} batches: `recollect memory spool` shows them"
+            )
+        return "; ".join(said)
 
     async def store(self) -> Store:
         """The open store; StoreError when it cannot be opened."""
@@ -89,28 +103,32 @@ class DurableArchive:
     async def ask(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
         """Ask the store something within the deadline; a failure says why."""
         await self._settle_in()
-        if self.away or self._spooling:
+        if self._is_away() or self._spooling:
             return Failure(said="the store is away")
-        return await self._bounded(question)
+        return await self._answer(question)
 
     async def write(self, batch: Batch) -> Kept:
-        """Make a batch durable, in order."""
+        """Make a batch durable. Batches that must keep their order are written one by one."""
         await self._settle_in()
-        async with self._order:
-            await self._look_at_spool()
-            said = "earlier batches wait for it" if self._spooling else "the store is away"
-            if not self._spooling and not self.away:
-                answer = await self._bounded(lambda store: store.write(batch))
-                if not isinstance(answer, Failure):
-                    return Kept(where="store", written=answer)
-                said = answer.said
-            return await self._to_spool(batch, said)
+        await self._look_at_spool()
+        said = "earlier batches wait for it" if self._spooling else "the store is away"
+        if not self._spooling and not self._is_away():
+            answer = await self._answer(lambda store: store.write(batch))
+            if not isinstance(answer, Failure):
+                return Kept(where="store", written=answer)
+            said = answer.said
+        return await self._to_spool(batch, said)
 
     async def settle(self, seconds: float) -> int:
         """Give the spool this long to drain; returns how many batches still wait in it."""
+        await self._settle_in()
+        await self._look_at_spool()
         if self._draining is not None:
             await asyncio.wait({self._draining}, timeout=seconds)
-        return 0 if self._spool is None else await self._spool.waiting()
+        if self._spool is None:
+            return 0
+        waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS)
+        return int(self._spooling) if isinstance(waiting, Failure) else waiting
 
     async def close(self) -> None:
         """Stop draining and close what was opened; what waits in the spool stays there."""
@@ -119,12 +137,16 @@ class DurableArchive:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait({self._draining})
-        if self._abandoned:
-            await asyncio.wait(self._abandoned, timeout=self._deadline_seconds)
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._deadline_seconds)
         for opened in (self._store, self._spool):
             if opened is not None:
-                await attempted(opened.close())
+                await self._bounded(opened.close, SPOOL_SECONDS)
         self._store = self._spool = None
+
+    def _is_away(self) -> bool:
+        """The store failed a moment ago; asking it again would only cost time."""
+        return time.monotonic() < self._away_until
 
     async def _settle_in(self) -> None:
         """In another event loop than before (`asyncio.run` called again), open everything anew:
@@ -134,55 +156,67 @@ class DurableArchive:
             return
         left = () if self._loop is None else (self._store, self._spool)
         self._loop = loop
-        self._order, self._opening = asyncio.Lock(), asyncio.Lock()
+        self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._store = self._spool = self._draining = None
         self._spooling = False
-        self._abandoned.clear()
+        self._running.clear()
         for opened in left:
             if opened is not None:
-                await attempted(asyncio.wait_for(opened.close(), OPEN_SECONDS))
+                await self._bounded(opened.close, SPOOL_SECONDS)
 
-    async def _bounded(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
-        """The answer within the deadline. A late call is left to end by itself: a write that
-        was cut off half-way through its commit would be neither done nor undone."""
+    async def _answer(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
+        opened = self._store is not None
 
         async def asked() -> T:
             return await question(await self.store())
 
-        async def told() -> T | Failure:
-            return await attempted(asked())
-
-        opened = self._store is not None
-        allowed = self._deadline_seconds if opened else max(OPEN_SECONDS, self._deadline_seconds)
-        running = asyncio.create_task(told())
-        done, _ = await asyncio.wait({running}, timeout=allowed)
-        answer = running.result() if done else Failure(said=f"no answer within {allowed:g} s")
-        if not done:
-            self._abandoned.add(running)
-            running.add_done_callback(self._abandoned.discard)
-        if isinstance(answer, Failure) and not answer.refused:
+        answer = await self._bounded(
+            asked, self._deadline_seconds if opened else self._open_seconds
+        )
+        if isinstance(answer, Failure):
             pause = RETRY_SECONDS if opened else RETRY_MOST_SECONDS
             self._away_until = time.monotonic() + pause
         return answer
 
+    async def _bounded(self, work: Callable[[], Awaitable[T]], seconds: float) -> T | Failure:
+        """What `work` gives within this time. What is late is left to end by itself."""
+
+        async def told() -> T | Failure:
+            return await attempted(work())
+
+        running = asyncio.create_task(told())
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        done, _ = await asyncio.wait({running}, timeout=seconds)
+        return running.result() if done else Failure(said=f"no answer within {seconds:g} s")
+
     async def _look_at_spool(self) -> None:
         """Open the spool the first time; what an earlier process left goes first."""
-        if self._spool is not None or self._open_spool is None:
+        if self._spool is not None or self._open_spool is None or self._closed:
             return
-        opened = await attempted(self._open_spool())
-        if isinstance(opened, Failure):
+        opened = await self._bounded(self._open_spool, SPOOL_SECONDS)
+        if isinstance(opened, Failure) or self._spool is not None:
             return
         self._spool = opened
-        if await opened.waiting():
+        waiting = await self._bounded(opened.waiting, SPOOL_SECONDS)
+        if isinstance(waiting, Failure) or waiting:
             self._start_spooling()
 
     async def _to_spool(self, batch: Batch, said: str) -> Kept:
-        if self._spool is None:
+        spool = self._spool
+        if spool is None:
             return Kept(where="nowhere", said=f"{said}; and there is no spool")
-        kept = await attempted(self._spool.append(write_batch(batch)))
+        # Before the append, so that nothing overtakes it even if this call is cancelled.
+        self._start_spooling()
+
+        async def append() -> None:
+            async with self._spool_lock:
+                await spool.append(write_batch(batch))
+
+        kept = await self._bounded(append, SPOOL_SECONDS)
+        self._start_spooling()
         if isinstance(kept, Failure):
             return Kept(where="nowhere", said=f"{said}; the spool failed too: {kept.said}")
-        self._start_spooling()
         return Kept(where="spool", said=said)
 
     def _start_spooling(self) -> None:
@@ -196,25 +230,42 @@ class DurableArchive:
         wait = RETRY_SECONDS
         while True:
             drained = await attempted(self._spool.drain(self._take))
-            if isinstance(drained, Failure):
+            async with self._spool_lock:  # no append between looking and letting go
+                waiting = await attempted(self._spool.waiting())
+                if waiting == 0 and not isinstance(drained, Failure):
+                    self._spooling = False
+                    self._away_until, self._drain_said = 0.0, ""
+                    return
+            if isinstance(drained, Failure) or isinstance(waiting, Failure):
+                self._drain_said = drained.said if isinstance(drained, Failure) else ""
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
-                continue
-            async with self._order:
-                if not await self._spool.waiting():
-                    self._spooling = False
-                    self._away_until = 0.0
-                    return
 
     async def _take(self, record: bytes) -> None:
-        """One spooled batch into the store. What the store refuses for itself is set aside:
-        it must not keep everything behind it out for ever."""
+        """One spooled batch into the store.
+
+        What can never be written is set aside, since it must not keep everything behind it out
+        for ever: what is no batch, what the store refuses for itself, and what it fails on again
+        and again for no reason it can name. Everything else is a matter of waiting.
+        """
         store = await self.store()
-        try:
-            await store.write(read_batch(record))
-        except StoreUnavailable:
-            raise
-        except (StoreError, FormatError) as error:
+        written = await attempted(_write(store, record))
+        if not isinstance(written, Failure):
+            return
+        if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
             assert self._spool is not None
-            await self._spool.set_aside(record, reason=type(error).__name__)
+            await self._spool.set_aside(record, reason=written.error.__name__)
             self.set_aside += 1
+            return
+        raise StoreUnavailable(written.said)
+
+    def _is_stuck(self, record: bytes, failure: Failure) -> bool:
+        if issubclass(failure.error, StoreError):
+            return False
+        held, count = self._stuck
+        self._stuck = (record, count + 1 if held == record else 1)
+        return self._stuck[1] >= BUG_ATTEMPTS
+
+
+async def _write(store: Store, record: bytes) -> Written:
+    return await store.write(read_batch(record))

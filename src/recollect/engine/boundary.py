@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from recollect.errors import RecollectError, StoreUnavailable
+from recollect.errors import RecollectError
 from recollect.values.edit import StageName
 from recollect.values.report import Outcome, StageLine
 
@@ -88,8 +88,7 @@ class Failure:
     """Something failed outside of a turn's stages; told without content."""
 
     said: str
-    refused: bool = False
-    """It would fail the same way again: not a matter of waiting."""
+    error: type[BaseException] = TimeoutError
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
@@ -97,8 +96,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
-        refused = isinstance(error, RecollectError) and not isinstance(error, StoreUnavailable)
-        return Failure(said=_told(error), refused=refused)
+        return Failure(said=_told(error), error=type(error))
 
 
 def _told(error: Exception) -> str:

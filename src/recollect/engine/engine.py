@@ -7,6 +7,8 @@ out as it came, and the report says so.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -16,6 +18,7 @@ from recollect.config import Settings
 from recollect.engine.archive import CLOSE_SECONDS, DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
+from recollect.engine.gate import Gate
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
 from recollect.engine.session import Context, Observation, Session
@@ -67,7 +70,13 @@ class Engine:
         self._secret = space_secret(space, deployment_secret)
         self._keeper: SessionKeeper | None = None
         if archive is not None and self.settings.ingest.enabled:
-            self._keeper = SessionKeeper(archive, self.settings, embedder=embedder)
+            self._keeper = SessionKeeper(
+                archive,
+                self.settings,
+                embedder=embedder,
+                off_the_loop=off_the_loop,
+                kept=self._wake_jobs,
+            )
         self._jobs = jobs
         self._clock = clock or SystemClock()
         self._recaller = recaller
@@ -133,22 +142,32 @@ class Engine:
                     LastView(entries=path.entries, edits=path.edits, view=path.view),
                 )
                 self._keep_turn(held, path, context)
+                # Let the write begin: a task that never ran is dropped when the loop is closed.
+                await asyncio.sleep(0)
             return context
 
     async def _loaded(self, held: Session, boundary: Boundary) -> SessionState:
         """The session's state, as it was left where the store knows it."""
         if self._keeper is not None:
             known = await self._keeper.load(held.id, held.state, held.keeping, boundary)
-            if known is not held.state:  # what was worked out belongs to the other path
-                held.state, held.remembered = known, Remembered()
+            if known.path is not held.state.path:  # what was worked out belongs to the other
+                held.remembered, held.sent_messages = Remembered(), len(known.path)
+            held.state = known
         return held.state
 
     def _keep_turn(self, held: Session, path: TurnPath, context: Context) -> None:
-        held.format, held.sent_messages = path.request.format, len(context.state.path)
+        held.sent_messages = len(context.state.path)
         if self._keeper is not None:
             self._keeper.keep_turn(
-                path.request, context.report, context.state, held.keeping, now=path.now
+                path.request,
+                context.report,
+                context.state,
+                held.keeping,
+                now=path.now,
+                as_it_came=context.request is path.request.body,
             )
+
+    def _wake_jobs(self) -> None:
         if self._jobs is not None:
             self._jobs.wake()
 
@@ -159,9 +178,9 @@ class Engine:
         """
         if self._keeper is None:
             return 0
-        for held in tuple(self._sessions.values()):
-            await self._keeper.wait(held.keeping)
-        return await self._keeper.archive.settle(seconds)
+        begun = time.monotonic()
+        await self._keeper.wait_for_all(seconds)
+        return await self._keeper.archive.settle(max(0.0, seconds - (time.monotonic() - begun)))
 
     async def close(self) -> None:
         """Wait for what is being written, stop the jobs, and close the store.
@@ -187,13 +206,10 @@ class Engine:
 
     async def _shape(self, path: TurnPath, held: Session) -> Any:
         """The shaped request, or None where it could not be shaped."""
-        keeper = self._keeper
-        durable = None
-        if keeper is not None:
-            durable = lambda entries: keeper.make_durable(  # noqa: E731
-                held.id, entries, held.keeping, now=path.now
-            )
-        if not await path.run(self._recaller, self.space, held.id, durable):
+        gate = None
+        if self._keeper is not None:
+            gate = Gate(keeper=self._keeper, session=held.id, keeping=held.keeping, now=path.now)
+        if not await path.run(self._recaller, self.space, held.id, gate):
             return None
         return await path.boundary.run(
             "send",
@@ -210,8 +226,10 @@ class Engine:
         """
         held = session if isinstance(session, Session) else self.session(session)
         async with held.lock:
-            state = held.state
             boundary = self._boundary()
+            state = held.state
+            if state.sent_at is None:  # another process prepared what this is the reply to
+                state = await self._loaded(held, boundary)
             nothing: tuple[Usage | None, Overflow | None] = (None, None)
             usage, overflow = await boundary.run(
                 "read",
@@ -245,16 +263,16 @@ class Engine:
         sent = held.state.path[: held.sent_messages]
         entries = await boundary.run(
             "read",
-            lambda: replied(reply, held.format, sent, self._secret, self._weigher),
+            lambda: replied(reply, held.state.sent_format, sent, self._secret, self._weigher),
             unchanged=none,
             said=lambda found: f"{len(found)} messages",
         )
         if entries:
             held.state = followed_by(held.state, entries, held.sent_messages)
             self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
-        await self._keeper.wait(held.keeping)
+        done = await self._keeper.wait(held.keeping, self.settings.turn.deadline_seconds)
         boundary.lines.extend(held.keeping.trouble)
-        return held.keeping.where
+        return held.keeping.where if done else "nowhere"
 
     def _boundary(self) -> Boundary:
         turn = self.settings.turn
@@ -283,7 +301,7 @@ class Engine:
         if request.model != state.learned_for_model:
             learned = None
         window = window_of(request.model, self.settings, learned_tokens=learned)
-        if held.remembered.format != request.format:
+        if held.remembered.format != request.format or request.continues:
             held.remembered = Remembered()
         return TurnPath(
             settings=self.settings,

@@ -1,7 +1,7 @@
 """The seeds' `knowledge.jsonl` into the archive.
 
-A fact keeps its file's id and line; one that is there as it is stays as it is, and one that
-was changed here since is not put back.
+A fact keeps its file's id and line; one that is there as it is stays as it is, one that was
+changed here since is not put back, and one that was forgotten stays out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from recollect.formats.knowledge_jsonl import (
     foreign_of,
     read_knowledge_lines,
 )
+from recollect.memory.matching import fact_identity
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.search.tokenize import tokenize
@@ -31,17 +32,23 @@ async def import_facts(store: Store, lines: Iterable[bytes], *, rules: ImportRul
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
         made = {fact.id: (fact, altered) for fact, altered in _facts(chunk, rules)}
         known = {fact.id: fact for fact in await store.facts(list(made), superseded=True)}
+        forgotten = await store.tombstoned(map(fact_identity, made))
         fresh = [
             (fact, altered)
             for fact, altered in made.values()
-            if fact.id not in known or known[fact.id].foreign not in (fact.foreign, None)
+            if fact_identity(fact.id) not in forgotten
+            and (fact.id not in known or known[fact.id].foreign not in (fact.foreign, None))
         ]
+        out = sum(fact_identity(id_) in forgotten for id_ in made)
         if fresh:
             await store.write(Batch(at=rules.now, facts=tuple(fact for fact, _ in fresh)))
         counts = counts.plus(
             SeedCounts(
                 messages=ImportCounts(
-                    read=len(chunk), stored=len(fresh), known=len(chunk) - len(fresh)
+                    read=len(chunk),
+                    stored=len(fresh),
+                    known=len(chunk) - len(fresh) - out,
+                    forgotten=out,
                 ),
                 altered=sum(altered for _, altered in fresh),
             )

@@ -16,6 +16,7 @@ from recollect.engine.import_lineage import Lineage, place_items
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.session_state import join_state, split_state
+from recollect.memory.evict import KIND as EVICT_JOB
 from recollect.ports import Store
 from recollect.rules.identity import segment_id
 from recollect.rules.weigh import Weigher
@@ -23,6 +24,7 @@ from recollect.turn.ingest import ingest
 from recollect.turn.read import Reading, Remembered, enter, read
 from recollect.values.batch import Batch, SessionWrite, StoredSession
 from recollect.values.history import SessionState
+from recollect.values.job import NewJob
 from recollect.values.message import CallId, EntryKey, ToolCall
 from recollect.values.segment import SegmentId
 from recollect.values.transcript import Transcript
@@ -181,7 +183,8 @@ async def _write_stretch(
         origins=recording.origins,
         tool_names=recording.tool_names,
     )
-    written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=made.jobs))
+    jobs = (*made.jobs, evict_job(rules.now))
+    written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=jobs))
     stored = set(written.stored)
     return ImportCounts(
         stored=len(written.stored),
@@ -193,6 +196,11 @@ async def _write_stretch(
         ),
         redacted=made.redacted if stored else 0,
     )
+
+
+def evict_job(now: float) -> NewJob:
+    """With every batch, so that a killed import leaves it too; while it waits it is one job."""
+    return NewJob(kind=EVICT_JOB, key="daily", run_at=now)
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from recollect.engine.import_path import ImportCounts, ImportRules, Progress
+from recollect.engine.import_path import ImportCounts, ImportRules, Progress, evict_job
 from recollect.engine.seed_lines import SeedCounts, chunks, line_again, masked_object
 from recollect.engine.seed_vectors import SeedVectors
 from recollect.formats.segments_jsonl import FIELDS, SegmentLine, read_segment_lines
@@ -160,9 +160,11 @@ def _vector_sets(vectors: SeedVectors | None, attached: Sequence[Vector]) -> tup
 
 
 def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]:
-    if rules.embedder is None or not any(new.passages for new in fresh):
+    if not fresh:
         return ()
-    return (NewJob(kind=EMBED_JOB, key=rules.embedder, run_at=rules.now),)
+    if rules.embedder is None or not any(new.passages for new in fresh):
+        return (evict_job(rules.now),)
+    return evict_job(rules.now), NewJob(kind=EMBED_JOB, key=rules.embedder, run_at=rules.now)
 
 
 def _new_segment(

@@ -2,7 +2,8 @@
 
 Owns when a message counts as durable. A turn waits for it only at a batch moment, before
 anything may leave the view; otherwise the write runs while the model answers, and what went
-wrong is told in the next report.
+wrong is told in the next report. Always holds: the writes of one session follow each other, so
+a reply never overtakes the question it answers.
 """
 
 from __future__ import annotations
@@ -14,26 +15,29 @@ from typing import TypeVar
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Kept, Where
+from recollect.engine.batching import called_tools, session_write
 from recollect.engine.boundary import Boundary, Failure, attempted
-from recollect.engine.recording import LastRecord, quoted_by, record_turn
+from recollect.engine.recording import LastRecord, Recorded, kept_rows, record_turn
 from recollect.errors import FormatError
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.session_state import join_state
 from recollect.rules.identity import segment_id
-from recollect.turn.ingest import ingest
-from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.turn.ingest import IngestResult, ingest
+from recollect.values.batch import Batch, Written
 from recollect.values.history import Entry, SessionState
 from recollect.values.job import NewJob
-from recollect.values.ledger import Piece, TurnRecord
-from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.report import Outcome, Report, StageLine
 from recollect.values.request import Request
 from recollect.values.segment import Source
 
 T = TypeVar("T")
 
-INLINE_MESSAGES = 4
-"""More new messages than this are prepared in a thread: tokenising blocks the loop."""
+INLINE_BYTES = 8_000
+"""More than this is read and masked in a thread: it would hold up the event loop."""
+CHUNK_MESSAGES = 200
+"""A long history is written in pieces, so that what is durable already may leave the view."""
 DAY_SECONDS = 86_400.0
+_RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
 @dataclass(slots=True)
@@ -41,15 +45,19 @@ class Keeping:
     """What is known about a session's place in the archive, in this process."""
 
     loaded: bool = False
+    stale: bool = False
+    """Another process went on with it: what it left counts, not ours."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
+    forgotten: set[MessageId] = field(default_factory=set, repr=False)
+    """Messages that the store refused because they were forgotten: nothing quotes them again."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
+    refusals: int = 0
+    """How many batches the store had refused when the last record was made: it may be in one."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
-    """What is being written, each behind the one before it: a reply must not overtake the
-    question it answers."""
     where: Where = "nowhere"
-    """Where the last write went."""
+    """The worst place that anything of this turn went to."""
     trouble: list[StageLine] = field(default_factory=list)
     """What went wrong beside the last turn; told in the next report."""
 
@@ -58,20 +66,31 @@ class SessionKeeper:
     """Loads and keeps the sessions of one space."""
 
     def __init__(
-        self, archive: DurableArchive, settings: Settings, *, embedder: str | None = None
+        self,
+        archive: DurableArchive,
+        settings: Settings,
+        *,
+        embedder: str | None = None,
+        off_the_loop: bool = False,
+        kept: Callable[[], None] = lambda: None,
     ) -> None:
+        """`kept` is called whenever the store took something: there may be jobs to do."""
         self.archive = archive
         self._settings = settings
         self._embedder = embedder
+        self._off_the_loop = off_the_loop
+        self._kept = kept
+        self._tasks: set[asyncio.Task[None]] = set()
         self._chores_at = -DAY_SECONDS
 
     async def load(
         self, session: str, state: SessionState, keeping: Keeping, boundary: Boundary
     ) -> SessionState:
         """The session as it was left, by this process or another one."""
-        for line in keeping.trouble:
-            boundary.lines.append(line)
+        boundary.lines.extend(keeping.trouble)
         keeping.trouble.clear()
+        if trouble := self.archive.trouble():
+            boundary.note("ingest", "late", trouble)
         if keeping.loaded:
             return state
         found = await self.archive.ask(lambda store: store.session(session))
@@ -88,21 +107,48 @@ class SessionKeeper:
             return replace(state, turn=max(state.turn, found.turn))
         boundary.note("load", "done", f"{len(found.path)} messages known from turn {found.turn}")
         keeping.path = found.path
-        return _joined(state, stored, found)
+        # A session that went on while the store was away keeps its own edits, if it has any.
+        ours = state.edits and not keeping.stale
+        keeping.stale = False
+        return replace(state if ours else stored, turn=max(state.turn, found.turn))
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
     ) -> Kept:
-        """Write these messages, and wait for it; nothing leaves a view before."""
-        await self.wait(keeping)
-        kept = await attempted(self._write(session, entries, keeping, now=now, source="request"))
-        return Kept(where="nowhere", said=kept.said) if isinstance(kept, Failure) else kept
+        """Write these messages, and wait for it; nothing leaves a view before.
+
+        Who stops waiting stops nothing: the write goes on, and what it has done so far counts.
+        """
+        kept = Kept(where="store", said="all of it")
+
+        async def write() -> Kept:
+            nonlocal kept
+            kept = await self._write(session, entries, keeping, now=now, source="request")
+            return kept
+
+        if self.not_durable(entries, keeping):
+            await asyncio.wait({self._beside(keeping, write)})
+        return kept
+
+    def not_durable(self, entries: Sequence[Entry], keeping: Keeping) -> frozenset[EntryKey]:
+        """Those of the messages that may not leave a view yet."""
+        return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
 
     def keep_turn(
-        self, request: Request, report: Report, state: SessionState, keeping: Keeping, *, now: float
+        self,
+        request: Request,
+        report: Report,
+        state: SessionState,
+        keeping: Keeping,
+        *,
+        now: float,
+        as_it_came: bool,
     ) -> None:
         """Start writing a turn: its new messages, the session's state, the ledger."""
-        self._beside(keeping, lambda: self._keep_turn(request, report, state, keeping, now=now))
+        keeping.where = "store"
+        self._beside(
+            keeping, lambda: self._keep_turn(request, report, state, keeping, now, as_it_came)
+        )
 
     def keep_reply(
         self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
@@ -112,63 +158,101 @@ class SessionKeeper:
             keeping, lambda: self._write(session, entries, keeping, now=now, source="reply")
         )
 
-    async def wait(self, keeping: Keeping) -> None:
-        """Until what was started is done; bounded by the store's and the spool's deadlines."""
-        while running := [task for task in keeping.tasks if not task.done()]:
-            await asyncio.wait(running)
-        keeping.tasks.clear()
+    async def wait(self, keeping: Keeping, seconds: float) -> bool:
+        """Until what was started is done, but no longer than this; whether it is."""
+        running = [task for task in keeping.tasks if not task.done()]
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        return all(task.done() for task in running)
 
-    def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> None:
+    async def wait_for_all(self, seconds: float) -> None:
+        """The same for every session, ended ones too."""
+        loop = asyncio.get_running_loop()
+        running = {task for task in self._tasks if task.get_loop() is loop}
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
+    def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> asyncio.Task[None]:
         before = [task for task in keeping.tasks if not task.done()]
 
-        async def run() -> None:
+        async def run() -> Where:
             if before:
                 await asyncio.wait(before)
-            kept = await attempted(work())
-            where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
-            keeping.where = where
-            if where != "store":
-                outcome: Outcome = "failed" if where == "nowhere" else "late"
-                said = f"kept in the {where}: {kept.said}" if where == "spool" else kept.said
-                keeping.trouble.append(
-                    StageLine(stage="ingest", outcome=outcome, said=said, seconds=0.0)
-                )
+            return _tell(keeping, await attempted(work()))
 
-        keeping.tasks = [*before, asyncio.create_task(run())]
+        async def run_to_the_end() -> None:
+            try:
+                where = await run()
+            except asyncio.CancelledError:
+                # The loop is closing, and waits for us: writing again changes nothing.
+                await run()
+                raise
+            if where == "store":
+                self._kept()
+
+        task = asyncio.create_task(run_to_the_end())
+        keeping.tasks = [*before, task]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _keep_turn(
-        self, request: Request, report: Report, state: SessionState, keeping: Keeping, *, now: float
+        self,
+        request: Request,
+        report: Report,
+        state: SessionState,
+        keeping: Keeping,
+        now: float,
+        as_it_came: bool,  # noqa: FBT001 - passed on
     ) -> Kept:
-        record: TurnRecord | None = None
-        pieces: tuple[Piece, ...] = ()
-        # A session that could not be loaded counts its turns anew: its records would take the
-        # place of others.
-        if self._settings.ledger.enabled and report.view.rows and keeping.loaded:
-            record, pieces = await self._off_loop(
-                len(report.view.rows) - len(keeping.last_record.raws),
-                lambda: record_turn(
-                    request, report, keeping.last_record, self._settings.redaction, at=now
-                ),
-            )
-        write = _session_write(report, state, keeping)
+        recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
+        chores = self._chores(now)
         batch = Batch(
             at=now,
-            session=write,
-            pieces=pieces,
-            turns=() if record is None else (record,),
-            jobs=self._chores(now),
+            session=session_write(report.session, state, keeping.path, self._settings.redaction),
+            pieces=() if recorded is None else recorded.pieces,
+            turns=() if recorded is None else (recorded.record,),
+            jobs=chores,
         )
         kept = await self._write(
             report.session, report.entries, keeping, now=now, source="request", batch=batch
         )
-        if kept.where == "nowhere":  # the next record must not rest on this one
-            keeping.last_record = LastRecord()
-        elif kept.written is not None and kept.written.session_stale:
-            # another process went on with it: load it again, and rest on nothing of ours
-            keeping.loaded, keeping.path, keeping.last_record = False, (), LastRecord()
+        if kept.where == "nowhere":
+            return kept
+        if chores:
+            self._chores_at = now
+        if kept.written is not None and kept.written.session_stale:
+            keeping.loaded, keeping.stale = False, True
+            keeping.path, keeping.last_record = (), LastRecord()
         else:
             keeping.path = state.path
+            keeping.last_record = LastRecord() if recorded is None else recorded.last
         return kept
+
+    async def _recorded(
+        self, request: Request, report: Report, keeping: Keeping, now: float, *, as_it_came: bool
+    ) -> Recorded | None:
+        """The turn for the ledger. A session that could not be loaded counts its turns anew:
+        its records would take the place of others."""
+        rows = report.view.rows
+        if not (self._settings.ledger.enabled and rows and keeping.loaded):
+            return None
+        if keeping.refusals != self.archive.set_aside:
+            keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
+        last = keeping.last_record
+        new = rows[kept_rows(rows, last) :]
+        return await self._off_loop(
+            sum(len(row.raw) for row in new),
+            lambda: record_turn(
+                request,
+                report,
+                last,
+                self._settings.redaction,
+                at=now,
+                as_it_came=as_it_came,
+                forgotten=frozenset(keeping.forgotten),
+            ),
+        )
 
     async def _write(
         self,
@@ -180,35 +264,54 @@ class SessionKeeper:
         source: Source,
         batch: Batch | None = None,
     ) -> Kept:
+        """New messages first, a long history piece by piece; the rest with the last of them."""
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
-        fresh = await self._unknown(session, fresh)
-        made = await self._off_loop(
-            len(fresh),
+        unknown = await self._unknown(session, fresh)
+        known = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
+        keeping.durable.update(known)
+        chunks = [
+            unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
+        ] or [[]]
+        kept = Kept(where="spool" if self.archive.spooling else "store", said="nothing new")
+        for chunk in chunks:
+            whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
+            made = await self._ingested(session, chunk, entries, now=now, source=source)
+            whole = replace(whole, segments=made.segments, jobs=(*whole.jobs, *made.jobs))
+            if not whole.empty:
+                kept = await self.archive.write(whole)
+            if kept.where == "nowhere":
+                return kept
+            keeping.durable.update(entry.key for entry in chunk)
+            _learn_forgotten(keeping, session, chunk, kept.written)
+        return kept
+
+    async def _ingested(
+        self,
+        session: str,
+        chunk: Sequence[Entry],
+        entries: Sequence[Entry],
+        *,
+        now: float,
+        source: Source,
+    ) -> IngestResult:
+        return await self._off_loop(
+            sum(len(entry.raw) for entry in chunk),
             lambda: ingest(
-                fresh,
+                chunk,
                 session=session,
                 source=source,
                 said_at=now,
                 redaction=self._settings.redaction,
                 now=now,
                 embedder=self._embedder,
-                tool_names=_called(fresh, entries),
+                tool_names=called_tools(chunk, entries),
             ),
         )
-        whole = replace(batch or Batch(at=now), segments=made.segments)
-        whole = replace(whole, jobs=(*whole.jobs, *made.jobs))
-        if whole.empty:
-            keeping.durable.update(entry.key for entry in entries)
-            return Kept(where="spool" if self.archive.spooling else "store", said="nothing new")
-        kept = await self.archive.write(whole)
-        if kept.where != "nowhere":
-            keeping.durable.update(entry.key for entry in entries)
-        return kept
 
     async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
         """Those that the store does not have yet, where it can say so; the rest is written
         again at worst, which changes nothing."""
-        if len(entries) <= INLINE_MESSAGES:
+        if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
             return entries
         ids = {segment_id(session, entry.key): entry for entry in entries}
         known = await self.archive.ask(lambda store: store.known(list(ids)))
@@ -216,54 +319,35 @@ class SessionKeeper:
             return entries
         return [entry for id_, entry in ids.items() if id_ not in known]
 
-    async def _off_loop(self, size: int, work: Callable[[], T]) -> T:
-        return work() if size <= INLINE_MESSAGES else await asyncio.to_thread(work)
+    async def _off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:
+        inline = size_bytes <= INLINE_BYTES and not self._off_the_loop
+        return work() if inline else await asyncio.to_thread(work)
 
     def _chores(self, now: float) -> tuple[NewJob, ...]:
         """What has to be looked after once a day: the size of the index, the ledger's age."""
         if now - self._chores_at < DAY_SECONDS:
             return ()
-        self._chores_at = now
         jobs = [NewJob(kind="evict", key="daily", run_at=now)]
         if self._settings.ledger.retention_days is not None:
             jobs.append(NewJob(kind="expire", key="daily", run_at=now))
         return tuple(jobs)
 
 
-def _called(fresh: Sequence[Entry], history: Sequence[Entry]) -> dict[CallId, str]:
-    """The tools that new results answer for, where their calls came earlier."""
-    wanted = {call_id for entry in fresh for call_id in entry.results}
-    names: dict[CallId, str] = {}
-    for entry in reversed(history):
-        if len(names) == len(wanted):
-            break
-        for part in entry.parts if entry.calls else ():
-            if isinstance(part, ToolCall) and part.id in wanted:
-                names.setdefault(part.id, part.name)
-    return names
+def _tell(keeping: Keeping, kept: Kept | Failure) -> Where:
+    where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
+    keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
+    if where != "store":
+        outcome: Outcome = "failed" if where == "nowhere" else "late"
+        said = f"kept in the spool: {kept.said}" if where == "spool" else kept.said
+        keeping.trouble.append(StageLine(stage="ingest", outcome=outcome, said=said, seconds=0.0))
+    return where
 
 
-def _session_write(report: Report, state: SessionState, keeping: Keeping) -> SessionWrite:
-    shared = 0
-    for before, now in zip(keeping.path, state.path, strict=False):
-        if before != now:
-            break
-        shared += 1
-    edits = state.edits + tuple(edit for edit, _ in state.dormant)
-    return SessionWrite(
-        session=report.session,
-        turn=state.turn,
-        state=split_state(state),
-        about=quoted_by(edits, report.entries),
-        path_from=shared,
-        path=state.path[shared:],
-        ids=state.ids[shared:],
-    )
-
-
-def _joined(ours: SessionState, stored: SessionState, found: StoredSession) -> SessionState:
-    """A session that went on while the store was away keeps its own edits, if it has any."""
-    turn = max(ours.turn, found.turn)
-    if ours.edits:
-        return replace(ours, turn=turn)
-    return replace(stored, turn=turn)
+def _learn_forgotten(
+    keeping: Keeping, session: str, chunk: Sequence[Entry], written: Written | None
+) -> None:
+    if written is not None and written.forgotten:
+        gone = frozenset(written.forgotten)
+        keeping.forgotten.update(
+            entry.id for entry in chunk if segment_id(session, entry.key) in gone
+        )

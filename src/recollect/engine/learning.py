@@ -17,7 +17,7 @@ from recollect.rules.well_formed import call_ids, result_ids
 from recollect.values.history import Entry, SessionState
 from recollect.values.message import EntryKey
 from recollect.values.overflow import Overflow
-from recollect.values.request import FormatName, Usage
+from recollect.values.request import Usage
 
 SHRINK_RATIO = 0.9
 """What a window is taken to be, of what was sent, when a provider refuses without a number."""
@@ -40,16 +40,19 @@ def learned_from(
 
 def replied(
     reply: Any,
-    format_name: FormatName,
+    format_name: str | None,
     path: tuple[EntryKey, ...],
     secret: bytes,
     weigher: Weigher,
 ) -> tuple[Entry, ...]:
     """The messages of a reply, with the keys they will have when the client resends them."""
+    sent = next((name for name in CODECS if name == format_name), None)
+    if sent is None:
+        return ()  # nothing was asked yet
     parent = path[-1] if path else ROOT
-    codec = CODECS[format_name]
+    codec = CODECS[sent]
     entries: list[Entry] = []
-    for raw in read_reply(format_name, reply):
+    for raw in read_reply(sent, reply):
         message = codec.read(raw)
         identity = identify(message, secret)
         parent = chain(parent, identity)

@@ -1,12 +1,13 @@
 """A turn as a ledger record: what was sent, in pieces that are stored once.
 
-Pure but for what it remembers of the last turn of a session, by which a turn that only grew
-names only what it added. Everything in a piece is redacted before it is hashed.
+Pure. What is remembered of the last turn lets a turn that only grew name only what it added.
+Everything in a piece is redacted before it is hashed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 
@@ -14,44 +15,60 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.formats.json_spans import encode
 from recollect.formats.request import frame_of
 from recollect.rules.json_redaction import redact_json
-from recollect.rules.redaction import redact
-from recollect.values.edit import Edit, Insert
+from recollect.values.edit import Edit, Insert, Shorten
 from recollect.values.history import Entry, Row
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.message import MessageId
 from recollect.values.report import Report
 from recollect.values.request import Request
 
 _DIGEST_BYTES = 16
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
     """The rows of a session's last record in this process, as sent and as named."""
 
-    raws: list[bytes] = field(default_factory=list, repr=False)
-    hashes: list[PieceHash] = field(default_factory=list, repr=False)
-    known: set[PieceHash] = field(default_factory=set, repr=False)
+    raws: tuple[bytes, ...] = field(default=(), repr=False)
+    hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
+    known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
     """Pieces other than rows that were written already."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A turn's record, the pieces that were not written yet, and what the next one rests on."""
+
+    record: TurnRecord
+    pieces: tuple[Piece, ...]
+    last: LastRecord
+
+
 def record_turn(
-    request: Request, report: Report, last: LastRecord, redaction: RedactionSettings, *, at: float
-) -> tuple[TurnRecord, tuple[Piece, ...]]:
-    """The record of a turn and the pieces it needs that were not written yet."""
+    request: Request,
+    report: Report,
+    last: LastRecord,
+    redaction: RedactionSettings,
+    *,
+    at: float,
+    as_it_came: bool,
+    forgotten: AbstractSet[MessageId] = frozenset(),
+) -> Recorded:
+    """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
     made: dict[PieceHash, Piece] = {}
 
-    def named(kind: PieceKind, body: bytes | None, about: tuple[MessageId, ...] = ()) -> PieceHash:
-        piece = _piece(kind, body or b"", about, redaction)
-        if piece.hash not in last.known:
+    def named(kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = ()) -> PieceHash:
+        piece = _piece(kind, body, about, redaction)
+        if piece.hash not in last.known and forgotten.isdisjoint(about):
             made[piece.hash] = piece
         return piece.hash
 
     rows = report.view.rows
-    kept = _kept(rows, last)
+    kept = kept_rows(rows, last)
     about = _whose(report)
-    added = [named("row", row.raw, about(row)) for row in rows[kept:]]
-    quoted = _edit_quotes(report)
+    added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
+    changed = bool(report.new_edits or report.ended_edits)
+    edits = report.new_edits + report.ended_edits
     record = TurnRecord(
         session=report.session,
         number=report.turn,
@@ -60,19 +77,25 @@ def record_turn(
         model=report.model,
         system=None if request.system is None else named("system", request.system),
         tools=None if request.tools is None else named("tools", request.tools),
-        rest=named("rest", frame_of(request)),
-        edits=named("edits", _edits_body(report), quoted) if _edits_changed(report) else None,
-        report=named("report", _report_body(report)),
+        rest=named("rest", frame_of(request, as_it_came=as_it_came)),
+        edits=named("edits", _edits_body(report), quoted_by(edits)) if changed else None,
+        report=named("report", _report_body(report, with_fates=changed)),
         kept_rows=kept,
-        rows=tuple(added),
+        rows=added,
     )
-    last.raws[kept:] = [row.raw for row in rows[kept:]]
-    last.hashes[kept:] = added
-    last.known = {name for name in (record.system, record.tools, record.rest) if name}
-    return record, tuple(made.values())
+    return Recorded(
+        record=record,
+        pieces=tuple(made.values()),
+        last=LastRecord(
+            raws=tuple([row.raw for row in rows]),
+            hashes=last.hashes[:kept] + added,
+            known=frozenset(n for n in (record.system, record.tools, record.rest) if n),
+        ),
+    )
 
 
-def _kept(rows: tuple[Row, ...], last: LastRecord) -> int:
+def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
+    """How many rows from the start are those of the last record."""
     kept = 0
     for row, raw in zip(rows, last.raws, strict=False):
         if row.raw is not raw and row.raw != raw:
@@ -86,12 +109,7 @@ def _piece(
 ) -> Piece:
     exact = True
     if redaction.enabled:
-        if kind == "rest":  # not JSON: marks stand in it
-            text = body.decode("utf-8", "surrogateescape")
-            masked = redact(text, pii=redaction.pii).text
-            exact, body = masked == text, masked.encode("utf-8", "surrogateescape")
-        else:
-            body, exact = redact_json(body, pii=redaction.pii)
+        body, exact = redact_json(body, pii=redaction.pii)
     digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
     return Piece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
 
@@ -99,7 +117,7 @@ def _piece(
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
     """Whose content a row quotes: a message's own, or of a row of ours all it may hold."""
     ids = {entry.key: entry.id for entry in report.entries}
-    quotes = _quotes(report.edits)
+    quotes = quoted_by(report.edits)
 
     def about(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
@@ -110,24 +128,10 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
     return about
 
 
-def _quotes(edits: tuple[Edit, ...]) -> tuple[MessageId, ...]:
-    inserts = [edit for edit in edits if isinstance(edit, Insert)]
-    return tuple(dict.fromkeys(quoted for insert in inserts for quoted in insert.quotes))
-
-
-def _edits_changed(report: Report) -> bool:
-    return bool(report.new_edits or report.ended_edits)
-
-
-def _edit_quotes(report: Report) -> tuple[MessageId, ...]:
-    return quoted_by(report.new_edits + report.ended_edits, report.entries)
-
-
-def quoted_by(edits: tuple[Edit, ...], entries: tuple[Entry, ...]) -> tuple[MessageId, ...]:
+def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
     """The messages whose words stand in edits: shortened results, recalled blocks."""
-    ids: dict[EntryKey | None, MessageId] = {entry.key: entry.id for entry in entries}
-    anchored = [ids[edit.anchor] for edit in edits if edit.anchor in ids]
-    return tuple(dict.fromkeys([*anchored, *_quotes(edits)]))
+    quoting = [edit for edit in edits if isinstance(edit, Insert | Shorten)]
+    return tuple(dict.fromkeys(quoted for edit in quoting for quoted in edit.quotes))
 
 
 def _edits_body(report: Report) -> bytes:
@@ -142,10 +146,9 @@ def _edits_body(report: Report) -> bytes:
     )
 
 
-def _report_body(report: Report) -> bytes:
-    """What was done and why, without what was said."""
-    changed = _edits_changed(report)  # otherwise the fates are those of the turn before
-    fates = [asdict(fate) for fate in report.fates() if fate.fate != "kept"] if changed else []
+def _report_body(report: Report, *, with_fates: bool) -> bytes:
+    """What was done and why, without what was said; fates only where they changed."""
+    fates = [asdict(fate) for fate in report.fates() if fate.fate != "kept"] if with_fates else []
     return encode(
         {
             "turn": report.turn,

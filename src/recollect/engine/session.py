@@ -12,7 +12,7 @@ from recollect.turn.read import Remembered
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
 from recollect.values.report import Report, StageLine
-from recollect.values.request import FormatName, Usage
+from recollect.values.request import Usage
 
 
 class Session:
@@ -24,7 +24,6 @@ class Session:
         self.lock = asyncio.Lock()
         self.remembered = Remembered()
         self.keeping = Keeping(loaded=state is not None)
-        self.format: FormatName = "anthropic"
         self.sent_messages = len(self.state.path)
         """How much of the path the last request showed; replies follow it."""
 
@@ -53,5 +52,5 @@ class Observation:
     learned_window_tokens: int | None
     failures: tuple[StageLine, ...] = ()
     archived: Where | None = None
-    """Where all that was said so far is durable: in the store, in the spool, or nowhere yet.
-    None where no memory is kept."""
+    """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
+    What was said before is there, too. None where no memory is kept."""

@@ -6,17 +6,18 @@ a step that fails changes nothing. The order is design.md 2's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
 from recollect.config import Settings
-from recollect.engine.archive import Kept
 from recollect.engine.boundary import Boundary
+from recollect.engine.gate import Gate
 from recollect.engine.telling import said_of_alignment, said_of_application
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
+from recollect.rules.identity import ROOT, continued_root
 from recollect.rules.moments import WORTHWHILE_SHARE, batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.turn.align import Alignment, align
@@ -73,6 +74,8 @@ class TurnPath:
     asked: str = ""
     shaped: bool = False
     """A view was made; otherwise the request goes out as it came and the session stays."""
+    held: frozenset[EntryKey] = frozenset()
+    """Messages that may not leave the view: they are not durable yet."""
     trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
 
@@ -81,7 +84,7 @@ class TurnPath:
         recaller: Recaller | None,
         space: str,
         session: str,
-        make_durable: Callable[[Sequence[Entry]], Awaitable[Kept]] | None = None,
+        gate: Gate | None = None,
     ) -> bool:
         """Walk the path; False when the request could not even be read."""
         if not self.readable or not await self._read_and_align():
@@ -105,30 +108,35 @@ class TurnPath:
             now=self.now,
             sent_at=self.state.sent_at,
         )
-        if self.moment is not None and await self._all_durable(make_durable):
+        if self.moment is not None and await self._may_leave(gate):
             await self._batch(self.moment, asked)
         await self._recall(recaller, asked, space, session)
         self.shaped = True
         self._check()
         return True
 
-    async def _all_durable(
-        self, make_durable: Callable[[Sequence[Entry]], Awaitable[Kept]] | None
-    ) -> bool:
-        """Whether messages may leave the view: only what is in the archive or the spool."""
-        if make_durable is None:
+    async def _may_leave(self, gate: Gate | None) -> bool:
+        """Whether any message may leave the view: only what is in the archive or the spool."""
+        if gate is None:
             return True
         kept = await self.boundary.wait(
             "ingest",
-            lambda: make_durable(self.entries),
-            unchanged=Kept(where="nowhere", said="not durable in time"),
-            said=lambda kept: f"durable in the {kept.where}" if kept.where != "nowhere" else "",
+            lambda: gate.make_durable(self.entries),
+            unchanged=None,
+            said=lambda kept: "" if kept is None else f"durable in the {kept.where}: {kept.said}",
+            seconds=self.settings.turn.deadline_seconds,
         )
-        if kept.where == "nowhere":
+        self.held = gate.not_durable(self.entries)
+        if not self.held:
+            return True
+        why = f": {kept.said}" if kept is not None and kept.said else ""
+        self.boundary.note(
+            "ingest",
+            "failed",
+            f"{len(self.held)} messages are not durable and may not leave the view{why}",
+        )
+        if len(self.held) == len(self.entries):
             self.moment = None
-            self.boundary.note(
-                "ingest", "failed", f"nothing may leave the view: {kept.said or 'not durable'}"
-            )
             return False
         return True
 
@@ -184,7 +192,8 @@ class TurnPath:
         settled = len(done.settled)
         ids = self.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
         weights = [reading.tokens for reading in done.fresh]
-        return align(self.state, ids, weights, settled=settled)
+        root = continued_root(self.request.continues_from) if self.request.continues else ROOT
+        return align(self.state, ids, weights, settled=settled, root=root)
 
     async def _apply_standing(self) -> bool:
         """The standing edits: dormant ones that fit again wake, blocks that must not stay go."""
@@ -286,6 +295,8 @@ class TurnPath:
             unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
             said=lambda result: result.reason,
         )
+        if self.held:
+            made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in self.held))
         if not made.edits:
             return False
         too_little = made.freed_tokens < self.estimated(
@@ -323,6 +334,7 @@ class TurnPath:
                     turn=self.number,
                     by_exchange=not settings.turn.trim_first,
                     hidden=self._hidden(),
+                    pinned=self.held,
                 ),
                 unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
                 said=lambda result: result.reason,
@@ -340,7 +352,7 @@ class TurnPath:
         if not self.settings.recall.enabled:
             self.boundary.note("recall", "skipped", "recall is off")
         elif recaller is None:
-            self.boundary.note("recall", "nothing", "the memory is empty")
+            self.boundary.note("recall", "nothing", "nothing is there to ask: no recaller")
         elif len(asked.text) < self.settings.trim.min_query_chars:
             self.boundary.note("recall", "nothing", "the query is too short")
         elif self._has_its_block():
@@ -419,7 +431,8 @@ class TurnPath:
             self.boundary.note(
                 "check",
                 "failed",
-                f"still {over:,} tokens over the limit: what is left is protected",
+                f"still {over:,} tokens over the limit: what is left "
+                + ("is not durable yet, or protected" if self.held else "is protected"),
             )
 
     def next_state(self) -> SessionState:
@@ -437,6 +450,7 @@ class TurnPath:
             sent_at=self.now,
             sent_estimate_tokens=self.fixed_tokens + self.view.tokens,
             sent_model=self.request.model,
+            sent_format=self.request.format,
         )
 
 

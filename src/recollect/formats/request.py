@@ -6,6 +6,7 @@ objects, that came in; an untouched request is returned as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,23 +81,32 @@ def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]
     return request.body[:start] + array + request.body[end:]
 
 
-MESSAGES_GO_HERE, SYSTEM_GOES_HERE, TOOLS_GO_HERE = b"\0m", b"\0s", b"\0t"
-"""Marks of a frame; no JSON text holds a NUL."""
+_MARK = "\0recollect:"
+"""Marks of a frame are JSON strings that begin like this, so that a frame is JSON itself."""
 
 
-def frame_of(request: Request) -> bytes:
-    """The request without its messages, system prompt and tools: marks stand where they were."""
-    if request.body is None:
-        spans = {key: encode(value) for key, value in request.origin.items()}
-        return _framed(request, spans)
-    spans = object_spans(request.body)
-    positions = value_positions(request.body, spans)
-    if positions is None:
-        return _framed(request, spans)
+def frame_of(request: Request, *, as_it_came: bool) -> bytes:
+    """The request without its messages, system prompt and tools: marks stand where they were.
+
+    `as_it_came`: it was sent untouched, so the white space between its messages counts, too.
+    """
+    spans = (
+        object_spans(request.body)
+        if request.body is not None
+        else {key: encode(value) for key, value in request.origin.items()}
+    )
+    marks = _marks(request, spans)
+    positions = None if request.body is None else value_positions(request.body, spans)
+    if request.body is None or positions is None:
+        fields = [encode(key) + b":" + marks.get(key, value) for key, value in spans.items()]
+        return b"{" + b",".join(fields) + b"}"
+    if as_it_came:
+        start, end = positions[request.field]
+        marks[request.field] = _messages_mark(*_gaps(request.body[start:end], request.messages))
     frame, done = b"", 0
-    for mark, key in sorted(_marked(request, spans), key=lambda held: positions[held[1]]):
+    for key in sorted(marks, key=lambda key: positions[key]):
         start, end = positions[key]
-        frame += request.body[done:start] + mark
+        frame += request.body[done:start] + marks[key]
         done = end
     return frame + request.body[done:]
 
@@ -105,24 +115,52 @@ def fill_frame(
     frame: bytes, rows: Sequence[bytes], *, system: bytes | None, tools: bytes | None
 ) -> bytes:
     """The request again: the frame with these messages, system prompt and tools."""
-    filled = frame.replace(MESSAGES_GO_HERE, b"[" + b",".join(rows) + b"]", 1)
-    filled = filled.replace(SYSTEM_GOES_HERE, system or b"null", 1)
-    return filled.replace(TOOLS_GO_HERE, tools or b"null", 1)
+    found = _MESSAGES_MARK.search(frame)
+    if found is None:
+        raise FormatError("not a frame: it has no place for messages")
+    opening, between, closing = (bytes.fromhex(gap.decode()) for gap in found.groups())
+    array = b"[" + opening + between.join(rows) + closing + b"]"
+    filled = frame[: found.start()] + b"\0" + frame[found.end() :]
+    filled = filled.replace(_mark("system"), system or b"null", 1)
+    filled = filled.replace(_mark("tools"), tools or b"null", 1)
+    return filled.replace(b"\0", array, 1)
 
 
-def _framed(request: Request, spans: Mapping[str, bytes]) -> bytes:
-    marks = {key: mark for mark, key in _marked(request, spans)}
-    fields = [encode(key) + b":" + marks.get(key, value) for key, value in spans.items()]
-    return b"{" + b",".join(fields) + b"}"
+def _mark(name: str) -> bytes:
+    return encode(_MARK + name)
 
 
-def _marked(request: Request, spans: Mapping[str, bytes]) -> list[tuple[bytes, str]]:
-    marked = [(MESSAGES_GO_HERE, request.field)]
+def _messages_mark(opening: bytes, between: bytes, closing: bytes) -> bytes:
+    return encode(f"{_MARK}messages:{opening.hex()}:{between.hex()}:{closing.hex()}")
+
+
+_MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f]*):([0-9a-f]*)"')
+
+
+def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
+    marks = {request.field: _messages_mark(b"", b",", b"")}
     if request.system is not None:
-        marked.append((SYSTEM_GOES_HERE, next(key for key in SYSTEM_KEYS if key in spans)))
+        marks[next(key for key in SYSTEM_KEYS if key in spans)] = _mark("system")
     if request.tools is not None:
-        marked.append((TOOLS_GO_HERE, "tools"))
-    return marked
+        marks["tools"] = _mark("tools")
+    return marks
+
+
+def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
+    """What stands before, between and after the messages of an array; where it is not the same
+    between all of them (a file edited by hand), as if nothing stood there."""
+    nothing = (b"", b",", b"")
+    at, gaps = 1, []
+    for message in messages:
+        found = array.find(message, at)
+        if found < 0:
+            return nothing  # a string instead of an array
+        gaps.append(array[at:found])
+        at = found + len(message)
+    between = gaps[1] if len(gaps) > 1 else b","
+    if not gaps or any(gap != between for gap in gaps[1:]):
+        return nothing
+    return gaps[0], between, array[at:-1]
 
 
 def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
@@ -185,6 +223,9 @@ def _request(
         output_tokens=_output_tokens(spans),
         continues=any(key in spans for key in CONTINUING_KEYS)
         or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
+        continues_from=next(
+            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans), ""
+        ),
         thinking=_thinks(name, spans.get("thinking")),
     )
 

@@ -78,8 +78,9 @@ def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
     """A stored state that quotes none of these messages any more.
 
-    Shortened results of them go; so does every recalled block, which does not say whom it
-    quotes, and every cut, whose summary may. The view shows the history itself again.
+    Shortened results of them go; so does every recalled block, every cut, whose summary may
+    quote them, and whatever is shortened on a branch that rests, whose keys the caller may not
+    know. The view shows the history itself again.
     """
     state = read_state(_unpacked(raw))
 
@@ -93,7 +94,11 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
             replace(
                 state,
                 edits=tuple(edit for edit in state.edits if stays(edit)),
-                dormant=tuple((edit, since) for edit, since in state.dormant if stays(edit)),
+                dormant=tuple(
+                    (edit, since)
+                    for edit, since in state.dormant
+                    if stays(edit) and (not isinstance(edit, Shorten) or edit.hard)
+                ),
             )
         )
     )

@@ -6,7 +6,7 @@ Pure. It must never be given content, so nothing here can show any.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -40,6 +40,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     """One object that `from_json` takes back."""
     held = asdict(certificate)
     held["counts"] = dict(certificate.counts)
+    if not certificate.asked.matching:  # as certificates said it before texts could be asked for
+        del held["asked"]["matching"]
     return {"format": _FORMAT, **held}
 
 
@@ -57,26 +59,28 @@ def from_json(held: Mapping[str, Any]) -> Certificate:
         raise FormatError(f"not a certificate: {type(error).__name__}") from error
 
 
-def as_text(certificate: Certificate) -> str:
-    """A page to read, print or keep."""
-    removed = [f"  {count:>8,}  {what}" for what, count in certificate.counts.items() if count]
+def as_text(certificate: Certificate, *, plain: Callable[[str], str] | None = None) -> str:
+    """A page to read, print or keep; `plain` makes names fit to be shown."""
+    plain = plain or _printable
+    counted = certificate.counts.items()
+    removed = [f"  {count:>8,}  {plain(what)}" for what, count in counted if count]
     return "\n".join(
         (
             "Certificate of forgetting",
             "",
-            f"space      {certificate.space}",
+            f"space      {plain(certificate.space)}",
             f"when       {_time(certificate.at)}",
-            f"asked      {_asked(certificate.asked)}",
-            f"kept by    {certificate.engine}, Recollect {certificate.version}",
+            f"asked      {_asked(certificate.asked, plain)}",
+            f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
             "",
             "Removed",
             *(removed or ["         nothing was stored of it"]),
             "",
             "This covers",
-            *(f"  - {line}" for line in certificate.covers),
+            *(f"  - {plain(line)}" for line in certificate.covers),
             "",
             "This cannot cover",
-            *(f"  - {line}" for line in certificate.cannot),
+            *(f"  - {plain(line)}" for line in certificate.cannot),
             "",
             f"identities {certificate.identities_digest}",
             f"checksum   {certificate.checksum}",
@@ -84,16 +88,23 @@ def as_text(certificate: Certificate) -> str:
     )
 
 
-def _asked(asked: Asked) -> str:
+def _printable(text: str) -> str:
+    """One line that moves no cursor; names come from clients."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def _asked(asked: Asked, plain: Callable[[str], str]) -> str:
     parts = []
     if asked.segments:
         parts.append(f"{asked.segments:,} segments by id")
     if asked.identities:
         parts.append(f"{asked.identities:,} messages by identity")
     if asked.sessions:
-        parts.append("sessions " + ", ".join(asked.sessions))
+        parts.append("sessions " + ", ".join(map(plain, asked.sessions)))
     if asked.said_before is not None:
         parts.append(f"all said before {_time(asked.said_before)}")
+    if asked.matching:
+        parts.append("all that holds a text, which is not repeated here")
     return "; ".join(parts) or "nothing"
 
 

@@ -15,9 +15,11 @@ from importlib import metadata
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from recollect.memory.certificate import digest_of, seal
+from recollect.memory.matching import Meant, fact_identity, facts_meant, stored_meant
 from recollect.memory.spooled import Gone
 from recollect.ports import Spool, Store
 from recollect.values.certificate import Asked, Certificate
+from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 
 Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
@@ -25,7 +27,7 @@ Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
 
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
-    "facts that rest on them alone",
+    "facts that rest on them alone, and those that hold a text that was asked for",
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
@@ -56,10 +58,11 @@ async def forget(
     cascades: Sequence[Cascade] = (),
 ) -> Certificate:
     """Forget what the order names; `cascades` run in this order."""
-    gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
+    gone = _gone(order)
     for spool in spools:  # the store cannot know what is meant by a session that only waits
         await spool.rewrite(gone.look_at)
-    forgotten = await _forget_in_store(store, order, gone)
+    named = await _resolved(store, order, gone)
+    forgotten = await _forget_in_store(store, named, gone)
     counts = Counter(_counts(forgotten))
     for cascade in cascades:
         counts.update(await cascade(store, forgotten))
@@ -68,7 +71,11 @@ async def forget(
         counts["spooled batches changed"] += await spool.rewrite(gone.remove)
     cannot = list(forgotten.cannot)
     if gone.message_ids != known:  # spooled while we were at it
-        late = ForgetOrder(at=order.at, message_ids=tuple(sorted(gone.message_ids - known)))
+        late = ForgetOrder(
+            at=order.at,
+            message_ids=tuple(sorted(gone.message_ids - known)),
+            facts=tuple(sorted(gone.facts)),
+        )
         counts.update(_counts(await _forget_in_store(store, late, gone)))
     return seal(
         Certificate(
@@ -81,12 +88,59 @@ async def forget(
                 identities=len(order.message_ids),
                 sessions=order.sessions,
                 said_before=order.said_before,
+                matching=order.matching is not None,
             ),
             counts=dict(counts),
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
             cannot=tuple(dict.fromkeys((*cannot, *_unreached(spools, gone), *CANNOT))),
         )
+    )
+
+
+async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> Meant:
+    """What `forget` would remove, for those who are asked first; nothing is changed."""
+    stored = tuple([one async for one in stored_meant(store, order)])
+    known = {one.segment.id for one in stored}
+    facts = {fact.id: fact for fact in await facts_meant(store, order)}
+    gone = _gone(order)
+    gone.message_ids.update(one.segment.message_id for one in stored)
+    spooled: dict[SegmentId, Segment] = {}
+
+    def look(record: bytes) -> bytes:
+        batch = gone.read(record)
+        if batch is not None:
+            spooled.update((one.id, one) for one in gone.note(batch) if one.id not in known)
+            facts.update((fact.id, fact) for fact in batch.facts if fact.id in gone.facts)
+        return record
+
+    for spool in spools:
+        await spool.rewrite(look)
+    return Meant(stored=stored, spooled=tuple(spooled.values()), facts=tuple(facts.values()))
+
+
+def _gone(order: ForgetOrder) -> Gone:
+    return Gone(
+        order=order,
+        message_ids={*order.message_ids, *map(fact_identity, order.facts)},
+        segments=set(order.segments),
+        facts=set(order.facts),
+    )
+
+
+async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder:
+    """The order in words that a store knows: a text becomes the segments and facts with it."""
+    if order.matching is None:
+        return replace(order, facts=tuple(sorted(gone.facts)))
+    for fact in await facts_meant(store, order):
+        gone.facts.add(fact.id)
+        gone.message_ids.add(fact_identity(fact.id))
+    found = [one.segment.id async for one in stored_meant(store, order)]
+    return replace(
+        order,
+        segments=tuple(dict.fromkeys((*order.segments, *found))),
+        facts=tuple(sorted(gone.facts)),
+        matching=None,
     )
 
 

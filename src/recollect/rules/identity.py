@@ -65,6 +65,11 @@ def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
     return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
 
 
+def continued_root(continues_from: str) -> EntryKey:
+    """The key before the first message of a request that goes on with what its provider holds."""
+    return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
+
+
 def _described(part: Part) -> tuple[str, ...]:
     """A part as strings; kinds are told apart by their first, lengths by JSON's quoting."""
     if isinstance(part, Text):

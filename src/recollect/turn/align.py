@@ -47,12 +47,18 @@ def align(
     weights: Sequence[int],
     *,
     settled: int = 0,
+    root: EntryKey = ROOT,
 ) -> Alignment:
     """Give every incoming message its key; the first `settled` are known to be unchanged.
+
+    Another `root` than the usual one is for a request that goes on with what its provider holds:
+    its messages are new, however often the same was said before.
 
     `weights` are the tokens of the messages from `settled` on, by which a short message is told
     from a distinctive one.
     """
+    if root != ROOT:
+        return _behind(root, state, ids)
     keys = list(state.path[:settled])
     parent = keys[-1] if keys else ROOT
     for identity in ids[settled:]:
@@ -95,6 +101,24 @@ def align(
         shared=shared,
         rejoined=len(found),
         aliases=aliases,
+    )
+
+
+def _behind(root: EntryKey, state: SessionState, ids: Sequence[MessageId]) -> Alignment:
+    keys: list[EntryKey] = []
+    parent = root
+    for identity in ids:
+        parent = chain(parent, identity)
+        keys.append(parent)
+    shared = 0
+    while shared < min(len(keys), len(state.path)) and keys[shared] == state.path[shared]:
+        shared += 1
+    return Alignment(
+        keys=tuple(keys),
+        course="repeated" if keys and shared == len(keys) else "continued",
+        shared=shared,
+        rejoined=0,
+        aliases=state.aliases,
     )
 
 

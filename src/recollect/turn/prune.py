@@ -16,7 +16,7 @@ from recollect.config.settings import Pruning
 from recollect.rules.weigh import Weigher
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
-from recollect.values.message import CallId, EntryKey, ToolCall, ToolResult
+from recollect.values.message import CallId, EntryKey, MessageId, ToolCall, ToolResult
 from recollect.values.moment import Moment
 
 
@@ -34,6 +34,7 @@ class _Prunable:
     """A result that may be shortened, as it is shown now."""
 
     key: EntryKey
+    message: MessageId
     part: int
     text: str
     tokens: int
@@ -146,6 +147,7 @@ class _Pruner:
             reason=f"{what}, {self.moment.said}",
             turn=self.turn,
             hard=hard,
+            quotes=() if hard else (item.message,),
         )
 
 
@@ -176,7 +178,7 @@ def _prunable(
             text = edit.text if edit else part.text
             hard = edit.hard if edit else False
             tokens = weigher.text(text)
-            found.append(_Prunable(entry.key, at, text, tokens, hard))
+            found.append(_Prunable(entry.key, entry.id, at, text, tokens, hard))
     return found
 
 

@@ -1,7 +1,8 @@
 """What is written to a store at once, and what a store answers.
 
 A batch is all or nothing, and idempotent: writing it twice leaves what writing it once does.
-That is what makes the spool's "exactly once" true.
+That is what makes the spool's "exactly once" true. Jobs of a batch whose segments were all known
+already are left out for the same reason: they were enqueued, and perhaps done, the first time.
 """
 
 from __future__ import annotations
@@ -84,4 +85,4 @@ class Written:
     forgotten: tuple[SegmentId, ...] = ()
     """A tombstone stands for them: not stored, and nothing that rests on them either."""
     session_stale: bool = False
-    """The session has moved on; its write was left out."""
+    """The session has moved on; its write was left out, and its turns' records with it."""

@@ -20,6 +20,8 @@ class Asked:
     """How many messages were named by their identity."""
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
+    matching: bool = False
+    """Whether a text was searched for; it is not repeated here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

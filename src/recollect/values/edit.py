@@ -54,6 +54,8 @@ class Shorten:
     turn: int
     hard: bool = False
     """Nothing of the original is left in `text`."""
+    quotes: tuple[MessageId, ...] = ()
+    """The message whose words stand in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

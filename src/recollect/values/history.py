@@ -92,6 +92,8 @@ class SessionState:
     sent_estimate_tokens: int | None = None
     """What the last request was estimated at, before calibration."""
     sent_model: str | None = None
+    sent_format: str | None = None
+    """The wire format of the last request; its reply comes in the same one."""
     learned_window_tokens: int | None = None
     """The limit that a provider named when it refused a request."""
     learned_for_model: str | None = None

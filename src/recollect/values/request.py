@@ -28,6 +28,8 @@ class Request:
     """Room that the request asks for its reply."""
     continues: bool = False
     """The provider holds earlier items itself, so a result may lack its call here."""
+    continues_from: str = ""
+    """What it goes on with: the id of a response or of a conversation."""
     thinking: bool = True
     """The request asks for thinking, or its format does not say."""
     body: bytes | None = dataclasses.field(default=None, repr=False)

@@ -56,13 +56,27 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOrder:
-    """Which segments are to go; the ways add up. A tombstone is left for each identity."""
+    """What is to be forgotten; the groups of ways add up.
+
+    By content: `segments` and `message_ids` mean what was said, wherever it was said; every
+    segment of the identity goes, and a tombstone for the identity keeps it out everywhere.
+    By place: `sessions` and `said_before` mean just these segments; given together, those of
+    the sessions that were said before. A tombstone for each segment keeps it out of its place;
+    the same words elsewhere stay, and so do pieces, jobs and quotes that are about them, too.
+    """
 
     at: float
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
+    facts: tuple[FactId, ...] = ()
+    """Facts to remove whatever they rest on."""
+    matching: str | None = field(default=None, repr=False)
+    """Whatever holds this text, case aside. Messages and facts are found by `memory.forget`,
+    in the store and in spools, and named to the store one by one; the store itself removes
+    ledger pieces, jobs and session states that hold it and are about no message, as system
+    prompts and tool schemas are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +94,22 @@ class Forgotten:
     """Session states whose quoting edits were dropped."""
     cannot: tuple[str, ...] = ()
     """What it could not reach from where it stands, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolState:
+    """What lies in the spool of one space on this machine, whosever it is."""
+
+    folder: str
+    waiting: int = 0
+    """Records that are handed over when the store can be reached."""
+    refused: int = 0
+    """Records that the store refused; they wait for people."""
+    refused_files: tuple[str, ...] = ()
+    damaged_files: tuple[str, ...] = ()
+    """What could not be read, as it was found."""
+    torn: int = 0
+    """Records whose writing was cut off, so never promised; dropped while looking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

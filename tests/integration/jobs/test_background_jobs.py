@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write, opened
 
 from recollect.engine.boundary import attempted
 from recollect.errors import StoreUnavailable
 from recollect.memory import background as background_module
 from recollect.memory.jobs import BackgroundJobs, JobRunner
+from recollect.ports import Store
 from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.job import Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 
@@ -150,7 +153,7 @@ def test_closing_in_the_middle_leaves_the_job_to_be_done(on_store: OnStore) -> N
 def test_closing_does_not_wait_for_a_store_that_hangs(
     on_store: OnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_module, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(background_module, "CLOSE_SECONDS", 0.1)
 
     async def scenario(bench: Bench) -> None:
         async def open_runner() -> JobRunner:
@@ -163,3 +166,78 @@ def test_closing_does_not_wait_for_a_store_that_hangs(
         assert not jobs.running
 
     on_store(scenario)
+
+
+def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> None:
+    """The store takes a job out and then answers nothing more, not even when it is cancelled."""
+
+    async def scenario(bench: Bench) -> None:
+        let_go = asyncio.Event()
+
+        async def open_runner() -> JobRunner:
+            while not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except asyncio.CancelledError:
+                    continue
+            raise StoreUnavailable("away")
+
+        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        jobs.wake()
+        await asyncio.sleep(0)
+        begun = time.monotonic()
+        await jobs.close()
+        assert time.monotonic() - begun < 6
+        let_go.set()
+        await asyncio.sleep(0)
+
+    on_store(scenario)
+
+
+def test_it_works_in_the_next_event_loop_with_the_store_of_that_one(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    stores: list[Store] = []
+    done: list[str] = []
+
+    async def handler(lease: Lease) -> Batch:
+        done.append(lease.key)
+        return Batch(at=NOON)
+
+    async def open_runner() -> JobRunner:
+        return Bench(stores[-1]).runner(handler)
+
+    jobs = BackgroundJobs(open_runner, attempt=attempted)
+
+    async def one_loop(*keys: str, later: bool) -> None:
+        async with opened(path) as bench:
+            stores.append(bench.store)
+            await bench.enqueue(*keys)
+            if later:  # it is still waiting when the loop ends
+                run_at = NOON + 3600
+                job = NewJob(kind="work", key="tomorrow", run_at=run_at)
+                await bench.store.write(Batch(at=NOON, jobs=(job,)))
+            jobs.wake()
+            await until(lambda: set(keys) <= set(done))
+
+    asyncio.run(one_loop("a", later=True))
+    asyncio.run(one_loop("b", later=False))
+    assert done == ["a", "b"]
+    asyncio.run(jobs.close())
+    assert not jobs.running
+
+
+def test_closing_in_another_loop_does_not_raise(tmp_path: Path) -> None:
+    async def never() -> JobRunner:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    jobs = BackgroundJobs(never, attempt=attempted)
+
+    async def wake() -> None:
+        jobs.wake()
+        await asyncio.sleep(0)
+
+    asyncio.run(wake())
+    asyncio.run(jobs.close())
+    asyncio.run(wake())
+    assert not jobs.running, "closed stays closed"

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from recollect.errors import StoreUnavailable
 from recollect.stores.postgres import PostgresFleet
-from recollect.testing.postgres_server import PostgresServer
+from recollect.testing.postgres_server import PostgresServer, StopMode
 from recollect.testing.store_contract import examples
 from recollect.values.lookup import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
+
+QUERY = CandidateQuery(words=("a",), vector=examples.asked("q"))
 
 
 @pytest.fixture
@@ -31,12 +38,12 @@ def test_the_store_works_again_after_a_restart(own_server: PostgresServer) -> No
         for _ in range(2):  # several idle connections, all of which die
             await asyncio.gather(*(store.stats() for _ in range(6)))
         await store.write(examples.full_batch(0))
-        for mode in ("fast", "immediate"):
-            own_server.stop(mode)  # type: ignore[arg-type]
-            query = CandidateQuery(words=("a",), vector=examples.asked("q"))
+        modes: tuple[StopMode, ...] = ("fast", "immediate")
+        for mode in modes:
+            own_server.stop(mode)
             calls = (
                 lambda: store.write(examples.full_batch(1)),
-                lambda: store.candidates(query),
+                lambda: store.candidates(QUERY),
                 lambda: store.session("talk"),
                 lambda: store.claim(now=1.0, lease_seconds=1, kinds=["embed"]),
                 lambda: store.forget(ForgetOrder(at=1.0, sessions=("none",))),
@@ -52,7 +59,8 @@ def test_the_store_works_again_after_a_restart(own_server: PostgresServer) -> No
                 assert time.monotonic() - started < (4.0 if first else 3.0)
                 first = False
             started = time.monotonic()
-            refused = await asyncio.gather(*(store.stats() for _ in range(20)), return_exceptions=True)
+            calling = (store.stats() for _ in range(20))
+            refused = await asyncio.gather(*calling, return_exceptions=True)
             assert all(isinstance(one, StoreUnavailable) for one in refused)
             assert time.monotonic() - started < 4.0
             own_server.start()
@@ -113,12 +121,11 @@ def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServe
             (outcome,) = await asyncio.gather(writing, return_exceptions=True)
             assert not isinstance(outcome, BaseException) or isinstance(outcome, StoreUnavailable)
             until = time.monotonic() + 10.0
-            while True:
-                try:
+            again = None
+            while again is None:
+                assert time.monotonic() < until, "it did not come back"
+                with contextlib.suppress(StoreUnavailable):
                     again = await store.write(batch)
-                    break
-                except StoreUnavailable:
-                    assert time.monotonic() < until
             assert len(again.stored) + len(again.known) == 30
             assert not (again.stored and again.known), "half of a batch was there"
         assert (await store.stats()).segments == 4 + 7 * 30
@@ -130,11 +137,6 @@ def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServe
 
 def test_a_server_that_its_process_left_behind_is_stopped() -> None:
     """The guard: SIGKILL of the process that started it does not leave a server running."""
-    import os
-    import signal
-    import subprocess
-    import sys
-
     code = (
         "from recollect.testing.postgres_server import PostgresServer\n"
         "import sys, time\n"
@@ -148,11 +150,9 @@ def test_a_server_that_its_process_left_behind_is_stopped() -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
     until = time.monotonic() + 10.0
-    while os.path.exists(folder):
+    while Path(folder).exists():
         assert time.monotonic() < until, "the server's folder is still there"
         time.sleep(0.05)
-    state = ""
-    if os.path.exists(f"/proc/{pid}/stat"):
-        with open(f"/proc/{pid}/stat") as stat:
-            state = stat.read().rpartition(")")[2].split()[0]
-    assert state in ("", "Z")
+    stat = Path("/proc", pid, "stat")
+    state = stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "gone"
+    assert state in ("gone", "Z")

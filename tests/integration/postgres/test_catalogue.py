@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -26,7 +27,7 @@ CONTENT = {
 
 
 @pytest.fixture
-def catalogue(database: TestDatabase) -> psycopg.Connection[Any]:
+def catalogue(database: TestDatabase) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(database.admin_url, autocommit=True) as connection:
         yield connection
 

@@ -151,7 +151,7 @@ def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
 
 def _no_term_is_left(url: str) -> None:
     """The marker's words have left the index: as hashes they stand in no block either."""
-    words = {word for word in planted(3).segments[0].passages[0].words}
+    words = set(planted(3).segments[0].passages[0].words)
     others = {
         word
         for new in examples.full_batch(0, count=40).segments
@@ -177,9 +177,7 @@ def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
         store = await fleet.space("one")
         batch = planted(1)
         await store.write(batch)
-        await store.forget(
-            ForgetOrder(at=1.0, message_ids=(batch.segments[0].segment.message_id,))
-        )
+        await store.forget(ForgetOrder(at=1.0, message_ids=(batch.segments[0].segment.message_id,)))
         assert batch.session is not None
         late = replace(batch, session=replace(batch.session, turn=9))
         await store.write(late)

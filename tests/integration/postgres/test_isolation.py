@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from recollect.stores.postgres import PostgresFleet, PostgresStore
 from recollect.stores.postgres.fleet import space_uuid
 from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
@@ -130,7 +132,7 @@ def test_a_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDat
         for number, name in enumerate(("late", "early", "none")):
             store = await fleet.space(name)
             jobs = (NewJob(kind="embed", key="k", run_at=100.0 - number),) if number < 2 else ()
-            await store.write(examples.replace(examples.full_batch(number), jobs=jobs))
+            await store.write(replace(examples.full_batch(number), jobs=jobs))
         assert await fleet.spaces_with_due_jobs(99.5) == ("early",)
         assert await fleet.spaces_with_due_jobs(1e9) == ("early", "late")
         assert await fleet.spaces_with_due_jobs(1e9, 1) == ("early",)
@@ -138,7 +140,7 @@ def test_a_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDat
         (lease,) = await early.claim(now=200.0, lease_seconds=50, kinds=["embed"])
         assert await fleet.spaces_with_due_jobs(210.0) == ("late",)
         assert await fleet.spaces_with_due_jobs(251.0) == ("late", "early")  # its lease ran out
-        assert await early.complete(lease, examples.Batch(at=1.0))
+        assert await early.complete(lease, Batch(at=1.0))
         late = await fleet.space("late")
         await late.pause()
         assert await fleet.spaces_with_due_jobs(1e9) == ()

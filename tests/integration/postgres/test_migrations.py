@@ -46,8 +46,7 @@ CATALOGUE = {
 def described(url: str) -> dict[str, list[tuple[Any, ...]]]:
     with psycopg.connect(url) as connection:
         return {
-            name: connection.execute(query.encode()).fetchall()
-            for name, query in CATALOGUE.items()
+            name: connection.execute(query.encode()).fetchall() for name, query in CATALOGUE.items()
         }
 
 

@@ -162,7 +162,7 @@ async def _halves(
         if query.vector is None:
             return None, []
         async with fleet.transaction(space_id, read=True) as work:
-            return await nearest(work, query, query.vector)
+            return await nearest(work, query, query.vector, fleet.embedders)
 
     if query.vector is None:
         return await by_words(), (None, [])
@@ -261,12 +261,11 @@ async def _details(
             "asked": asked,
         },
     )
-    terms = {word: term_of(word) for word in query.words}
-    return tuple(_candidate(row, terms) for row in rows)
+    counts = _counts(query.words, [row[13] for row in rows], [row[14] for row in rows])
+    return tuple(_candidate(row, held) for row, held in zip(rows, counts, strict=True))
 
 
-def _candidate(row: tuple[Any, ...], terms: dict[str, int]) -> Candidate:
-    held, counts = np.frombuffer(row[13], "<u4"), np.frombuffer(row[14], "<u2")
+def _candidate(row: tuple[Any, ...], counts: dict[str, int]) -> Candidate:
     similarity = row[15]
     return Candidate(
         segment=SegmentId(plain(row[0])),
@@ -280,21 +279,31 @@ def _candidate(row: tuple[Any, ...], terms: dict[str, int]) -> Candidate:
         start=row[8],
         end=row[9],
         length=row[12],
-        counts=_counts(terms, held, counts),
+        counts=counts,
         similarity=0.0 if similarity is not None and math.isnan(similarity) else similarity,
         tool=maybe_plain(row[10]),
         cold=row[11],
     )
 
 
-def _counts(terms: dict[str, int], held: NDArray[Any], counts: NDArray[Any]) -> dict[str, int]:
-    if not terms or not len(held):
-        return {}
-    asked = np.fromiter(terms.values(), np.uint32, len(terms))
-    places = np.minimum(np.searchsorted(held, asked), len(held) - 1)
-    there = held[places] == asked
-    return {
-        word: int(counts[place])
-        for word, place, found in zip(terms, places.tolist(), there.tolist(), strict=True)
-        if found
-    }
+def _counts(
+    words: Sequence[str], terms: Sequence[bytes], counts: Sequence[bytes]
+) -> list[dict[str, int]]:
+    """How often each of these passages holds each asked word."""
+    made: list[dict[str, int]] = [{} for _ in terms]
+    if not words or not terms:
+        return made
+    asked = {term_of(word): word for word in words}
+    alike = [word for word in words if asked[term_of(word)] != word]  # two words with one number
+    held = np.frombuffer(b"".join(terms), "<u4")
+    found = np.flatnonzero(np.isin(held, np.fromiter(asked, np.uint32, len(asked))))
+    ends = np.cumsum([len(raw) // 4 for raw in terms])
+    owners = np.searchsorted(ends, found, side="right").tolist()
+    times = np.frombuffer(b"".join(counts), "<u2")[found].tolist()
+    for owner, term, count in zip(owners, held[found].tolist(), times, strict=True):
+        made[owner][asked[term]] = count
+    for word in alike:
+        for one in made:
+            if (shared := asked[term_of(word)]) in one:
+                one[word] = one[shared]
+    return made

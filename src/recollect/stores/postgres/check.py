@@ -63,6 +63,13 @@ _ORPHANS: Final = """
         SELECT count(*) FROM recollect.vectors AS v
         WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
     UNION ALL
+    SELECT 'passages that wait for a vector nobody looks for', count(*)
+    FROM recollect.embedders AS e
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
+    WHERE e.space_id = %(space)s AND p.embedded AND NOT p.cold AND NOT EXISTS (
+        SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
+        AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
+    UNION ALL
     SELECT 'segments of a forgotten identity', count(*) FROM recollect.segments AS s
     WHERE s.space_id = %(space)s AND EXISTS (
         SELECT FROM recollect.forgotten_segments AS f

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from recollect.stores.postgres.driver import driver_errors
 from recollect.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction, connect
 from recollect.stores.postgres.schema import APP_ROLE, Server, inspect_server, migrate
+from recollect.stores.postgres.vectors import EmbedderMemo
 from recollect.stores.postgres.wire import plain
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class PostgresFleet:
         self._pool = pool
         self.server = server
         self.admin_url = admin_url
+        self.embedders = EmbedderMemo()
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod

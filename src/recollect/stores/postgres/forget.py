@@ -63,6 +63,9 @@ _DROP_FACTS: Final = """
     WHERE space_id = %(space)s AND sources && %(ids)s::text[] AND sources <@ %(all)s::text[]
     RETURNING id
 """
+_DROP_NAMED_FACTS: Final = """
+    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[]) RETURNING id
+"""
 _FACTS_SOURCES: Final = """
     UPDATE recollect.facts SET sources = ARRAY(
         SELECT one FROM unnest(sources) WITH ORDINALITY AS u (one, place)
@@ -124,7 +127,7 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
              texts(map(plain, columns[3]))),
         )  # fmt: skip
     await work.send(_TOMBSTONES, (work.space_id, order.at, texts(going.messages)))
-    facts = await _forget_facts(work, going.ids)
+    facts = await _forget_facts(work, going.ids, order.facts)
     messages = texts(going.messages)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
@@ -141,7 +144,7 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
         pieces=pieces,
         jobs=jobs,
         session_states=states,
-        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if rows or pieces or jobs or states else (),
+        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if rows or facts or pieces or jobs or states else (),
     )
 
 
@@ -166,14 +169,18 @@ async def _going(work: Transaction, order: ForgetOrder) -> tuple[list[tuple[Any,
     )
 
 
-async def _forget_facts(work: Transaction, ids: tuple[SegmentId, ...]) -> tuple[FactId, ...]:
-    """Facts that rest on forgotten segments alone go; others lose those sources."""
-    if not ids:
-        return ()
-    named = texts(ids)
-    rows = await work.rows(_DROP_FACTS, {"space": work.space_id, "ids": named, "all": named})
-    await work.send(_FACTS_SOURCES, {"space": work.space_id, "ids": named})
-    return tuple(FactId(plain(one)) for (one,) in rows)
+async def _forget_facts(
+    work: Transaction, ids: tuple[SegmentId, ...], facts: tuple[FactId, ...]
+) -> tuple[FactId, ...]:
+    """Facts that are named or rest on forgotten segments alone go; others lose those sources."""
+    rows = []
+    if facts:
+        rows += await work.rows(_DROP_NAMED_FACTS, (work.space_id, texts(facts)))
+    if ids:
+        named = texts(ids)
+        rows += await work.rows(_DROP_FACTS, {"space": work.space_id, "ids": named, "all": named})
+        await work.send(_FACTS_SOURCES, {"space": work.space_id, "ids": named})
+    return tuple(sorted(FactId(plain(one)) for (one,) in rows))
 
 
 async def _unquote(work: Transaction, going: _Going) -> int:

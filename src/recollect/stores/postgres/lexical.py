@@ -13,7 +13,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -29,6 +28,7 @@ _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
 """Postings of a bucket on average: fewer make more rows, more make longer reads."""
 _MOST: Final = 65_535
+_TERMS_KEPT: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 """Okapi's k1 and b as in `search/bm25.py`, which a test compares with this."""
@@ -37,11 +37,24 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 
-@lru_cache(maxsize=200_000)
+class _Terms(dict[str, int]):
+    """Numbers of words that were asked for before; begins anew when it grows too large."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _TERMS_KEPT:
+            self.clear()
+        named = word.encode("utf-8", "surrogatepass")
+        number = int.from_bytes(blake2b(named, digest_size=4).digest(), "little")
+        self[word] = number
+        return number
+
+
+_TERMS: Final = _Terms()
+
+
 def term_of(word: str) -> int:
     """A word's number."""
-    named = word.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(named, digest_size=4).digest(), "little")
+    return _TERMS[word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +68,15 @@ class Forward:
 
 def forward(words: Sequence[str]) -> Forward:
     """The forward row of a passage with these words."""
-    counted: Counter[int] = Counter(map(term_of, words))
-    terms = np.fromiter(counted.keys(), "<u4", len(counted))
-    counts = np.fromiter(counted.values(), np.int64, len(counted))
+    counted = Counter(words)
+    terms = np.array([_TERMS[word] for word in counted], "<u4")
+    counts = np.array(list(counted.values()), np.int64)
     order = np.argsort(terms)
-    return Forward(
-        terms[order].tobytes(),
-        np.minimum(counts[order], _MOST).astype("<u2").tobytes(),
-        len(words),
-    )
+    terms, counts = terms[order], counts[order]
+    if len(terms) > 1 and (terms[1:] == terms[:-1]).any():  # two words with one number
+        firsts = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1])))
+        terms, counts = terms[firsts], np.add.reduceat(counts, firsts)
+    return Forward(terms.tobytes(), np.minimum(counts, _MOST).astype("<u2").tobytes(), len(words))
 
 
 @dataclass(frozen=True, slots=True)

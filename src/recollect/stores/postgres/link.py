@@ -157,18 +157,45 @@ class Link:
 
     async def _receive(self, statements: Sequence[Statement]) -> None:
         """Read results up to the sync behind the statements."""
+        loop = asyncio.get_running_loop()
+        moved = asyncio.Event()
+        socket = self._pgconn.socket
+        loop.add_reader(socket, moved.set)
+        try:
+            await self._send_out(moved)
+            await self._read_in(statements, moved)
+        finally:
+            loop.remove_reader(socket)
+
+    async def _send_out(self, moved: asyncio.Event) -> None:
+        """Hand everything to the socket; what the server answers meanwhile is taken in."""
+        if not self._pgconn.flush():
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_writer(self._pgconn.socket, moved.set)
+        try:
+            while True:
+                await moved.wait()
+                moved.clear()
+                self._pgconn.consume_input()
+                if not self._pgconn.flush():
+                    return
+        finally:
+            loop.remove_writer(self._pgconn.socket)
+
+    async def _read_in(self, statements: Sequence[Statement], moved: asyncio.Event) -> None:
         waiting = iter(statements)
         failed: psycopg.Error | None = None
-        unsent = self._pgconn.flush()
         while True:
             if self._pgconn.is_busy():
-                await self._ready(write=bool(unsent))
+                await moved.wait()
+                moved.clear()
                 self._pgconn.consume_input()
-                if unsent:
-                    unsent = self._pgconn.flush()
                 continue
             result = self._pgconn.get_result()
             if result is None:
+                if self._pgconn.status != ConnStatus.OK:
+                    raise psycopg.OperationalError("the connection was lost")
                 continue
             if result.status == ExecStatus.PIPELINE_SYNC:
                 break
@@ -179,26 +206,6 @@ class Link:
                 failed = failed or error
         if failed is not None:
             raise failed
-
-    async def _ready(self, *, write: bool) -> None:
-        """Wait until there is something to read, or room to write."""
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not ready.done():
-                ready.set_result(None)
-
-        socket = self._pgconn.socket
-        loop.add_reader(socket, wake)
-        if write:
-            loop.add_writer(socket, wake)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(socket)
-            if write:
-                loop.remove_writer(socket)
 
 
 def _error(result: PGresult) -> psycopg.Error:

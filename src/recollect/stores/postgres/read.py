@@ -25,6 +25,7 @@ from recollect.values.segment import (
 )
 from recollect.values.upkeep import SessionSummary
 
+_WORTH_NOTING: Final = 1_000
 _MOST: Final = 9_223_372_036_854_775_807
 
 _SEGMENTS: Final = """
@@ -85,6 +86,11 @@ _PASSAGES: Final = """
 """
 _EMBEDDER: Final = """
     SELECT embedder_no, complete_to FROM recollect.embedders WHERE space_id = %s AND name = %s
+"""
+_NEWEST: Final = "SELECT next_passage - 1 FROM recollect.counters WHERE space_id = %s"
+_COMPLETE: Final = """
+    UPDATE recollect.embedders SET complete_to = greatest(complete_to, %s)
+    WHERE space_id = %s AND name = %s
 """
 _UNEMBEDDED: Final = """
     SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
@@ -187,18 +193,33 @@ async def passages(work: Transaction, id_: SegmentId) -> tuple[NewPassage, ...]:
     )
 
 
-async def unembedded(work: Transaction, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-    """Warm passages that are to have a vector and have none, oldest first."""
+async def unembedded(
+    work: Transaction, embedder: str, *, limit: int
+) -> tuple[tuple[PassageText, ...], int]:
+    """Warm passages that are to have a vector and have none, oldest first.
+
+    Also up to which passage none is missing, where that is worth writing down; else 0.
+    """
     row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
     number, complete_to = row if row is not None else (0, 0)
+    newest = await work.send(_NEWEST, (work.space_id,))
     rows = await work.rows(
         _UNEMBEDDED,
         {"space": work.space_id, "after": complete_to, "embedder": number, "limit": limit},
     )
-    return tuple(
+    last = await newest.fetchone()
+    # Numbers are committed in their order: what this snapshot has up to here stays complete.
+    upto = rows[0][5] - 1 if rows else (last[0] if last is not None and limit > 0 else 0)
+    found = tuple(
         PassageText(segment=SegmentId(plain(id_)), ordinal=ordinal, text=plain(body)[start:end])
         for id_, ordinal, start, end, body, _ in rows
     )
+    return found, upto if row is not None and upto - complete_to >= _WORTH_NOTING else 0
+
+
+async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
+    """Write down up to which passage no vector is missing: the next search for one starts there."""
+    await work.send(_COMPLETE, (upto, work.space_id, escaped(embedder)))
 
 
 async def vectors(

@@ -8,6 +8,7 @@ passages that finds the same best 50 at a third of the time.
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from recollect.values.lookup import AskedVector, CandidateQuery
 EXACT_NUMBERS: Final = 4_000 * 384
 """Vectors times dimensions up to which all are compared exactly."""
 _RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
+_MEMO_KEPT: Final = 10_000
 
 _EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors FROM recollect.embedders
@@ -32,13 +34,10 @@ _EXACT: Final = """
     ORDER BY v <=> %(asked)s::vector LIMIT %(limit)s
 """
 _RERANK: Final = """
-    SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
-    CROSS JOIN LATERAL (
-        SELECT v FROM recollect.vectors
-        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
-            AND passage_no = n.passage_no OFFSET 0
-    ) AS v
-    ORDER BY v.v <=> %(asked)s::vector LIMIT %(limit)s
+    SELECT passage_no FROM recollect.vectors
+    WHERE space_id = %(space)s AND embedder_no = %(embedder)s
+        AND passage_no = ANY(%(numbers)s::bigint[])
+    ORDER BY v <=> %(asked)s::vector LIMIT %(limit)s
 """
 ALLOWED: Final = """
     SELECT string_agg(int8send(p.passage_no), ''),
@@ -66,11 +65,47 @@ _EXACT_FILTERED: Final = """
 """
 
 
+class EmbedderMemo:
+    """What embedders were last seen as, so that a search need not wait to be told their number.
+
+    Only a guess: what the database says in the same round trip decides.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[UUID, str], tuple[int, int, int]] = {}
+
+    def guess(self, space_id: UUID, asked: AskedVector) -> int | None:
+        """The number of an embedder whose vectors are few enough to compare them all."""
+        number, dimensions, count = self._seen.get((space_id, asked.embedder), (0, 0, 0))
+        fits = 4 * dimensions == len(asked.values) and count * dimensions <= EXACT_NUMBERS
+        return number if number and fits else None
+
+    def keep(self, space_id: UUID, embedder: str, seen: tuple[int, int, int]) -> None:
+        """Remember what was seen; begins anew when it grows too large."""
+        if len(self._seen) >= _MEMO_KEPT:
+            self._seen.clear()
+        self._seen[space_id, embedder] = seen
+
+
 async def nearest(
-    work: Transaction, query: CandidateQuery, asked: AskedVector
+    work: Transaction, query: CandidateQuery, asked: AskedVector, memo: EmbedderMemo
 ) -> tuple[int | None, list[int]]:
     """The embedder's number, None where it has no vectors here, and the nearest passages."""
-    known = await work.row(_EMBEDDER, (work.space_id, escaped(asked.embedder)))
+    given: dict[str, Any] = {
+        **filters(work, query),
+        "asked": vector(asked.values),
+        "limit": max(0, query.vector_limit),
+    }
+    narrowed = filtered(query) or query.cold
+    statement = _EXACT_FILTERED if narrowed else _EXACT
+    asking = await work.send(_EMBEDDER, (work.space_id, escaped(asked.embedder)))
+    guessed = memo.guess(work.space_id, asked)
+    early = None
+    if guessed is not None:
+        early = await work.send(statement, {**given, "embedder": guessed})
+    known = await asking.fetchone()
     if known is None:
         return None, []
     embedder, dimensions, count = known
@@ -79,21 +114,16 @@ async def nearest(
             f"embedder {asked.embedder!r} has {dimensions} dimensions here, "
             f"the asked vector {len(asked.values) // 4}"
         )
-    if query.vector_limit <= 0:
-        return embedder, []
-    given: dict[str, Any] = {
-        **filters(work, query),
-        "embedder": embedder,
-        "asked": vector(asked.values),
-        "limit": query.vector_limit,
-    }
-    if query.cold or count * dimensions <= EXACT_NUMBERS:
-        narrowed = filtered(query) or query.cold
-        statement = _EXACT_FILTERED if narrowed else _EXACT
+    memo.keep(work.space_id, asked.embedder, (embedder, dimensions, count))
+    given["embedder"] = embedder
+    if early is not None and guessed == embedder:
+        rows = await early.fetchall()
+    elif query.cold or count * dimensions <= EXACT_NUMBERS:
+        rows = await work.rows(statement, given)
     else:
         numbers = await _by_signs(work, query, asked, embedder, dimensions, count)
-        statement, given["numbers"] = _RERANK, int8s(numbers)
-    return embedder, [number for (number,) in await work.rows(statement, given)]
+        rows = await work.rows(_RERANK, {**given, "numbers": int8s(numbers)})
+    return embedder, [number for (number,) in rows]
 
 
 async def _by_signs(
@@ -105,17 +135,19 @@ async def _by_signs(
     count: int,
 ) -> NDArray[np.int64]:
     """Those to compare exactly: whose signs are the most alike."""
-    blocks = await work.send(signs.ALL, (work.space_id, embedder))
+    rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
+    limit = max(rerank, 4 * query.vector_limit)
     allowed = None
     if filtered(query):
         packed, _ = await work.row(ALLOWED, filters(work, query)) or (None, 0)
         allowed = big_endian(packed, "i8")
-    rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
+        if len(allowed) <= limit:
+            return allowed
     return signs.nearest(
-        await blocks.fetchall(),
+        await work.rows(signs.ALL, (work.space_id, embedder)),
         dimensions,
         np.frombuffer(asked.values, "<f4"),
-        limit=max(rerank, 4 * query.vector_limit),
+        limit=limit,
         allowed=allowed,
     )
 

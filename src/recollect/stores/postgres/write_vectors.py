@@ -23,15 +23,25 @@ if TYPE_CHECKING:
 _EMBEDDER: Final = """
     SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND name = %s
 """
+# Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
 _PLACES: Final = """
-    SELECT s.id, p.ordinal, p.passage_no, p.cold, EXISTS (
-        SELECT FROM recollect.vectors AS v JOIN recollect.embedders AS e
-            ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no
-        WHERE v.space_id = %(space)s AND v.passage_no = p.passage_no AND e.name = %(name)s
-    )
-    FROM recollect.segments AS s
-    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
-    WHERE s.space_id = %(space)s AND s.id = ANY(%(ids)s::text[])
+    SELECT u.id, p.ordinal, p.passage_no, p.cold, v.there IS NOT NULL
+    FROM unnest(%(ids)s::text[]) AS u (id)
+    CROSS JOIN LATERAL (
+        SELECT sequence FROM recollect.segments
+        WHERE space_id = %(space)s AND id = u.id OFFSET 0
+    ) AS s
+    CROSS JOIN LATERAL (
+        SELECT ordinal, passage_no, cold FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = s.sequence OFFSET 0
+    ) AS p
+    LEFT JOIN LATERAL (
+        SELECT true AS there FROM recollect.vectors
+        WHERE space_id = %(space)s AND passage_no = p.passage_no AND embedder_no = (
+            SELECT embedder_no FROM recollect.embedders
+            WHERE space_id = %(space)s AND name = %(name)s
+        ) OFFSET 0
+    ) AS v ON true
 """
 _NEW_EMBEDDER: Final = """
     INSERT INTO recollect.embedders (space_id, embedder_no, name, dimensions)

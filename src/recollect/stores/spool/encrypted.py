@@ -22,6 +22,7 @@ from recollect.stores.spool.locks import LifeLock
 from recollect.stores.sqlite.connection import SpaceFile, space_file
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.lanes import Lane, checkpoint
+from recollect.values.upkeep import SpoolState
 
 if TYPE_CHECKING:
     from recollect.stores.sqlite.keys import EncryptionKey
@@ -78,7 +79,8 @@ class EncryptedSpool:
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Keep a record that the store refuses apart, durable; it is never drained again."""
         LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
-        await self._insert(record, reason)
+        if not await self._ask(partial(_is_refused, record), False):
+            await self._insert(record, reason)
 
     async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
         """Hand the records over in order; see `ports.Spool`."""
@@ -115,6 +117,15 @@ class EncryptedSpool:
             ),
             0,
         )
+
+    async def retry_refused(self) -> int:
+        """Let what was refused wait again, behind all that waits; returns how many do."""
+        return await self._ask(self._put_back, 0)
+
+    async def state(self) -> SpoolState:
+        """What lies in the spool of this space, of all processes."""
+        nothing = SpoolState(folder=str(self._folder))
+        return await self._ask(self._state, nothing)
 
     async def close(self) -> None:
         """Close the file; what waits stays for the next to open the spool."""
@@ -175,6 +186,28 @@ class EncryptedSpool:
             )
         )
 
+    def _put_back(self, database: Database) -> int:
+        self._adopt(database)
+        numbers = database.rows("SELECT number FROM spooled WHERE refused IS NOT NULL ORDER BY 1")
+        for (number,) in numbers:
+            database.run(
+                "INSERT INTO spooled (owner, record) "
+                "SELECT ?, record FROM spooled WHERE number = ?",
+                (self._owner, number),
+            )
+            _delete(number, database)
+        return len(numbers)
+
+    def _state(self, database: Database) -> SpoolState:
+        waiting = database.value("SELECT count(*) FROM spooled WHERE refused IS NULL")
+        refused = database.value("SELECT count(*) FROM spooled WHERE refused IS NOT NULL")
+        return SpoolState(
+            folder=str(self._folder),
+            waiting=int(waiting),
+            refused=int(refused),
+            refused_files=(self._path.name,) if refused else (),
+        )
+
     def _adopt(self, database: Database) -> None:
         """Take over what processes left that are not alive any more; its order stays."""
         for (owner,) in database.rows("SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"):
@@ -199,6 +232,15 @@ class EncryptedSpool:
 
 def _delete(number: int, database: Database) -> None:
     database.run("DELETE FROM spooled WHERE number = ?", (number,))
+
+
+def _is_refused(record: bytes, database: Database) -> bool:
+    """Whether this record is set aside: who died after that comes here again."""
+    found = database.rows(
+        "SELECT 1 FROM spooled WHERE refused IS NOT NULL AND length(record) = ? AND record = ?",
+        (len(record), record),
+    )
+    return bool(found)
 
 
 def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:

@@ -13,19 +13,20 @@ import asyncio
 import os
 import secrets
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, TypeVar
 
 from recollect.errors import StoreUnavailable
 from recollect.stores.spool import durable
 from recollect.stores.spool.frames import GREATEST_PAYLOAD_BYTES, TOKEN_BYTES
-from recollect.stores.spool.locks import LifeLock, space_lock
-from recollect.stores.spool.spool_file import DAMAGED, LOG, REFUSED, SUFFIX, SpoolFile
+from recollect.stores.spool.locks import REWRITE_SECONDS, STEP_SECONDS, LifeLock
+from recollect.stores.spool.space_files import SpaceFiles, token_of
+from recollect.stores.spool.spool_file import LOG, REFUSED, SUFFIX, SpoolFile
+from recollect.values.upkeep import SpoolState
 
 T = TypeVar("T")
 _ALIVE: Final = ".alive"
@@ -54,12 +55,9 @@ class FileSpool:
 
     def __init__(self, folder: Path, *, space: str) -> None:
         self._folder = folder
-        self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        self._lock_path = folder / f"{self._prefix}.lock"
+        self._files = SpaceFiles(folder, space=space)
         self._owned: dict[str, tuple[SpoolFile, LifeLock]] = {}
         self._own: str | None = None
-        self._torn = 0
-        self._damaged = 0
         self._closed = False
         self._threads = threading.Lock()
         self._draining = asyncio.Lock()
@@ -74,25 +72,33 @@ class FileSpool:
     @property
     def torn(self) -> int:
         """How many records were dropped because their writing was cut off."""
-        return self._torn + sum(file.torn for file, _ in self._owned.values())
+        return self._files.torn + sum(file.torn for file, _ in self._owned.values())
 
     @property
     def damaged(self) -> int:
         """How many damaged stretches were set aside, each in a file that ends in `.damaged`."""
-        return self._damaged + sum(file.damaged for file, _ in self._owned.values())
+        return self._files.damaged + sum(file.damaged for file, _ in self._owned.values())
 
     def unreadable_files(self) -> tuple[str, ...]:
         """The names of the files with what could not be read; only people can look into them."""
-        return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}-*{DAMAGED}")))
+        return self._files.unreadable()
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Keep a record that the store refuses apart, durable; it is never drained again."""
         LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
-        await self._later(lambda: self._refuse(record))
+        await self._later(lambda: self._files.refuse(record))
 
     async def refused(self) -> int:
         """How many records are set aside because the store refused them."""
-        return await self._later(self._count_refused)
+        return await self._later(self._files.refused)
+
+    async def retry_refused(self) -> int:
+        """Let what was refused wait again, behind all that waits; returns how many do."""
+        return await self._later(self._retry_refused, seconds=REWRITE_SECONDS)
+
+    async def state(self) -> SpoolState:
+        """What lies in the spool of this space, of all processes."""
+        return await self._later(lambda: replace(self._files.state(), torn=self.torn))
 
     async def append(self, record: bytes) -> None:
         """Keep a record, durable when this returns."""
@@ -116,7 +122,7 @@ class FileSpool:
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record by what `change` makes of it, in every file of the space."""
-        return await self._later(lambda: self._rewrite(change))
+        return await self._later(lambda: self._rewrite(change), seconds=REWRITE_SECONDS)
 
     async def waiting(self) -> int:
         """How many records wait in this process's file and in those it took over."""
@@ -128,30 +134,33 @@ class FileSpool:
             if not self._closed:
                 await self._later(self._close)
 
-    async def _later(self, work: Callable[[], T]) -> T:
-        return await _THREADS.run(lambda: self._blocking(work))
+    async def _later(self, work: Callable[[], T], *, seconds: float = STEP_SECONDS) -> T:
+        return await _THREADS.run(lambda: self._blocking(work, seconds=seconds))
 
-    def _blocking(self, work: Callable[[], T]) -> T:
+    def _blocking(self, work: Callable[[], T], *, seconds: float = STEP_SECONDS) -> T:
         """Run one piece of work at a time; what the system refuses is told as ours."""
-        with self._threads:
+        if not self._threads.acquire(timeout=seconds):
+            raise StoreUnavailable("the spool is busy: its disk may hang; try again later")
+        try:
             if self._closed:
                 raise StoreUnavailable("the spool is closed")
-            try:
-                return work()
-            except OSError as error:
-                raise StoreUnavailable(
-                    f"the spool cannot be used: {error.strerror or type(error).__name__}; "
-                    "see to the disk that holds it"
-                ) from error
+            return work()
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the spool cannot be used: {error.strerror or type(error).__name__}; "
+                "see to the disk that holds it"
+            ) from error
+        finally:
+            self._threads.release()
 
     def _append(self, record: bytes) -> None:
         file = self._own_file()
         try:
-            with space_lock(self._lock_path, shared=True):
+            with self._files.lock(shared=True):
                 if file.current:
                     file.append(record)
                     return
-            with space_lock(self._lock_path):
+            with self._files.lock():
                 file.load()
                 file.append(record)
         except OSError:
@@ -164,7 +173,7 @@ class FileSpool:
         durable.make_folder(self._folder)
         while True:
             token = secrets.token_bytes(TOKEN_BYTES)
-            stem = self._new_stem(token)
+            stem = self._files.new_stem(token)
             life = LifeLock.take(self._folder / (stem + _ALIVE))
             if life is not None:
                 break
@@ -175,10 +184,10 @@ class FileSpool:
 
     def _adopt(self) -> None:
         """Take over the files of processes that died, and clear away what is left of others."""
-        for path in sorted(self._folder.glob(f"{self._prefix}-*")):
+        for path in sorted(self._folder.glob(f"{self._files.prefix}-*")):
             if path.suffix not in (SUFFIX, _ALIVE) or path.stem in self._owned:
                 continue
-            token = _token_of(path.stem)
+            token = token_of(path.stem)
             life = None if token is None else LifeLock.take(path.with_suffix(_ALIVE))
             if token is None or life is None:
                 continue
@@ -190,7 +199,7 @@ class FileSpool:
     def _first(self) -> tuple[str, int, bytes] | None:
         if not self._owned:
             return None
-        with space_lock(self._lock_path):
+        with self._files.lock():
             for stem, file in self._in_order():
                 file.load()
                 found = file.first()
@@ -202,7 +211,7 @@ class FileSpool:
     def _take(self, stem: str, number: int) -> None:
         owned = self._owned.get(stem)
         if owned is not None:
-            with space_lock(self._lock_path):
+            with self._files.lock():
                 owned[0].load()
                 owned[0].take(number)
 
@@ -211,69 +220,52 @@ class FileSpool:
         if not self._folder.is_dir():
             return 0
         changed = 0
-        with space_lock(self._lock_path):
+        with self._files.lock(seconds=REWRITE_SECONDS):
             for _, file in self._in_order():
                 file.load()
                 changed += file.rewrite(change)
             # files of processes that are alive: those open the new one at their next step
-            for file in (*self._files(SUFFIX), *self._files(REFUSED)):
+            for file in (*self._files.all(SUFFIX), *self._files.all(REFUSED)):
                 if file.stem not in self._owned:
-                    changed += self._opened(file, lambda file: file.rewrite(change))
+                    changed += self._files.opened(file, lambda file: file.rewrite(change))
         return changed
 
-    def _files(self, suffix: str) -> list[SpoolFile]:
-        """Every file of the space with this ending, whosever it is."""
-        paths = sorted(self._folder.glob(f"{self._prefix}-*{suffix}"))
-        tokens = [(path.stem, _token_of(path.stem)) for path in paths]
-        return [SpoolFile(self._folder, stem, t, suffix) for stem, t in tokens if t is not None]
-
-    def _opened(self, file: SpoolFile, work: Callable[[SpoolFile], T]) -> T:
-        """Do something with a file that this spool does not own, under the space's lock."""
-        try:
-            file.load()
-            return work(file)
-        finally:
-            self._torn, self._damaged = self._torn + file.torn, self._damaged + file.damaged
-            file.close()
-
-    def _refuse(self, record: bytes) -> None:
-        durable.make_folder(self._folder)
-        with space_lock(self._lock_path):
-            files = self._files(REFUSED)
-            if not files:
-                token = secrets.token_bytes(TOKEN_BYTES)
-                files.append(SpoolFile(self._folder, self._new_stem(token), token, REFUSED))
-            self._opened(files[0], lambda file: file.append(record))
-
-    def _count_refused(self) -> int:
+    def _retry_refused(self) -> int:
         if not self._folder.is_dir():
             return 0
-        with space_lock(self._lock_path):
-            return sum(self._opened(file, lambda f: f.waiting) for file in self._files(REFUSED))
-
-    def _new_stem(self, token: bytes) -> str:
-        return f"{self._prefix}-{time.time_ns():020d}-{token.hex()}"
+        self._adopt()  # so that what died before waits in front
+        if not self._files.all(REFUSED):
+            return 0
+        file = self._own_file()
+        with self._files.lock(seconds=REWRITE_SECONDS):
+            file.load()
+            return self._files.put_back(file)
 
     def _count(self) -> int:
         self._adopt()
         if not self._owned:
             return 0
-        with space_lock(self._lock_path):
+        with self._files.lock():
             for _, file in self._in_order():
                 file.load()
             return sum(file.waiting for file, _ in self._owned.values())
 
     def _close(self) -> None:
-        if self._owned:
-            with space_lock(self._lock_path):
-                for stem, file in self._in_order():
-                    file.load()
-                    if file.waiting:
-                        file.close()
-                        self._owned.pop(stem)[1].release(remove=False)
-                    else:
-                        self._dispose(stem, own=True)
-        self._closed = True
+        try:
+            if self._owned:
+                with self._files.lock():
+                    for stem, file in self._in_order():
+                        file.load()
+                        if not file.waiting:
+                            self._dispose(stem, own=True)
+        except StoreUnavailable:
+            pass  # somebody holds the lock: all files stay, for the next to open the spool
+        finally:
+            self._closed = True
+            for file, life in self._owned.values():
+                file.close()
+                life.release(remove=False)
+            self._owned.clear()
 
     def _in_order(self) -> list[tuple[str, SpoolFile]]:
         """Own files and those taken over, the oldest first: their names say when they began."""
@@ -284,15 +276,6 @@ class FileSpool:
         if stem == self._own and not own:
             return
         file, life = self._owned.pop(stem)
-        self._torn, self._damaged = self._torn + file.torn, self._damaged + file.damaged
+        self._files.count(file)
         file.remove()
         life.release(remove=True)
-
-
-def _token_of(stem: str) -> bytes | None:
-    """The token in a file's name; None for a file that is not one of ours."""
-    try:
-        token = bytes.fromhex(stem.rpartition("-")[2])
-    except ValueError:
-        return None
-    return token if len(token) == TOKEN_BYTES else None

@@ -1,8 +1,9 @@
 """Locks between processes on files of a folder; the system lets go of them when one dies.
 
 Two kinds: a life lock says that the process that owns a spool file is alive, a space lock is
-held briefly around each change. Always holds: who has a life lock has it on the file that
-stands under that name now, not on one that was removed meanwhile.
+held briefly around each change. Always holds: nobody waits for a lock without an end; who has
+a life lock has it on the file that stands under that name now, not on one that was removed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -10,10 +11,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from recollect.errors import StoreUnavailable
+
 MODE = 0o600
+STEP_SECONDS = 1.0
+"""How long one step waits for the others: each of theirs is a read, a write and a sync."""
+REWRITE_SECONDS = 30.0
+"""How long forgetting waits: it comes between any two steps, and people wait for it."""
+_PAUSE_SECONDS = 0.001
+_PAUSE_MOST_SECONDS = 0.02
 
 
 class LifeLock:
@@ -46,14 +56,37 @@ class LifeLock:
 
 
 @contextlib.contextmanager
-def space_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keep other processes from changing the spool files of a space meanwhile."""
+def space_lock(
+    path: Path, *, shared: bool = False, seconds: float = STEP_SECONDS
+) -> Iterator[None]:
+    """Keep other processes from changing the spool files of a space meanwhile.
+
+    Raises StoreUnavailable when they do not let go in this time: one of them may be stopped.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        if not _locked(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds):
+            raise StoreUnavailable(
+                f"the spool is held by another process for more than {seconds:g} s: "
+                f"see who has {path.name} open, and whether it is stopped"
+            )
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int, how: int, seconds: float) -> bool:
+    """Ask again and again: a lock that the system waits for cannot be given up."""
+    until = time.monotonic() + seconds
+    pause = _PAUSE_SECONDS
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_MOST_SECONDS)
 
 
 def same_file(descriptor: int, path: Path) -> bool:

@@ -13,7 +13,7 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -134,6 +134,18 @@ class SpoolFile:
         if changed:
             self._replace(changed)
         return len(changed)
+
+    def records(self) -> Iterator[bytes]:
+        """Each record that waits, in order."""
+        for frame in tuple(self._waiting):
+            yield self._payload(frame)
+
+    def holds(self, record: bytes) -> bool:
+        """Whether this very record waits."""
+        return any(
+            frame.length == len(record) and self._payload(frame) == record
+            for frame in self._waiting
+        )
 
     def close(self) -> None:
         """Let go of the file; what waits stays."""

@@ -40,6 +40,8 @@ _COUNT_GONE: Final = """
 UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
   tokens = tokens - ?
 """
+_FACTS: Final = "SELECT id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
+_DELETE_FACTS: Final = "DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))"
 _PUT_TOMBSTONE: Final = "INSERT OR IGNORE INTO tombstone (message_id, at) VALUES (?, ?)"
 _PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
 _SEPARATORS: Final = "SELECT term FROM {name}_idx"
@@ -67,7 +69,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     _remove_segments(db, rows)
     db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in sorted(identities)])
     db.run_many(_PUT_GONE, [(row[1],) for row in rows])
-    facts = forget_facts(db) if rows else []
+    facts = [*_named_facts(db, order.facts), *(forget_facts(db) if rows else [])]
     pieces, jobs = forget_pieces(db, identities), forget_jobs(db, identities)
     states = forget_quotes(db, identities)
     _clear_separators(db, said)
@@ -76,7 +78,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
         message_ids=tuple(map(MessageId, sorted(identities))),
         passages=len(warm) + len(cold),
         vectors=vectors,
-        facts=tuple(map(FactId, facts)),
+        facts=tuple(map(FactId, sorted(facts))),
         pieces=pieces,
         jobs=jobs,
         session_states=states,
@@ -91,6 +93,15 @@ def _identities(db: Database, order: ForgetOrder) -> set[str]:
         found.update(one for (one,) in db.rows(_BY_SESSION, (pack_text(session),)))
     if order.said_before is not None:
         found.update(one for (one,) in db.rows(_BY_TIME, (order.said_before,)))
+    return found
+
+
+def _named_facts(db: Database, ids: tuple[FactId, ...]) -> list[str]:
+    if not ids:
+        return []
+    named = (json_list(ids),)
+    found = [one for (one,) in db.rows(_FACTS, named)]
+    db.run(_DELETE_FACTS, named)
     return found
 
 

@@ -20,10 +20,10 @@ from recollect.config.presets import PRESETS
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.budget import window_of
-from recollect.surfaces.cli.explain_progress import ShownProgress
 from recollect.surfaces.cli.explain_replay import replay, requests_of
 from recollect.surfaces.cli.explain_session import explain_session
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.progress import ShownProgress
 
 if TYPE_CHECKING:
     from recollect.config import Settings

@@ -24,8 +24,8 @@ from recollect.engine.export_path import (
 )
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.import_sources import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
-from recollect.surfaces.cli.store_progress import StoreProgress
 
 if TYPE_CHECKING:
     from recollect.ports import Store
@@ -66,7 +66,7 @@ def export(
         raise RecollectError(
             f"{folder} holds {' and '.join(there)}; give another folder, or --force to replace them"
         )
-    with StoreProgress(quiet=as_json) as progress:
+    with ShownProgress(quiet=as_json) as progress:
 
         async def work(store: Store, place: Place) -> ExportTold:
             del place
@@ -94,7 +94,7 @@ def export(
 
 
 async def _export(
-    store: Store, folder: Path, embedder: str | None, progress: StoreProgress
+    store: Store, folder: Path, embedder: str | None, progress: ShownProgress
 ) -> ExportTold:
     chosen, others = await exported_embedder(store)
     if embedder is not None:

@@ -33,8 +33,8 @@ from recollect.surfaces.cli.import_sources import (
     find_sources,
 )
 from recollect.surfaces.cli.import_told import FileTold, counted, summed, tell, totals
+from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
-from recollect.surfaces.cli.store_progress import StoreProgress
 
 if TYPE_CHECKING:
     from recollect.ports import Store
@@ -48,7 +48,7 @@ class _Run:
     store: Store
     rules: ImportRules
     session: str | None
-    progress: StoreProgress
+    progress: ShownProgress
 
 
 @click.command("import")
@@ -76,7 +76,7 @@ def import_(
             raise FormatError(f"{path} is not there; give a file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
         raise RecollectError("--session names one session, but several files were found")
-    with StoreProgress(quiet=quiet or as_json) as progress:
+    with ShownProgress(quiet=quiet or as_json) as progress:
 
         async def work(store: Store, place: Place) -> list[FileTold]:
             run = _Run(store=store, rules=_rules(place), session=session, progress=progress)

@@ -73,6 +73,8 @@ def counted(told: FileTold) -> str:
             parts.append(f"{count:,} {word}")
     if told.facts is not None:
         parts.append(f"{told.facts.read:,} facts read, {told.facts.stored:,} stored")
+        if told.facts.forgotten:
+            parts.append(f"{told.facts.forgotten:,} forgotten before")
     if told.vectors is not None:
         parts.append(f"{told.vectors:,} vectors stored")
     return ", ".join(parts)

@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "evict": "upkeep:evict",
     "reindex": "upkeep:reindex",
     "check": "upkeep:check",
+    "spool": "spooling:spool",
     "scrub": "upkeep:scrub",
     "migrate": "upkeep:migrate",
     "jobs": "queueing:jobs",

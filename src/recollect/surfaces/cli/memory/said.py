@@ -10,7 +10,7 @@ from recollect.surfaces.cli.store_options import instant, when
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from recollect.values.segment import StoredSegment
+    from recollect.values.segment import Segment, StoredSegment
 
 _ROLE_STYLES = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta"}
 
@@ -19,9 +19,20 @@ def heading(
     stored: StoredSegment, *, score: float | None = None, number: int | None = None
 ) -> Text:
     """One line: number, score, role, tool, time, session, id, and what is odd about it."""
+    odd = ("cold",) if stored.cold else ()
+    return heading_of(stored.segment, odd, score=score, number=number)
+
+
+def heading_of(
+    segment: Segment,
+    odd: tuple[str, ...] = ("spooled",),
+    *,
+    score: float | None = None,
+    number: int | None = None,
+) -> Text:
+    """As `heading`, for one that is not stored yet."""
     from rich.text import Text as RichText
 
-    segment = stored.segment
     line = RichText()
     if number is not None:
         line.append(f"{number:>3}  ", style="bold")
@@ -35,8 +46,7 @@ def heading(
     marks: list[str] = [segment.source] if segment.source == "note" else []
     if segment.noise is not None:
         marks.append(f"noise: {segment.noise}")
-    if stored.cold:
-        marks.append("cold")
+    marks.extend(odd)
     if marks:
         line.append(f"  ({', '.join(marks)})", style="dim")
     return line

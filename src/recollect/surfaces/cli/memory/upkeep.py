@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.memory.spooling import problems_of
+from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
     Place,
     moment_from,
@@ -19,13 +22,12 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
-from recollect.surfaces.cli.store_progress import StoreProgress
 
 if TYPE_CHECKING:
+    from recollect.engine.reindex import Reindexed
     from recollect.ports import Store
     from recollect.values.upkeep import CheckResult, ScrubResult
 
-_PAGE_SEGMENTS = 200
 _DAY_SECONDS = 86_400.0
 
 
@@ -67,42 +69,40 @@ def reindex(*, url: str | None, space: str, as_json: bool) -> None:
 
     Run it after a new version says that its words changed.
     """
-    with StoreProgress(quiet=as_json) as progress:
+    with ShownProgress(quiet=as_json) as progress:
 
-        async def work(store: Store, place: Place) -> tuple[int, int]:
+        async def work(store: Store, place: Place) -> Reindexed:
+            from recollect.engine.clock import SystemClock
+            from recollect.engine.reindex import reindex as index_anew
+
             del place
-            return await _reindex(store, progress)
+            show = partial(progress.show, "indexing")
+            return await index_anew(store, SystemClock(), show)
 
-        segments, passages = with_store(url, space, work)
+        done = with_store(url, space, work)
     if as_json:
-        print_json({"segments": segments, "passages": passages})
+        print_json(asdict(done))
     else:
-        click.echo(f"{segments:,} segments indexed anew, {passages:,} passages")
-
-
-async def _reindex(store: Store, progress: StoreProgress) -> tuple[int, int]:
-    from recollect.engine.import_seeds import passages_of
-
-    total = (await store.stats()).segments
-    done = passages = after = 0
-    while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
-        after = page[-1].sequence
-        made = {one.segment.id: passages_of(one.segment) for one in page}
-        await store.replace_passages(made, at=time.time())
-        passages += sum(map(len, made.values()))
-        done += len(page)
-        progress.show("indexing", done, total)
-    return done, passages
+        click.echo(f"{done.segments:,} segments indexed anew, {done.passages:,} passages")
 
 
 @click.command("check")
 @store_options
 def check(*, url: str | None, space: str, as_json: bool) -> None:
-    """Check that everything is as it should be; exit code 1 when something is not."""
+    """Check store and spool; exit code 1 when something is not as it should be."""
 
     async def work(store: Store, place: Place) -> CheckResult:
-        del place
-        return await store.check()
+        from recollect.wiring import spool_state
+
+        found = await store.check()
+        key = place.settings.store.key
+        waiting = await spool_state(place.url, space=place.space, key=key)
+        told = f"the spool of this machine: {waiting.waiting:,} batches wait"
+        return replace(
+            found,
+            checked=(*found.checked, told),
+            problems=(*found.problems, *problems_of(waiting)),
+        )
 
     found = with_store(url, space, work)
     if as_json:

@@ -1,4 +1,4 @@
-"""Progress of long work on a memory: on standard error, for somebody who watches.
+"""Progress on standard error: only for somebody who watches, and only when it takes long.
 
 Drawn once half a second has passed; nothing is left on the screen afterwards.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 0.5
 
 
-class StoreProgress:
-    """One bar at a time, with what is being done in front of it."""
+class ShownProgress:
+    """A bar for each thing that is done, with what it is in front."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._watched = sys.stderr.isatty() and not quiet
         self._since = time.monotonic()
         self._bars: Progress | None = None
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -38,13 +38,17 @@ class StoreProgress:
         self.clear()
 
     def clear(self) -> None:
-        """Take the bar away, so that something can be printed; it comes back when it is due."""
+        """Take the bars away, so that something can be printed; they come back when due."""
         if self._bars is not None:
             self._bars.stop()
-        self._bars = self._task = None
+        self._bars = None
+        self._tasks.clear()
 
-    def show(self, what: str, done: int, total: int | None) -> None:
-        """So much of it is done; `total` None where nobody knows."""
+    def show(self, what: str, done: int, total: int | None, *, bar: str = "") -> None:
+        """So much of it is done; `total` None where nobody knows.
+
+        What is shown as the same `bar` takes turns on it.
+        """
         if not self._watched or time.monotonic() - self._since < _PATIENCE_SECONDS:
             return
         if self._bars is None:
@@ -54,6 +58,14 @@ class StoreProgress:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
-        if self._task is None:
-            self._task = self._bars.add_task(what, total=total)
-        self._bars.update(self._task, description=what, completed=done, total=total)
+        if bar not in self._tasks:
+            self._tasks[bar] = self._bars.add_task(what, total=total)
+        self._bars.update(self._tasks[bar], description=what, completed=done, total=total)
+
+    def reading(self, done_bytes: int, total_bytes: int) -> None:
+        """So much of a file is read."""
+        self.show("reading", done_bytes, total_bytes, bar="reading")
+
+    def replaying(self, done_turns: int, total_turns: int) -> None:
+        """So many turns are replayed."""
+        self.show("replaying", done_turns, total_turns, bar="replaying")

@@ -1,0 +1,112 @@
+"""Which messages and facts an order to forget means: by id, session, age, or by their text.
+
+Pure tests, and the walk through a store that applies them. Always holds: whatever holds the
+text is found wherever it stands, in the line it was imported as, too, however that is spelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from recollect.errors import FormatError
+from recollect.formats.json_spans import decode
+from recollect.ports import Store
+from recollect.values.message import MessageId
+from recollect.values.segment import Fact, FactId, Segment, StoredSegment
+from recollect.values.upkeep import ForgetOrder
+
+PAGE_SEGMENTS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meant:
+    """What an order means, before it is carried out."""
+
+    stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
+    spooled: tuple[Segment, ...] = field(default=(), repr=False)
+    """Messages that only wait in a spool."""
+    facts: tuple[Fact, ...] = field(default=(), repr=False)
+
+    @property
+    def messages(self) -> int:
+        """How many messages, stored and spooled."""
+        return len(self.stored) + len(self.spooled)
+
+
+def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether the order names a segment."""
+    return (
+        segment.id in order.segments
+        or segment.message_id in order.message_ids
+        or segment.session in order.sessions
+        or (order.said_before is not None and segment.said_at < order.said_before)
+        or _holds(order.matching, (segment.text,), segment.foreign)
+    )
+
+
+def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
+    """Whether the order names a fact itself, not what it rests on."""
+    return fact.id in order.facts or _holds(
+        order.matching, (fact.content, fact.context), fact.foreign
+    )
+
+
+async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
+    """The segments of a store that the order names, in the order of arrival; all are looked at."""
+    after = 0
+    while page := await store.page(after=after, limit=PAGE_SEGMENTS):
+        after = page[-1].sequence
+        for one in page:
+            if segment_meant(order, one.segment):
+                yield one
+
+
+async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
+    """The facts of a store that the order names themselves."""
+    if order.matching is None and not order.facts:
+        return ()
+    found = await store.facts(superseded=True)
+    return tuple(fact for fact in found if fact_meant(order, fact))
+
+
+def fact_identity(id: FactId) -> MessageId:  # noqa: A002
+    """What a forgotten fact's tombstone is kept by, so that an import does not bring it back."""
+    named = id.encode("utf-8", "surrogatepass")
+    return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
+
+
+def _holds(wanted: str | None, texts: tuple[str, ...], line: str | None) -> bool:
+    if wanted is None:
+        return False
+    folded = wanted.casefold()
+    if any(folded in text.casefold() for text in texts):
+        return True
+    if line is None:
+        return False
+    if folded in line.casefold():
+        return True
+    # escaped, a text reads differently from how it was written
+    return "\\" in line and any(folded in text.casefold() for text in _strings(_value(line)))
+
+
+def _value(line: str) -> Any:
+    """The object that a line holds; a fact's line has its number in front."""
+    try:
+        return decode(line[line.find("{") :].encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            yield key
+            yield from _strings(held)
+    elif isinstance(value, list):
+        for held in value:
+            yield from _strings(held)

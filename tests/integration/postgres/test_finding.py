@@ -1,0 +1,291 @@
+"""The index of words and the signs of vectors find what a slow, exact search finds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.ports import Store
+from recollect.search.bm25 import Bm25Index
+from recollect.stores.postgres import PostgresFleet, packing, vectors
+from recollect.stores.postgres.lexical import (
+    Forwards,
+    block_without,
+    build_runs,
+    decode_block,
+    forward,
+    postings_of,
+    term_of,
+)
+from recollect.stores.postgres.packing import choose_merge
+from recollect.stores.postgres.paths import chunks_from, join_chunks
+from recollect.stores.postgres.signs import Layout
+from recollect.stores.postgres.wire import escaped, plain
+from recollect.testing.postgres_server import TestDatabase
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.segment import NewSegment, Vector, VectorSet
+from recollect.values.upkeep import ForgetOrder
+
+VOCABULARY = [f"w{number}" for number in range(3_000)]
+
+
+def documents(count: int, seed: int = 1) -> list[list[str]]:
+    """Texts whose words are as unequally frequent as those of a language."""
+    chance = random.Random(seed)
+    weights = [1 / (rank + 5) for rank in range(len(VOCABULARY))]
+    return [chance.choices(VOCABULARY, weights, k=chance.randint(5, 90)) for _ in range(count)]
+
+
+def test_candidates_are_those_of_exact_bm25_packed_merged_and_evicted(
+    database: TestDatabase,
+) -> None:
+    said = documents(5_000)
+    new = [
+        examples.worded(words, number=number, session=f"s{number // 500}", said_at=float(number))
+        for number, words in enumerate(said)
+    ]
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        for start in range(0, 4_800, 400):
+            await store.write(Batch(at=1.0, segments=tuple(new[start : start + 400])))
+            if start % 800 == 0:
+                assert await store.pack(least=1)
+        jobs = await store.jobs()
+        assert [job.kind for job in jobs] == ["pack"]
+        await _compare(store, said[:4_800], new)
+        await store.pack(least=1)
+        await store.write(Batch(at=1.0, segments=tuple(new[4_800:])))
+        await _compare(store, said, new)
+        assert (await store.check()).problems == ()
+        assert await store.evict(max_segments=3_500, said_before=None) == 1_500
+        await _compare(store, said[1_500:], new[1_500:])
+        gone = tuple(one.segment.id for one in new[1_500:1_700])
+        await store.forget(ForgetOrder(at=1.0, segments=gone))
+        await _compare(store, said[1_700:], new[1_700:])
+        assert (await store.check()).problems == ()
+        while await store.pack(least=1):
+            pass
+        await _compare(store, said[1_700:], new[1_700:])
+        back = [one.segment.id for one in new[:300]]
+        assert await store.warm(back) == 300
+        await _compare(store, said[1_700:] + said[:300], [*new[1_700:], *new[:300]])
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+async def _compare(store: Store, said: list[list[str]], new: list[NewSegment]) -> None:
+    index = Bm25Index.build(said)
+    chance = random.Random(len(said))
+    for _ in range(6):
+        asked = tuple(dict.fromkeys([*chance.choices(VOCABULARY[:900], k=6), "w0"]))
+        answer = await store.candidates(CandidateQuery(words=asked, lexical_limit=40))
+        assert answer.documents == index.documents
+        assert answer.document_frequencies == {
+            word: index.document_frequencies.get(word, 0) for word in asked
+        }
+        best = index.top(asked, 41)
+        edge = best[39][1]
+        sure = {new[place].segment.id for place, score in best if score > edge + 1e-9}
+        found = {one.segment for one in answer.passages}
+        assert sure <= found
+        assert len(found) == 40
+
+
+def test_a_tail_that_nobody_packs_is_packed_by_who_writes(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "PACK_NOW", 300)
+    said = documents(700)
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        for start in range(0, 700, 100):
+            segments = tuple(
+                examples.worded(words, number=start + place)
+                for place, words in enumerate(said[start : start + 100])
+            )
+            await store.write(Batch(at=1.0, segments=segments))
+        async with fleet.transaction(store._id, read=True) as work:
+            rows = await work.rows(
+                "SELECT next_passage - packed_to FROM recollect.counters WHERE space_id = %s",
+                (store._id,),
+            )
+        assert rows[0][0] <= 300
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_passages_without_a_vector_are_found_though_most_have_one(database: TestDatabase) -> None:
+    new = examples.segments(2_600, words=3)
+    made = examples.vectors(new, embedder="e")
+    left_out = new[2_400].segment.id
+    some = replace(made, vectors=tuple(one for one in made.vectors if one.segment != left_out))
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=new, vectors=(some,)))
+        for _ in range(3):
+            missing = await store.unembedded("e", limit=10)
+            assert [one.segment for one in missing] == [left_out]
+        # One that has no vector and went cold is asked for again when it comes back.
+        await store.evict(max_segments=100, said_before=None)
+        assert await store.unembedded("e", limit=10) == ()
+        await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
+        assert len(await store.unembedded("e", limit=10)) == 1
+        await store.warm([left_out, new[0].segment.id])
+        assert left_out in {one.segment for one in await store.unembedded("e", limit=10)}
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("dimensions", [256, 384])
+def test_signs_find_what_comparing_all_vectors_finds(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, dimensions: int
+) -> None:
+    new = examples.segments(3_000, words=3)
+    directions = clustered(len(new) + 20, dimensions)
+    made = VectorSet(
+        embedder="e",
+        dimensions=dimensions,
+        vectors=tuple(
+            Vector(segment=one.segment.id, ordinal=0, values=directions[place].tobytes())
+            for place, one in enumerate(new)
+        ),
+    )
+
+    async def run() -> list[float]:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=new, vectors=(made,)))
+        shares = []
+        for asked in directions[len(new) :]:
+            near = AskedVector(embedder="e", values=asked.tobytes())
+            query = CandidateQuery(vector=near, vector_limit=50)
+            monkeypatch.setattr(vectors, "EXACT_NUMBERS", 4_000 * 384)
+            exact = await store.candidates(query)
+            monkeypatch.setattr(vectors, "EXACT_NUMBERS", 0)
+            by_signs = await store.candidates(query)
+            best = {one.segment for one in exact.passages}
+            shares.append(len(best & {one.segment for one in by_signs.passages}) / len(best))
+            early = new[1_500].segment.said_at
+            some = await store.candidates(replace(query, said_before=early))
+            assert {one.said_at < early for one in some.passages} == {True}
+            assert len(some.passages) == 50
+        await fleet.close()
+        return shares
+
+    shares = asyncio.run(run())
+    assert np.mean(shares) > 0.97, shares
+
+
+def clustered(count: int, dimensions: int) -> Any:
+    """Vectors as embedders make them: in groups, not spread evenly over all directions."""
+    chance = np.random.default_rng(dimensions)
+    centres = chance.standard_normal((60, dimensions))
+    given = centres[chance.integers(60, size=count)]
+    spread = given + chance.standard_normal((count, dimensions)) * 0.9
+    return (spread / np.linalg.norm(spread, axis=1, keepdims=True)).astype("<f4")
+
+
+@given(st.lists(st.lists(st.sampled_from(VOCABULARY[:40]), max_size=30), min_size=1, max_size=30))
+def test_a_run_holds_exactly_the_words_of_its_passages(said: list[list[str]]) -> None:
+    rows = _forwards(said)
+    (run,) = build_runs(rows)
+    held: set[tuple[int, int, int]] = set()
+    for block in run.blocks:
+        terms, numbers, lengths, counts = decode_block(block.raw)
+        assert (terms[0], terms[-1]) == (block.first_term, block.last_term)
+        for term, number, length, count in zip(terms, numbers, lengths, counts, strict=True):
+            held.add((int(term), int(number), int(count)))
+            assert length == len(said[number])
+    assert held == {
+        (term_of(word), place, words.count(word))
+        for place, words in enumerate(said)
+        for word in words
+    }
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(VOCABULARY[:40]), min_size=1), min_size=2, max_size=20),
+    st.data(),
+)
+def test_erasing_a_passage_leaves_the_others(said: list[list[str]], data: st.DataObject) -> None:
+    (run,) = build_runs(_forwards(said))
+    gone = data.draw(st.integers(0, len(said) - 1))
+    for block in run.blocks:
+        left = block_without(block.raw, np.array([gone], "<u2"))
+        for word in VOCABULARY[:40]:
+            before = postings_of(block.raw, term_of(word))
+            after = postings_of(left[2], term_of(word)) if left is not None else None
+            kept = [] if before is None else [one for one in before[0].tolist() if one != gone]
+            assert (after[0].tolist() if after is not None else []) == kept
+
+
+def _forwards(said: list[list[str]]) -> Forwards:
+    made = [forward(words) for words in said]
+    return Forwards(
+        numbers=np.arange(7, 7 + len(said)),
+        lengths=np.array([one.length for one in made]),
+        sizes=np.array([len(one.terms) // 4 for one in made]),
+        terms=np.frombuffer(b"".join(one.terms for one in made), "<u4"),
+        counts=np.frombuffer(b"".join(one.counts for one in made), "<u2"),
+    )
+
+
+def test_runs_stay_few_however_long_one_writes() -> None:
+    runs: list[tuple[int, int, int, int]] = []
+    for number in range(1_200):
+        first = number * 512 + 1
+        runs.append((first, first + 511, 512, 0))
+        while (group := choose_merge(runs)) is not None:
+            some = runs[group[0] : group[1]]
+            merged = (some[0][0], some[-1][1], sum(one[2] for one in some), 0)
+            assert merged[1] - merged[0] < 65_536
+            runs[group[0] : group[1]] = [merged]
+        assert len(runs) <= 24 + first // 30_000
+    assert sum(one[2] for one in runs) == 1_200 * 512
+
+
+@given(st.text(st.characters(codec=None)))
+def test_any_text_can_be_written(text: str) -> None:
+    stored = escaped(text)
+    assert "\x00" not in stored
+    assert stored.encode().decode() == stored
+    assert plain(stored) == text
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), max_size=600))
+def test_a_path_comes_back_from_its_chunks(entries: list[tuple[str, str]]) -> None:
+    keys, ids = [key for key, _ in entries], [id_ for _, id_ in entries]
+    chunks = chunks_from(0, keys, ids)
+    assert join_chunks(raw for _, raw in chunks) == (
+        tuple(map(EntryKey, keys)),
+        tuple(map(MessageId, ids)),
+    )
+
+
+@pytest.mark.parametrize("dimensions", [1, 8, 100, 256, 384, 3_072, 16_000])
+def test_a_block_of_signs_fits_a_page(dimensions: int) -> None:
+    layout = Layout(dimensions)
+    assert len(layout.empty().tobytes()) <= 8_000
+    assert layout.slots >= 1

@@ -1,0 +1,166 @@
+"""Behind a pooler in transaction mode: nothing may rest on which connection comes next.
+
+With PgBouncer installed the store runs through it; always through a pool of our own that hands
+out another connection for each transaction and discards what a session could have kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from recollect.ports import Store
+from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres.link import Link, Statement
+from recollect.stores.postgres.pool import Pool
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect.testing.store_contract import forgetting, jobs, searching, sessions, writing
+from recollect.testing.store_contract.harness import Check, checks_of, run_check
+
+CHECKS = checks_of(writing, sessions, searching, jobs, forgetting)
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
+class Discarding(Pool):
+    """Each transaction on another connection, which forgets everything after it."""
+
+    @asynccontextmanager
+    async def _link(self) -> AsyncIterator[Link]:
+        random.shuffle(self._idle)
+        async with super()._link() as link:
+            yield link
+            if await link.usable():
+                discard = Statement(link.connection, "DISCARD ALL", ())
+                await link.run((discard,))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_holds_where_connections_forget(shared: TestDatabase, check: Check) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(shared.app_url)
+        pool = Discarding(shared.app_url, size=5)
+        pool.vector_oid = fleet.server.vector_oid
+        fleet._pool = pool
+        # All five are open before the first use, so that there are others to choose from.
+        await asyncio.gather(*(fleet.spaces_with_due_jobs(0.0) for _ in range(5)))
+
+        async def opened(space: str) -> Store:
+            return await fleet.space(space)
+
+        try:
+            await run_check(check, opened)
+        finally:
+            await fleet.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def shared(server: PostgresServer) -> TestDatabase:
+    return asyncio.run(server.migrated_database())
+
+
+@pytest.fixture(scope="module")
+def through_pgbouncer(
+    server: PostgresServer, shared: TestDatabase, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if PGBOUNCER is None:
+        pytest.skip("no pgbouncer here; the pool that forgets stands in for it")
+    folder = server.folder / "pgbouncer"
+    folder.mkdir(exist_ok=True)
+    users = folder / "users.txt"
+    users.write_text('"recollect_app" "recollect-tests"\n')
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(
+        f"""
+[databases]
+{shared.name} = host={server.folder} dbname={shared.name}
+[pgbouncer]
+listen_addr =
+unix_socket_dir = {folder}
+listen_port = 6432
+auth_type = trust
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = 3
+server_reset_query =
+logfile = {folder / "log"}
+"""
+    )
+    process = subprocess.Popen(
+        ["timeout", "600", PGBOUNCER, str(settings)],  # it does not outlive us for long
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **_as_owner(server, folder),
+    )
+    try:
+        until = time.monotonic() + 10.0
+        while not (folder / ".s.PGSQL.6432").exists():
+            assert process.poll() is None, "pgbouncer did not start"
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        yield f"postgresql://recollect_app@/{shared.name}?host={folder}&port=6432"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _as_owner(server: PostgresServer, folder: Path) -> dict[str, Any]:
+    """PgBouncer refuses to run as root, like PostgreSQL."""
+    owner = server.data.stat()
+    if os.geteuid() != 0:
+        return {}
+    for path in (folder, *folder.iterdir()):
+        shutil.chown(path, owner.st_uid, owner.st_gid)
+    return {"user": owner.st_uid, "group": owner.st_gid}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_holds_through_pgbouncer(through_pgbouncer: str, check: Check) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(through_pgbouncer)
+
+        async def opened(space: str) -> Store:
+            return await fleet.space(space)
+
+        try:
+            await run_check(check, opened)
+        finally:
+            await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+        store = await fleet.space("one")
+        await store.stats()
+        (link,) = fleet._pool._idle
+        assert await link.usable()
+        for setting in ("app.space_id", "app.worker"):
+            asked = Statement(
+                link.connection, f"SELECT coalesce(current_setting('{setting}', true), '')", ()
+            )
+            await link.run((asked,))
+            assert asked.rows() == [("",)]
+        prepared = Statement(link.connection, "SELECT name FROM pg_prepared_statements", ())
+        await link.run((prepared,))
+        assert prepared.rows() == []
+        await fleet.close()
+
+    asyncio.run(run())
+    with psycopg.connect(shared.admin_url) as owner:
+        locks = owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        assert locks.fetchone() == (0,)

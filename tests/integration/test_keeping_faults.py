@@ -1,0 +1,343 @@
+"""Keeping a session when things go wrong: refusals, hangs, cancellations, other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from recollect import BlockingEngine, Engine, open_memory
+from recollect.config import build
+from recollect.engine.archive import DurableArchive
+from recollect.errors import BatchRefused, StoreUnavailable
+from recollect.ports import Store
+from recollect.stores.spool import FileSpool
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.batch import Batch, Written
+from recollect.wiring import open_store
+
+KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
+
+
+def request(*texts: str, **more: Any) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    held = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return {"model": "claude-x", "max_tokens": 10, "messages": held, **more}
+
+
+def reply(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+async def texts(file: Path) -> list[str]:
+    store = await open_store(str(file), space="default")
+    held = [one.segment.text for one in await store.page(limit=10_000)]
+    assert (await store.check()).problems == ()
+    await store.close()
+    return held
+
+
+class Failing(SQLiteStore):
+    """A real store whose writes can be made to fail."""
+
+    failure: BaseException | None = None
+    seconds = 0.0
+
+    async def write(self, batch: Batch) -> Written:
+        await asyncio.sleep(self.seconds)
+        if self.failure is not None:
+            raise self.failure
+        return await super().write(batch)
+
+
+async def failing_engine(tmp: Path, **more: Any) -> tuple[Engine, Failing, FileSpool]:
+    store = await Failing.open(tmp / "m.db", space="default")
+    assert isinstance(store, Failing)
+    spool = FileSpool.open(tmp / "spool", space="default")
+
+    async def opened() -> Store:
+        return store
+
+    async def spooled() -> FileSpool:
+        return spool
+
+    archive = DurableArchive(opened, spooled, deadline_seconds=0.2)
+    return Engine(build(more), archive=archive), store, spool
+
+
+def test_no_secret_reaches_the_disk_by_a_shortened_result(tmp_path: Path) -> None:
+    held: list[dict[str, Any]] = []
+    for n in range(9):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "read", "input": {"n": n}}
+        shown = f"ANTHROPIC_API_KEY={KEY}\n" + "cargo winch quay " * 700
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": shown}
+        held += [
+            {"role": "user", "content": f"look at number {n}"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "done"},
+        ]
+    body = {"model": "claude-x", "max_tokens": 10, "messages": [*held, *request("so?")["messages"]]}
+
+    async def run() -> None:
+        settings = {"window_tokens": 24_000, "pruning.mode": "adaptive"}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            context = await memory.prepare("s", body)
+            assert any(KEY in getattr(edit, "text", "") for edit in context.edits)
+
+    asyncio.run(run())
+    folders = (tmp_path, Path(os.environ["RECOLLECT_HOME"]))
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert files
+    assert [path.name for path in files if KEY.encode() in path.read_bytes()] == []
+
+
+def test_two_processes_on_one_session_do_not_undo_each_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = open_memory(store=tmp_path / "m.db")
+        two = open_memory(store=tmp_path / "m.db")
+        told = ["the harbour has two cranes and a quay"]
+        for n in range(6):
+            memory = (one, two)[n % 2]
+            await memory.prepare("s", request(*told))
+            await memory.observe("s", reply(f"answer number {n} about cranes"))
+            told += [f"answer number {n} about cranes", f"and question number {n} of them?"]
+        await one.close()
+        await two.close()
+        found = await texts(tmp_path / "m.db")
+        assert found == told[:-1], "every message once, in order"
+
+    asyncio.run(run())
+
+
+def test_a_reply_is_observed_by_another_process_than_prepared(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            await memory.prepare("s", request("which port has the staging database?"))
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            await memory.observe("s", reply("it listens on port 5433 there"))
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            told = ("which port has the staging database?", "it listens on port 5433 there", "ok?")
+            await memory.prepare("s", request(*told))
+        assert await texts(tmp_path / "m.db") == list(told)
+
+    asyncio.run(run())
+
+
+def test_the_same_words_in_requests_that_continue_are_new_messages(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            for n in (1, 2, 2, 3):  # the second one is tried twice
+                body = {
+                    "model": "gpt-5",
+                    "input": [{"role": "user", "content": "Please continue with the next step"}],
+                    "previous_response_id": f"resp_{n}",
+                }
+                await memory.prepare("s", json.dumps(body).encode())
+        assert len(await texts(tmp_path / "m.db")) == 3
+
+    asyncio.run(run())
+
+
+def test_the_worst_place_of_a_turn_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory, store, spool = await failing_engine(tmp_path)
+        store.failure = StoreUnavailable("gone")
+
+        async def no_room(record: bytes) -> None:
+            raise OSError(28, "no space left")
+
+        append, spool.append = spool.append, no_room  # type: ignore[method-assign]
+        await memory.prepare("s", request("a question about the harbour"))
+        await asyncio.sleep(0.3)
+        store.failure, spool.append = None, append  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        seen = await memory.observe("s", reply("an answer about the harbour"))
+        assert seen.archived == "nowhere"
+        await memory.close()
+
+    asyncio.run(run())
+
+
+def test_a_passing_refusal_loses_nothing(tmp_path: Path) -> None:
+    """A replica that cannot be written to is a matter of waiting, not of the batch."""
+    from recollect.errors import StoreError
+
+    async def run() -> None:
+        memory, store, _ = await failing_engine(tmp_path)
+        store.failure = StoreError("cannot execute INSERT in a read-only transaction")
+        await memory.prepare("s", request("a question about the harbour"))
+        seen = await memory.observe("s", reply("an answer about the harbour"))
+        assert seen.archived == "spool"
+        store.failure = None
+        assert await memory.settle(10) == 0
+        await memory.close()
+        assert len(await texts(tmp_path / "m.db")) == 2
+
+    asyncio.run(run())
+
+
+def test_a_batch_that_can_never_be_written_does_not_keep_others_out(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory, store, spool = await failing_engine(tmp_path)
+        store.failure = BatchRefused("no such thing")
+        await memory.prepare("s", request("a question about the harbour"))
+        await memory.settle(10)
+        store.failure = None
+        told = ("a question about the harbour", "an answer", "another question about cranes")
+        context = await memory.prepare("s", request(*told))
+        assert any("refused 1 batches" in line.said for line in context.report.failures)
+        await memory.settle(10)
+        assert await spool.waiting() == 0
+        await memory.close()
+        assert "another question about cranes" in await texts(tmp_path / "m.db")
+
+    asyncio.run(run())
+
+
+def within(seconds: float, work: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def timed() -> Any:
+        begun = time.monotonic()
+        result = await work()
+        assert time.monotonic() - begun < seconds
+        return result
+
+    return timed
+
+
+def test_a_spool_that_hangs_blocks_nobody_for_ever(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory, store, spool = await failing_engine(tmp_path)
+        store.failure = StoreUnavailable("gone")
+
+        async def hang(*_: Any) -> Any:
+            await asyncio.sleep(60)
+
+        for name in ("append", "waiting", "drain", "close"):
+            setattr(spool, name, hang)
+        await within(0.5, lambda: memory.prepare("s", request("one question")))()
+        await within(3, lambda: memory.observe("s", reply("one answer")))()
+        await within(0.5, lambda: memory.prepare("s", request("one question", "a", "b?")))()
+        await within(3, lambda: memory.settle(1))()
+        await within(5, memory.close)()
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_many_sessions_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory, store, _ = await failing_engine(tmp_path)
+        await memory.prepare("warm", request("the first question of all"))
+        await memory.observe("warm", reply("an answer"))
+        store.seconds = 0.15
+
+        async def talk(n: int) -> float:
+            await memory.prepare(f"s{n}", request(f"question {n} about the harbour"))
+            begun = time.monotonic()
+            seen = await memory.observe(f"s{n}", reply(f"answer {n}"))
+            assert seen.archived in ("store", "spool")
+            return time.monotonic() - begun
+
+        assert max(await asyncio.gather(*[talk(n) for n in range(40)])) < 3.0
+        store.seconds = 0.0
+        assert await memory.settle(20) == 0
+        await memory.close()
+        assert len(await texts(tmp_path / "m.db")) == 82
+
+    asyncio.run(run())
+
+
+def test_a_long_history_seen_for_the_first_time_still_fits(tmp_path: Path) -> None:
+    """It is written piece by piece; what is durable in time may leave the view."""
+
+    async def run() -> None:
+        lines = [f"number {n}: " + "cargo and winch over the quay " * 40 for n in range(1_201)]
+        async with open_memory(store=tmp_path / "m.db", window_tokens=60_000) as memory:
+            context = await memory.prepare("s", request(*lines))
+            before, after = context.report.tokens_before, context.report.tokens_after
+            assert after < before / 2, "most of it left the view in the first turn"
+            again = await memory.prepare("s", request(*lines))
+            assert not again.report.over_limit
+        assert len(await texts(tmp_path / "m.db")) == 1_201
+
+    asyncio.run(run())
+
+
+def test_each_call_may_have_its_own_event_loop(tmp_path: Path) -> None:
+    memory = open_memory(store=tmp_path / "m.db")
+    told = ["the harbour has two cranes and a quay"]
+    for n in range(4):
+        asyncio.run(memory.prepare("s", request(*told)))
+        asyncio.run(memory.observe("s", reply(f"answer number {n}")))
+        told += [f"answer number {n}", f"question number {n} of them?"]
+    asyncio.run(memory.close())
+    assert asyncio.run(texts(tmp_path / "m.db")) == told[:-1]
+
+
+ENDS = {
+    "async": """
+import asyncio, recollect
+async def main():
+    memory = recollect.open_memory(store={file!r})
+    await memory.prepare("s", {body})
+asyncio.run(main())
+""",
+    "async with an error": """
+import asyncio, recollect
+async def main():
+    memory = recollect.open_memory(store={file!r})
+    await memory.prepare("s", {body})
+    raise SystemExit(0)
+asyncio.run(main())
+""",
+    "blocking": """
+import recollect
+memory = recollect.open_blocking_memory(store={file!r})
+memory.prepare("s", {body})
+""",
+}
+
+
+def test_a_process_that_ends_without_closing_keeps_what_was_said(tmp_path: Path) -> None:
+    for name, code in ENDS.items():
+        file = tmp_path / f"{name}.db"
+        body = request("this was said just before the end")
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(file=str(file), body=body)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert asyncio.run(texts(file)) == ["this was said just before the end"], name
+
+
+def test_a_cancelled_prepare_loses_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory = open_memory(store=tmp_path / "m.db", window_tokens=16_000)
+        long = [f"{n} " + "cargo and winch over the quay " * 60 for n in range(61)]
+        call = asyncio.create_task(memory.prepare("s", request(*long)))
+        await asyncio.sleep(0.05)
+        call.cancel()
+        await asyncio.wait({call})
+        await memory.prepare("s", request(*long))
+        await memory.close()
+        found = await texts(tmp_path / "m.db")
+        assert len(found) == len(set(found)) == 61
+
+    asyncio.run(run())
+
+
+def test_a_blocking_engine_can_be_closed_twice(tmp_path: Path) -> None:
+    memory = BlockingEngine(open_memory(store=tmp_path / "m.db"))
+    memory.prepare("s", request("hello there harbour"))
+    memory.close()
+    memory.close()
