@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.recollect_cli import Recollect
+from tests.acceptance.recollect_cli import Recollect, environment
+
+from recollect.formats.batches import write_batch
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.wiring import open_spool
 
 MARKER = "zanzibarquetzal"
 
@@ -149,6 +155,115 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
     note = talked.run("memory", "add", turns[0]["content"])
     assert note.returncode == 1
     assert "stays out" in note.stderr.decode()
+
+
+def in_spool(
+    recollect: Recollect, monkeypatch: pytest.MonkeyPatch, *batches: Batch, refused: bool = False
+) -> None:
+    """What an engine leaves that could not reach the store."""
+    monkeypatch.setenv("RECOLLECT_HOME", environment(recollect.home)["RECOLLECT_HOME"])
+
+    async def leave() -> None:
+        spool = await open_spool(recollect.url, space="default")
+        for batch in batches:
+            if refused:
+                await spool.set_aside(write_batch(batch), reason="refused")
+            else:
+                await spool.append(write_batch(batch))
+        await spool.close()
+
+    asyncio.run(leave())
+
+
+def test_a_text_is_forgotten_in_spool_and_facts_too(
+    talked: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = tmp_path / "seeds"
+    seeds.mkdir()
+    lines = [
+        {
+            "id": "f1",
+            "type": "decision",
+            "content": f"it is {MARKER}",
+            "context": "",
+            "timestamp": 1,
+        },
+        {
+            "id": "f2",
+            "type": "decision",
+            "content": "x",
+            "context": f"see {MARKER}",
+            "timestamp": 2,
+        },
+        {"id": "f3", "type": "decision", "content": "kept", "context": "", "timestamp": 3},
+    ]
+    knowledge = "".join(json.dumps(line) + "\n" for line in lines)
+    (seeds / "knowledge.jsonl").write_text(knowledge)
+    talked.text("import", seeds)
+    waits = examples.conversation([f"tell nobody: {MARKER}", "I will not"], session="offline")
+    in_spool(talked, monkeypatch, Batch(at=1.0, segments=waits))
+
+    asked = talked.refused("memory", "forget", "--matching", MARKER)
+    assert "1 messages (1 of them wait in the spool) and 2 facts would be forgotten" in asked
+    told = talked.json("memory", "forget", "--matching", MARKER, "--yes")
+    assert told["counts"]["facts"] == 2
+    assert told["asked"]["matching"] is True
+    assert MARKER not in json.dumps(told)
+    assert files_with(MARKER, tmp_path / "home", *tmp_path.glob("memory.db*")) == []
+    talked.text("export", tmp_path / "out")
+    assert [json.loads(line)["id"] for line in (tmp_path / "out" / "knowledge.jsonl").open()] == [
+        "f3"
+    ]
+    again = talked.json("import", seeds)
+    assert again["files"][0]["facts"]["forgotten"] == 2, "and they stay out"
+    talked.text("export", tmp_path / "again")
+    assert files_with(MARKER, tmp_path / "again") == []
+
+
+def files_with(marker: str, *places: Path) -> list[Path]:
+    files = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
+    return [path for path in files if marker.encode() in path.read_bytes()]
+
+
+def test_the_spool_is_shown_checked_and_retried(
+    talked: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "0 batches wait" in talked.text("memory", "spool")
+    said = examples.conversation(["one waits", "and one"], session="offline")
+    in_spool(talked, monkeypatch, *(Batch(at=1.0, segments=(one,)) for one in said))
+    assert talked.json("memory", "spool")["waiting"] == 2
+    assert "2 batches wait" in talked.text("memory", "check"), "waiting is no problem"
+    in_spool(talked, monkeypatch, examples.full_batch(1), refused=True)
+
+    told = talked.json("memory", "spool", code=1)
+    assert (told["waiting"], told["refused"]) == (2, 1)
+    assert (Path(told["folder"]) / told["refused_files"][0]).is_file()
+    (problem,) = talked.json("memory", "check", code=1)["problems"]
+    assert "refused 1 batches" in problem
+    assert "--retry" in problem
+    assert talked.json("memory", "spool", "--retry")["retried"] == 1
+    told = talked.json("memory", "spool")
+    assert (told["waiting"], told["refused"], told["problems"]) == (3, 0, [])
+
+    (file, *_) = sorted(Path(told["folder"]).glob("*.spool1"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+    (problem,) = talked.json("memory", "check", code=1)["problems"]
+    assert file.with_suffix(".damaged").name in problem
+    shown = talked.run("memory", "spool")
+    assert shown.returncode == 1
+    assert b"PROBLEM" in shown.stdout
+
+
+def test_the_spool_is_shown_while_the_store_is_away(tmp_path: Path) -> None:
+    away = Recollect(tmp_path, "postgresql://nobody@127.0.0.1:1/none")
+    assert away.json("memory", "spool")["waiting"] == 0
+
+
+def test_an_import_leaves_the_eviction_to_be_done(talked: Recollect) -> None:
+    jobs = talked.json("memory", "jobs")["jobs"]
+    assert [(job["kind"], job["key"]) for job in jobs] == [("evict", "daily")]
 
 
 def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:

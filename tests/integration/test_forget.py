@@ -15,17 +15,21 @@ import pytest
 
 from recollect import open_memory
 from recollect.formats.batches import write_batch
+from recollect.memory.forget import forget
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
-from recollect.values.segment import Vector, VectorSet
+from recollect.values.segment import FactId, Vector, VectorSet
+from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store
 
 MARKER = "zanzibarquokka"
 SECRET_PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay with both cranes."
+ONLY_SPOOLED = f"Tell nobody that {MARKER} keeps the second key in the lighthouse."
 SETTINGS = {"window_tokens": 16_000, "jobs.in_process": False}
 
 
@@ -67,8 +71,17 @@ async def plant(url: str) -> None:
     await store.write(Batch(at=1.0, vectors=vectors, jobs=(job,)))
     spool = await open_spool(url, space="default")
     await spool.append(write_batch(Batch(at=1.0, jobs=(job,))))
+    await spool.append(write_batch(only_spooled()))
     await spool.close()
     await store.close()
+
+
+def only_spooled() -> Batch:
+    """A message, a row of the ledger and a fact that the store has never seen."""
+    new = examples.conversation([ONLY_SPOOLED, "The lighthouse is closed."], session="offline")
+    row = examples.piece(ONLY_SPOOLED, about=(new[0].segment.message_id,))
+    fact = examples.fact("of the key", content=f"{MARKER} has a key", sources=())
+    return Batch(at=1.0, segments=new, pieces=(row,), facts=(fact,))
 
 
 def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -94,11 +107,18 @@ async def resend(url: str) -> None:
         context = await memory.prepare("another", request(1))
         assert MARKER in json.dumps(context.request), "the client's own history is the client's"
         seen = await memory.observe("another", {"role": "assistant", "content": "ok"})
-        assert seen.archived == "store"
+        assert seen.archived in ("store", "spool"), "behind what waited when it began"
+        assert await memory.settle() == 0, "what waited in the spool is drained"
     store = await open_store(url, space="default")
     assert await found(store) == []
     assert (await store.check()).problems == ()
-    assert not any(MARKER in one.segment.text for one in await store.page(limit=100))
+    kept = [one.segment.text for one in await store.page(limit=100)]
+    assert not any(MARKER in text for text in kept)
+    assert "The lighthouse is closed." in kept, "what waited beside it was stored"
+    assert await store.facts(superseded=True) == ()
+    late = await store.write(only_spooled())  # as the spool of another machine would
+    assert len(late.forgotten) == 1
+    await forget(store, [], ForgetOrder(at=2.0, facts=(FactId("of the key"),)), now=2.0)
     await store.close()
 
 

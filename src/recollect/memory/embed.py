@@ -36,7 +36,12 @@ async def embed(
     values = await embedder.embed([passage.text for passage in chosen])
     _check(values, len(chosen), embedder)
     vectors = tuple(
-        Vector(segment=passage.segment, ordinal=passage.ordinal, values=value)
+        Vector(
+            segment=passage.segment,
+            ordinal=passage.ordinal,
+            values=value,
+            span=(passage.start, passage.end) if passage.end else None,
+        )
         for passage, value in zip(chosen, values, strict=True)
     )
     rest = (NewJob(kind=KIND, key=lease.key, run_at=now),) if len(found) > passages else ()

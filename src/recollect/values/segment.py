@@ -92,6 +92,9 @@ class Vector:
     ordinal: int
     """Which passage of the segment, from 0."""
     values: bytes = field(repr=False)
+    span: tuple[int, int] | None = None
+    """Start and end of the text it was made of, where that is known: a store keeps it only for
+    a passage of this span, which may have been indexed anew meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,9 @@ class PassageText:
     segment: SegmentId
     ordinal: int
     text: str = field(repr=False)
+    start: int = 0
+    end: int = 0
+    """Its span in the segment's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

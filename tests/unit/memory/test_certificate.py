@@ -58,3 +58,24 @@ def test_the_page_for_people() -> None:
         assert line in page
     assert "passages" not in page, "what was not there is not listed"
     assert "nothing was stored of it" in as_text(replace(SEALED, counts={}))
+
+
+def test_names_on_the_page_cannot_move_the_cursor_or_forge_a_line() -> None:
+    evil = "monday\x1b[2J\nchecksum   0000"
+    asked = Asked(sessions=(evil,), matching=True)
+    page = as_text(replace(SEALED, space=f"a\x1b]0;b\x07{evil}", asked=asked))
+    assert "\x1b" not in page
+    assert "\x07" not in page
+    assert sum(line.startswith("checksum") for line in page.splitlines()) == 1
+    assert "all that holds a text" in page
+    assert "MONDAY" in as_text(replace(SEALED, asked=asked), plain=str.upper)
+
+
+def test_a_certificate_from_before_texts_could_be_asked_for_is_intact() -> None:
+    held = as_json(SEALED)
+    assert "matching" not in held["asked"]
+    searched = seal(replace(SEALED, asked=Asked(matching=True)))
+    again = from_json(json.loads(json.dumps(as_json(searched))))
+    assert again == searched
+    assert is_intact(again)
+    assert not is_intact(replace(again, asked=Asked()))

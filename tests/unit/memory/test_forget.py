@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.memory.quoting import MARKER, quoting_batch
 
 from recollect.formats.batches import read_batch, write_batch
 from recollect.memory.certificate import as_json, as_text, is_intact
-from recollect.memory.forget import forget
+from recollect.memory.forget import find_meant, forget
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
+from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 from recollect.wiring import open_store
 
@@ -152,5 +154,67 @@ def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
     async def scenario(store: Store, spool: FileSpool) -> None:
         certificate = await forget(store, [spool], ForgetOrder(at=AT, sessions=("x",)), now=AT)
         assert any(".damaged" in line for line in certificate.cannot)
+
+    run(tmp_path, scenario)
+
+
+def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
+    escaped = '7\t{"id":"foreign","extra":"' + "".join(f"\\u{ord(c):04x}" for c in MARKER) + '"}'
+    facts = (
+        examples.fact("plain", content=f"it is {MARKER.upper()}"),
+        examples.fact("context", content="x", context=f"said with {MARKER}"),
+        replace(examples.fact("foreign"), foreign=escaped),
+        examples.fact("other", content="nothing of it"),
+    )
+    waits = Batch(
+        at=AT,
+        segments=examples.conversation([f"only waits: {MARKER}", "harmless"], session="waits"),
+        facts=(examples.fact("spooled", content=MARKER), examples.fact("kept")),
+    )
+
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        stored = examples.conversation([f"It is {MARKER.title()}.", "an answer"])
+        await store.write(Batch(at=AT, segments=stored, facts=facts))
+        await spool.append(write_batch(waits))
+        await spool.set_aside(spooled(f"refused {MARKER}", session="aside"), reason="refused")
+        order = ForgetOrder(at=AT, matching=MARKER)
+        assert MARKER not in repr(order)
+        meant = await find_meant(store, [spool], order)
+        assert [one.segment.id for one in meant.stored] == [stored[0].segment.id]
+        assert sorted(one.session for one in meant.spooled) == ["aside", "waits"]
+        assert sorted(fact.id for fact in meant.facts) == [
+            "context", "foreign", "plain", "spooled",
+        ]  # fmt: skip
+        assert await asyncio.to_thread(files_with, MARKER, tmp_path), "nothing is changed yet"
+
+        certificate = await forget(store, [spool], order, now=AT)
+        assert certificate.asked.matching
+        assert (certificate.counts["segments"], certificate.counts["facts"]) == (1, 3)
+        assert MARKER not in as_text(certificate) + str(as_json(certificate))
+        assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
+        assert [fact.id for fact in await store.facts(superseded=True)] == ["other"]
+
+        async def take(record: bytes) -> None:
+            await store.write(read_batch(record))
+
+        await spool.drain(take)
+        assert {fact.id for fact in await store.facts()} == {"other", "kept"}
+        texts = [one.segment.text for one in await store.page()]
+        assert sorted(texts) == ["an answer", "harmless"]
+        assert len((await store.write(waits)).forgotten) == 1, "and it does not come back"
+
+    run(tmp_path, scenario)
+
+
+def test_a_fact_is_forgotten_by_its_id(tmp_path: Path) -> None:
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        said = examples.conversation(["a", "b"])
+        rests = examples.fact("rests", sources=[said[1].segment.id])
+        await store.write(Batch(at=AT, segments=said, facts=(rests, examples.fact("other"))))
+        order = ForgetOrder(at=AT, facts=(FactId("rests"), FactId("unknown")))
+        certificate = await forget(store, [spool], order, now=AT)
+        assert certificate.counts["facts"] == 1
+        assert [fact.id for fact in await store.facts()] == ["other"]
+        assert (await store.stats()).segments == 2
 
     run(tmp_path, scenario)

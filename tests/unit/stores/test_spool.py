@@ -6,6 +6,7 @@ import asyncio
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool
+from recollect.stores.spool import FileSpool, file_spool, locks
 from recollect.stores.spool.frames import HEADER_BYTES
 
 RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
@@ -389,7 +390,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool
+from recollect.stores.spool import FileSpool, file_spool, locks
 
 async def main():
     spool = FileSpool.open(Path(sys.argv[1]), space="alice")
@@ -497,3 +498,124 @@ def _tear(folder: Path, length: int) -> None:
         token = bytes.fromhex(file.stem.rpartition("-")[2])
         with file.open("ab") as handle:
             handle.write((b"RSP1" + token)[:length])
+
+
+def test_what_is_refused_twice_is_set_aside_once(tmp_path: Path) -> None:
+    """A process that dies between setting aside and taking comes back with the same record."""
+
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        for record in (b"bad", b"worse", b"bad"):
+            await spool.set_aside(record, reason="refused")
+        again = FileSpool.open(tmp_path, space="alice")
+        await again.set_aside(b"worse", reason="refused")
+        assert await again.refused() == 2
+        await spool.close()
+        await again.close()
+
+    asyncio.run(run())
+
+
+def test_refused_records_can_be_put_back_behind_what_waits(tmp_path: Path) -> None:
+    spooled(tmp_path, [b"left behind"])
+
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        assert await spool.retry_refused() == 0
+        await spool.append(b"waits")
+        await spool.set_aside(b"bad", reason="refused")
+        await spool.set_aside(b"worse", reason="refused")
+        state = await spool.state()
+        assert (state.waiting, state.refused, state.damaged_files) == (2, 2, ())
+        assert [name.rpartition(".")[2] for name in state.refused_files] == ["refused1"]
+        assert await spool.retry_refused() == 2
+        assert await spool.retry_refused() == 0
+        state = await spool.state()
+        assert (state.waiting, state.refused, state.refused_files) == (4, 0, ())
+        await spool.close()
+
+    asyncio.run(run())
+    assert list(tmp_path.glob("*.refused1")) == []
+    assert drained(tmp_path)[0] == [b"left behind", b"waits", b"bad", b"worse"]
+
+
+def test_the_state_tells_what_the_living_hold_and_what_is_torn_or_damaged(tmp_path: Path) -> None:
+    torn = spooled(tmp_path, [b"whole", b"cut off"])
+    torn.write_bytes(torn.read_bytes()[:-3])
+
+    async def run() -> None:
+        living = FileSpool.open(tmp_path / "other", space="alice")
+        assert (await living.state()).waiting == 0
+        await living.append(b"mine")
+        looking = FileSpool.open(tmp_path / "other", space="alice")
+        assert (await looking.state()).waiting == 1
+        assert await looking.waiting() == 0, "it is not its own"
+        await looking.close()
+        await living.close()
+        spool = FileSpool.open(tmp_path, space="alice")
+        state = await spool.state()
+        assert (state.waiting, state.torn, state.damaged_files) == (1, 1, ())
+        await spool.close()
+
+    asyncio.run(run())
+    (file,) = tmp_path.glob("*.spool1")
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(bytes(content))
+
+    async def look() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        state = await spool.state()
+        assert (state.waiting, state.damaged_files) == (0, (file.with_suffix(".damaged").name,))
+        await spool.close()
+
+    asyncio.run(look())
+
+
+_HOLD = """
+import signal, sys, os
+from pathlib import Path
+from recollect.stores.spool.locks import space_lock
+with space_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_stopped_process_that_holds_the_lock_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "STEP_SECONDS", 0.5)
+    monkeypatch.setattr(file_spool, "REWRITE_SECONDS", 0.5)
+    spooled(tmp_path, [b"before"])
+    (lock,) = tmp_path.glob("*.lock")
+    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(lock)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+
+    async def run() -> None:
+        spool = FileSpool.open(tmp_path, space="alice")
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: spool.append(b"x"),
+            spool.waiting,
+            lambda: spool.drain(taking([])),
+            lambda: spool.set_aside(b"x", reason="r"),
+            spool.state,
+            lambda: spool.rewrite(lambda record: record),
+        ]
+        for call in calls:
+            begun = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="held by another process"):
+                await asyncio.wait_for(call(), 10)
+            assert time.monotonic() - begun < 4
+        begun = time.monotonic()
+        await asyncio.wait_for(spool.close(), 10)
+        assert time.monotonic() - begun < 4, "and nobody who closes"
+
+    try:
+        asyncio.run(run())
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert drained(tmp_path)[0] == [b"before"], "nothing was lost, nothing half written"

@@ -176,3 +176,27 @@ def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
         mine = [record for record in got if record.startswith(f"{writer}:".encode())]
         assert mine == [f"{writer}:{number}".encode() for number in range(len(mine))]
         assert count <= len(mine) <= count + 1
+
+
+def test_refused_records_are_set_aside_once_and_can_be_put_back(tmp_path: Path) -> None:
+    async def run() -> list[bytes]:
+        spool = await opened(tmp_path)
+        assert (await spool.state()).waiting == 0
+        assert await spool.retry_refused() == 0
+        await spool.set_aside(b"bad", reason="refused")
+        await spool.set_aside(b"bad", reason="refused")
+        await spool.append(b"waits")
+        state = await spool.state()
+        assert (state.waiting, state.refused) == (1, 1)
+        assert len(state.refused_files) == 1
+        assert await spool.retry_refused() == 1
+        got: list[bytes] = []
+
+        async def take(record: bytes) -> None:
+            got.append(record)
+
+        await spool.drain(take)
+        await spool.close()
+        return got
+
+    assert asyncio.run(run()) == [b"waits", b"bad"]

@@ -30,6 +30,8 @@ from recollect.values.upkeep import SpoolState
 
 T = TypeVar("T")
 _ALIVE: Final = ".alive"
+BUSY_SECONDS: Final = REWRITE_SECONDS + STEP_SECONDS
+"""How long a step waits for others of its own process, each of which comes to an end itself."""
 
 
 class _Threads:
@@ -94,7 +96,7 @@ class FileSpool:
 
     async def retry_refused(self) -> int:
         """Let what was refused wait again, behind all that waits; returns how many do."""
-        return await self._later(self._retry_refused, seconds=REWRITE_SECONDS)
+        return await self._later(self._retry_refused)
 
     async def state(self) -> SpoolState:
         """What lies in the spool of this space, of all processes."""
@@ -122,7 +124,7 @@ class FileSpool:
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record by what `change` makes of it, in every file of the space."""
-        return await self._later(lambda: self._rewrite(change), seconds=REWRITE_SECONDS)
+        return await self._later(lambda: self._rewrite(change))
 
     async def waiting(self) -> int:
         """How many records wait in this process's file and in those it took over."""
@@ -132,12 +134,12 @@ class FileSpool:
         """Close the files; what waits stays for the next to open the spool."""
         async with self._draining:
             if not self._closed:
-                await self._later(self._close)
+                await self._later(self._close, seconds=STEP_SECONDS)
 
-    async def _later(self, work: Callable[[], T], *, seconds: float = STEP_SECONDS) -> T:
+    async def _later(self, work: Callable[[], T], *, seconds: float = BUSY_SECONDS) -> T:
         return await _THREADS.run(lambda: self._blocking(work, seconds=seconds))
 
-    def _blocking(self, work: Callable[[], T], *, seconds: float = STEP_SECONDS) -> T:
+    def _blocking(self, work: Callable[[], T], *, seconds: float = BUSY_SECONDS) -> T:
         """Run one piece of work at a time; what the system refuses is told as ours."""
         if not self._threads.acquire(timeout=seconds):
             raise StoreUnavailable("the spool is busy: its disk may hang; try again later")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,12 @@ from pathlib import Path
 from recollect.errors import StoreUnavailable
 
 MODE = 0o600
-STEP_SECONDS = 1.0
+STEP_SECONDS = 3.0
 """How long one step waits for the others: each of theirs is a read, a write and a sync."""
 REWRITE_SECONDS = 30.0
 """How long forgetting waits: it comes between any two steps, and people wait for it."""
-_PAUSE_SECONDS = 0.001
-_PAUSE_MOST_SECONDS = 0.02
+# Never longer while waiting: who waited long would lose to whoever comes new.
+_PAUSE_SECONDS = (0.0005, 0.003)
 
 
 class LifeLock:
@@ -56,13 +57,13 @@ class LifeLock:
 
 
 @contextlib.contextmanager
-def space_lock(
-    path: Path, *, shared: bool = False, seconds: float = STEP_SECONDS
-) -> Iterator[None]:
+def space_lock(path: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[None]:
     """Keep other processes from changing the spool files of a space meanwhile.
 
-    Raises StoreUnavailable when they do not let go in this time: one of them may be stopped.
+    Raises StoreUnavailable when they do not let go in this time, a step's where none is given:
+    one of them may be stopped.
     """
+    seconds = STEP_SECONDS if seconds is None else seconds
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         if not _locked(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds):
@@ -78,15 +79,13 @@ def space_lock(
 def _locked(descriptor: int, how: int, seconds: float) -> bool:
     """Ask again and again: a lock that the system waits for cannot be given up."""
     until = time.monotonic() + seconds
-    pause = _PAUSE_SECONDS
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             return True
         if time.monotonic() >= until:
             return False
-        time.sleep(pause)
-        pause = min(2 * pause, _PAUSE_MOST_SECONDS)
+        time.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311 - no secret
 
 
 def same_file(descriptor: int, path: Path) -> bool:

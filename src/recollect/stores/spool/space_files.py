@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from recollect.stores.spool import durable
 from recollect.stores.spool.frames import TOKEN_BYTES
-from recollect.stores.spool.locks import STEP_SECONDS, space_lock
+from recollect.stores.spool.locks import space_lock
 from recollect.stores.spool.spool_file import DAMAGED, REFUSED, SUFFIX, SpoolFile
 from recollect.values.upkeep import SpoolState
 
@@ -33,7 +33,7 @@ class SpaceFiles:
         self.damaged = 0
 
     def lock(
-        self, *, shared: bool = False, seconds: float = STEP_SECONDS
+        self, *, shared: bool = False, seconds: float | None = None
     ) -> AbstractContextManager[None]:
         """Keep other processes from changing any of the files meanwhile."""
         return space_lock(self.folder / f"{self.prefix}.lock", shared=shared, seconds=seconds)
