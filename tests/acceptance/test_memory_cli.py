@@ -211,9 +211,8 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     assert MARKER not in json.dumps(told)
     assert files_with(MARKER, tmp_path / "home", *tmp_path.glob("memory.db*")) == []
     talked.text("export", tmp_path / "out")
-    assert [json.loads(line)["id"] for line in (tmp_path / "out" / "knowledge.jsonl").open()] == [
-        "f3"
-    ]
+    exported = (tmp_path / "out" / "knowledge.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in exported] == ["f3"]
     again = talked.json("import", seeds)
     assert again["files"][0]["facts"]["forgotten"] == 2, "and they stay out"
     talked.text("export", tmp_path / "again")

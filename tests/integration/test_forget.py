@@ -68,7 +68,8 @@ async def plant(url: str) -> None:
         run_at=2e9,
     )
     vectors = (VectorSet(embedder="test-384", dimensions=384, vectors=(vector,)),)
-    await store.write(Batch(at=1.0, vectors=vectors, jobs=(job,)))
+    fact = examples.fact("by hand", content="a note", context=f"about {MARKER}", sources=())
+    await store.write(Batch(at=1.0, vectors=vectors, facts=(fact,), jobs=(job,)))
     spool = await open_spool(url, space="default")
     await spool.append(write_batch(Batch(at=1.0, jobs=(job,))))
     await spool.append(write_batch(only_spooled()))
@@ -118,7 +119,9 @@ async def resend(url: str) -> None:
     assert await store.facts(superseded=True) == ()
     late = await store.write(only_spooled())  # as the spool of another machine would
     assert len(late.forgotten) == 1
-    await forget(store, [], ForgetOrder(at=2.0, facts=(FactId("of the key"),)), now=2.0)
+    order = ForgetOrder(at=2.0, facts=(FactId("of the key"),))
+    assert (await forget(store, [], order, now=2.0)).counts["facts"] == 1
+    assert await store.facts(superseded=True) == ()
     await store.close()
 
 

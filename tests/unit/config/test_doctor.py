@@ -104,3 +104,11 @@ def test_a_named_file_that_is_not_there_is_an_error() -> None:
     result = run("--config", "absent.toml")
     assert result.exit_code == 2
     assert "absent.toml" in result.stderr
+
+
+def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://app:hunter2@db/x?password=hunter2"
+    monkeypatch.setenv("RECOLLECT_STORE__URL", url)
+    for result in (run(), run("--json")):
+        assert "app" in result.stdout
+        assert "hunter2" not in result.stdout

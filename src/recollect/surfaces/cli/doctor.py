@@ -7,6 +7,7 @@ Prints data on stdout and errors on stderr; changes nothing. What the table show
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
     return [
         SettingRow(
             key=key.path,
-            value=config.value_of(loaded.settings, key.path),
+            value=_presentable(key.path, config.value_of(loaded.settings, key.path)),
             source=loaded.sources[key.path],
             default=key.default,
             seeds=SEEDS.get(key.path, key.default),
@@ -79,6 +80,13 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
         )
         for key in config.known_keys().values()
     ]
+
+
+def _presentable(path: str, value: Any) -> Any:
+    """A value as it may be shown: people paste this into bug reports."""
+    if path != "store.url" or not isinstance(value, str):
+        return value
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
 @click.command("doctor")

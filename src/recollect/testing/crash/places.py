@@ -26,7 +26,6 @@ _POSTGRES_MODULES: Final = (
     "recollect.wiring",
     "recollect.stores.postgres.store",
     "recollect.stores.postgres.fleet",
-    "psycopg_pool",
 )
 _SERVERS: Final[dict[str, Version]] = {"pg18": 18, "pg16": 16}
 STORES: Final = ("sqlite", "encrypted", *_SERVERS)

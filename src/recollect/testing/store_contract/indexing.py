@@ -154,6 +154,59 @@ async def vector_of_no_passage_is_left_out(spaces: Spaces) -> None:
     assert await store.vectors("e") == late.vectors[2:]
 
 
+async def vector_of_an_old_span_is_left_out(spaces: Spaces) -> None:
+    """A vector made before a segment was indexed anew does not land on another span."""
+    store = await spaces.open()
+    long = _long()
+    await store.write(Batch(at=START, segments=(long,)))
+    waiting = await store.unembedded("e", limit=100)
+    assert [(one.start, one.end) for one in waiting] == [(p.start, p.end) for p in long.passages]
+    old = long.passages
+    new = (old[0], NewPassage(start=old[1].start, end=old[2].end, words=("joined",)))
+    await store.replace_passages({long.segment.id: new}, at=START + 5)
+    made = tuple(
+        Vector(
+            segment=one.segment,
+            ordinal=one.ordinal,
+            values=vector(one.text),
+            span=(one.start, one.end),
+        )
+        for one in waiting
+    )
+    late = VectorSet(embedder="e", dimensions=256, vectors=made)
+    await store.write(Batch(at=START, vectors=(late,)))
+    held = await store.vectors("e")
+    assert [(one.ordinal, one.values) for one in held] == [(0, made[0].values)]
+    assert [one.ordinal for one in await store.unembedded("e", limit=100)] == [1]
+
+
+async def sets_of_one_embedder_add_up(spaces: Spaces) -> None:
+    """Two sets of one embedder that is new, in one batch, are both there."""
+    store = await spaces.open()
+    new = segments(6)
+    given = vectors(new, embedder="e")
+    halves = (replace(given, vectors=given.vectors[:3]), replace(given, vectors=given.vectors[3:]))
+    await store.write(Batch(at=START, segments=new, vectors=halves))
+    assert {one.segment for one in await store.vectors("e")} == set(ids(new))
+    model = Model()
+    model.write(Batch(at=START, segments=new, vectors=halves))
+    await _ask(store, model, *new[0].passages[0].words[:2])
+    assert (await store.stats()).vectors == {"e": 6}
+
+
+async def warmed_passages_wait_for_their_vector(spaces: Spaces) -> None:
+    """A passage that had no vector when it went cold waits for one when it is back."""
+    store = await spaces.open()
+    new = segments(8)
+    await store.write(Batch(at=START, segments=new))
+    await store.evict(max_segments=5, said_before=None)
+    await store.write(Batch(at=START, vectors=(vectors(new[3:], embedder="e"),)))
+    assert await store.unembedded("e", limit=100) == ()
+    await store.warm(ids(new[:2]))
+    waiting = await store.unembedded("e", limit=100)
+    assert {one.segment for one in waiting} == set(ids(new[:2]))
+
+
 async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
     """A vector that is not as long as its set says is refused or left out, never stored."""
     store = await spaces.open()

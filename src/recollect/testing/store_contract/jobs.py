@@ -56,6 +56,22 @@ async def waiting_job_is_not_enqueued_twice(spaces: Spaces) -> None:
     assert [record.kind for record in await store.jobs()] == ["rest"]
 
 
+async def jobs_of_a_known_batch_are_left_out(spaces: Spaces) -> None:
+    """A batch whose segments were all known brings its jobs once: they may be done already."""
+    store = await spaces.open()
+    new = segments(3)
+    batch = Batch(at=START, segments=new[:2], jobs=(NewJob(kind="work", key="k"),))
+    await store.write(batch)
+    (lease,) = await _claim(store)
+    assert await store.complete(lease, Batch(at=START))
+    assert (await store.write(batch)).known == ids(new[:2])
+    assert await store.jobs() == ()
+    await store.write(replace(batch, segments=new))
+    assert [record.key for record in await store.jobs()] == ["k"]
+    await store.write(Batch(at=START, jobs=(NewJob(kind="work", key="alone"),)))
+    assert len(await store.jobs()) == 2
+
+
 async def job_given_back_joins_its_twin(spaces: Spaces) -> None:
     """A job that waits again beside another of its kind and key is one job with it."""
     store = await spaces.open()

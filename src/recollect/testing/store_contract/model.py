@@ -32,13 +32,16 @@ class Model:
     cold: set[SegmentId] = field(default_factory=set)
     vectors: dict[str, dict[Place, bytes]] = field(default_factory=dict)
     tombstones: set[MessageId] = field(default_factory=set)
+    empty_places: set[SegmentId] = field(default_factory=set)
+    """Segments that were forgotten by place."""
 
     def write(self, batch: Batch) -> tuple[SegmentId, ...]:
         """Take a batch's segments and vectors; the ids of those that are new."""
         stored: list[SegmentId] = []
         for new in batch.segments:
             kept = new.segment
-            if kept.message_id not in self.tombstones and kept.id not in self.segments:
+            gone = kept.message_id in self.tombstones or kept.id in self.empty_places
+            if not gone and kept.id not in self.segments:
                 self.segments[kept.id] = new
                 stored.append(kept.id)
         for given in batch.vectors:
@@ -49,13 +52,16 @@ class Model:
                     held[one.segment, one.ordinal] = one.values
         return tuple(stored)
 
-    def forget(self, ids: Iterable[SegmentId]) -> None:
+    def forget(self, ids: Iterable[SegmentId], *, by_place: bool = False) -> None:
         """Remove segments and what rests on them."""
         for one in ids:
             gone = self.segments.pop(one, None)
             if gone is None:
                 continue
-            self.tombstones.add(gone.segment.message_id)
+            if by_place:
+                self.empty_places.add(one)
+            else:
+                self.tombstones.add(gone.segment.message_id)
             self.cold.discard(one)
             for held in self.vectors.values():
                 for ordinal in range(len(gone.passages)):

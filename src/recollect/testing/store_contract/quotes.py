@@ -135,6 +135,50 @@ async def session_states_quote_it_no_more(spaces: Spaces) -> None:
     assert stored.state == calm.state
 
 
+async def quotes_of_other_sessions_go(spaces: Spaces) -> None:
+    """A quote goes from another session's state that grew in parts, of a message not stored too."""
+    for stored_too in (True, False):
+        store = await spaces.open(f"stored{stored_too}")
+        new = segments(6)
+        quoted = new[1].segment
+        edits = (
+            Shorten(anchor=quoted.key, part=0, text="marker one", stage="prune", reason="r",
+                    turn=1),
+            Insert(anchor=new[4].segment.key, placement="before", text="marker two",
+                   stage="inject", reason="r", turn=2),
+        )  # fmt: skip
+        if stored_too:
+            await store.write(Batch(at=START, segments=new[1:2]))
+        first = session_write(new[:3], turn=1, session="other", edits=edits[:1])
+        await store.write(Batch(at=START, session=first))
+        grown = session_write(
+            new[3:], turn=2, session="other", path_from=3, edits=edits, about=(quoted.message_id,)
+        )
+        await store.write(Batch(at=START, session=grown))
+        done = await store.forget(ForgetOrder(at=AT, message_ids=(quoted.message_id,)))
+        assert done.session_states == 1
+        for late in (None, replace(grown, turn=3, path_from=6, path=(), ids=())):
+            if late is not None:
+                await store.write(Batch(at=AT, session=late))
+            stored = await store.session("other")
+            assert stored is not None
+            assert len(stored.path) == 6
+            assert b"marker" not in stored.state
+
+
+async def later_batch_rests_on_no_refused_segment(spaces: Spaces) -> None:
+    """A fact that rests on a segment which an earlier batch was refused is dropped."""
+    store = await spaces.open()
+    new = segments(2)
+    gone, stays = new[0].segment, new[1].segment
+    await store.forget(ForgetOrder(at=AT, message_ids=(gone.message_id,)))
+    written = await store.write(Batch(at=AT, segments=new))
+    assert written.forgotten == (gone.id,)
+    facts = (fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id]))
+    await store.write(Batch(at=AT, facts=facts))
+    assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+
+
 async def nothing_rests_on_a_forgotten_segment(spaces: Spaces) -> None:
     """A batch of a forgotten message stores nothing of it: vectors, facts, jobs, pieces."""
     store = await spaces.open()

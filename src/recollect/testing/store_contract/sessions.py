@@ -18,6 +18,7 @@ from recollect.values.batch import Batch, SessionWrite
 from recollect.values.calibration import Calibration
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
+from recollect.values.ledger import TurnRecord
 from recollect.values.message import EntryKey, MessageId
 
 
@@ -76,6 +77,34 @@ async def late_session_write_is_left_out(spaces: Spaces) -> None:
     stored = await store.session(SESSION)
     assert stored is not None
     assert (stored.turn, len(stored.path)) == (8, 2)
+
+
+async def stale_session_takes_its_turns_along(spaces: Spaces) -> None:
+    """Turns of a session whose write is stale are not recorded; segments and other turns are."""
+    store = await spaces.open()
+    new = segments(6)
+
+    def turn(number: int, session: str = SESSION) -> TurnRecord:
+        return TurnRecord(session=session, number=number, at=START, format="pi")
+
+    first = Batch(at=START, session=session_write(new[:3], turn=7), turns=(turn(7),))
+    await store.write(first)
+    for stale in (
+        session_write(new[:1], turn=6),
+        replace(session_write(new[:2], turn=7), state=split_state(SessionState(turn=700))),
+        session_write(new[5:], turn=8, path_from=5),
+    ):
+        batch = Batch(
+            at=START, segments=new, session=stale, turns=(turn(6), turn(8), turn(8, "other"))
+        )
+        assert (await store.write(batch)).session_stale
+        assert await store.turns(SESSION) == (7,)
+        assert await store.turns("other") == (8,)
+        assert len(await store.page()) == 6
+    assert not (await store.write(first)).session_stale
+    grown = session_write(new[3:], turn=8, path_from=3)
+    await store.write(Batch(at=START, session=grown, turns=(turn(8),)))
+    assert await store.turns(SESSION) == (7, 8)
 
 
 async def path_has_no_gap(spaces: Spaces) -> None:

@@ -24,6 +24,7 @@ from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.message import MessageId
 from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder
 
@@ -48,9 +49,9 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     model.write(full_batch(0))
     query = CandidateQuery(words=words, vector=asked("q"), cold=True)
     model.expect(query, await two.candidates(query))
-    identities = [new.segment.message_id for new in full_batch(0).segments]
-    assert await two.tombstoned(identities) == frozenset()
-    assert await one.tombstoned(identities) == frozenset(identities)
+    places = [MessageId(new.segment.id) for new in full_batch(0).segments]
+    assert await two.tombstoned(places) == frozenset()
+    assert await one.tombstoned(places) == frozenset(places)
     (mine,) = await two.claim(now=START + 1e6, lease_seconds=9, kinds=("embed",), limit=9)
     assert not await one.heartbeat(mine, expires_at=START + 2e6)
     assert not await one.complete(mine, Batch(at=START))
@@ -62,7 +63,7 @@ async def unreadable_record_hides_no_other(spaces: Spaces) -> None:
     store = await spaces.open()
     batch = full_batch(0, count=6)
     await store.write(batch)
-    bad, *good = batch.segments[2], *batch.segments[:2], *batch.segments[3:]
+    bad, *good = batch.segments[0], *batch.segments[1:]
     store = await spaces.damage(store, bad.segment.id)
     assert {row.segment.id for row in await store.page()} == set(ids(good))
     stored = await store.segments(ids(batch.segments))
@@ -71,6 +72,9 @@ async def unreadable_record_hides_no_other(spaces: Spaces) -> None:
     query = CandidateQuery(words=words, vector=asked("q"))
     found = {one.segment for one in (await store.candidates(query)).passages}
     assert found - {bad.segment.id} == set(ids(good))
+    assert [one.session for one in await store.sessions()] == [SESSION]
+    waiting = {one.segment for one in await store.unembedded("another", limit=5)}
+    assert waiting == set(ids(good)), "a limit counts what can be read"
     problems = (await store.check()).problems
     assert problems
     assert not any(bad.segment.text[:20] in problem for problem in problems)

@@ -1,0 +1,242 @@
+"""What holds for forgetting by place: sessions and times go, the same words elsewhere stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.formats.session_state import read_state
+from recollect.testing.store_contract.examples import (
+    START,
+    conversation,
+    fact,
+    ids,
+    message_id,
+    piece,
+    segment,
+    segments,
+    session_write,
+    vectors,
+)
+from recollect.testing.store_contract.harness import Spaces
+from recollect.values.batch import Batch
+from recollect.values.edit import Shorten
+from recollect.values.job import NewJob
+from recollect.values.ledger import TurnRecord
+from recollect.values.message import MessageId
+from recollect.values.segment import NewSegment
+from recollect.values.upkeep import ForgetOrder
+
+AT = START + 5_000
+STOCK = "please continue"
+
+
+def _marks(*new: NewSegment) -> set[MessageId]:
+    """Their ids as `tombstoned` is asked for them."""
+    return {MessageId(one.segment.id) for one in new}
+
+
+def _quote(new: NewSegment) -> Shorten:
+    return Shorten(
+        anchor=new.segment.key, part=0, text="a quote of it", stage="prune", reason="r", turn=1
+    )
+
+
+async def words_said_elsewhere_stay(spaces: Spaces) -> None:
+    """Forgetting a session or a time leaves the same words of other places, now and later."""
+    for name, order in (
+        ("session", ForgetOrder(at=AT, sessions=("one",))),
+        ("time", ForgetOrder(at=AT, said_before=START + 50)),
+    ):
+        store = await spaces.open(name)
+        one = conversation(["a private matter", "noted", STOCK], session="one")
+        two = conversation(["the weather", "mild", STOCK], session="two", said_at=START + 100)
+        identity = message_id(STOCK)
+        quote = piece("a row of it", about=(identity,))
+        turn = TurnRecord(session="two", number=1, at=AT, format="pi", rows=(quote.hash,))
+        state = session_write(
+            two, turn=1, session="two", edits=(_quote(two[2]),), about=(identity,)
+        )
+        await store.write(Batch(at=START, segments=one))
+        await store.write(
+            Batch(
+                at=START,
+                segments=two,
+                vectors=(vectors(two, embedder="e"),),
+                jobs=(NewJob(kind="work", key="k", about=(identity,)),),
+                session=state,
+                pieces=(quote,),
+                turns=(turn,),
+            )
+        )
+        done = await store.forget(order)
+        assert sorted(done.segments) == sorted(ids(one))
+        assert identity not in done.message_ids
+        assert (done.pieces, done.jobs, done.session_states) == (0, 0, 0)
+        assert [row.segment for row in await store.page()] == [new.segment for new in two]
+        assert {vector.segment for vector in await store.vectors("e")} == set(ids(two))
+        assert set(await store.pieces([quote.hash])) == {quote.hash}
+        assert [record.key for record in await store.jobs()] == ["k"]
+        stored = await store.session("two")
+        assert stored is not None
+        assert stored.state == state.state
+        assert await store.tombstoned([identity]) == frozenset()
+        assert await store.tombstoned(_marks(*one, *two)) == _marks(*one)
+        later = segment(STOCK, session="three", said_at=START + 1)
+        written = await store.write(Batch(at=AT, segments=(*one, later)))
+        assert written.forgotten == ids(one)
+        assert written.stored == ids([later])
+
+
+async def places_narrow_each_other(spaces: Spaces) -> None:
+    """Sessions and a time together mean what those sessions said before it, and no more."""
+    store = await spaces.open()
+    one, two = segments(6, session="one"), segments(6, first=50, session="two")
+    state = session_write(one, turn=1, session="one")
+    await store.write(Batch(at=START, segments=(*one, *two), session=state))
+    order = ForgetOrder(at=AT, sessions=("one", "unheard of"), said_before=START + 2.5)
+    done = await store.forget(order)
+    assert sorted(done.segments) == sorted(ids(one[:3]))
+    assert {row.segment.id for row in await store.page()} == set(ids((*one[3:], *two)))
+    stored = await store.session("one")
+    assert stored is not None, "only a part of the session was forgotten"
+    assert stored.path == state.path
+    content = ForgetOrder(
+        at=AT, sessions=("two",), said_before=START + 0.5, message_ids=(one[5].segment.message_id,)
+    )
+    done = await store.forget(content)
+    assert sorted(done.segments) == sorted(ids((two[0], one[5])))
+    assert done.message_ids == (one[5].segment.message_id,)
+
+
+async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
+    """With the last place that said it, all that quotes a message goes, in other sessions too."""
+    store = await spaces.open()
+    one = conversation(["a private matter", "noted", STOCK], session="one")
+    two = conversation(["the weather", STOCK], session="two")
+    private, stock = one[0].segment.message_id, message_id(STOCK)
+    quotes = (piece("private", about=(private,)), piece("both", about=(stock, private)))
+    stays = piece("stock", about=(stock,))
+    rows = tuple(one.hash for one in (*quotes, stays))
+    turn = TurnRecord(session="two", number=1, at=AT, format="pi", rows=rows)
+    state = session_write(
+        (one[0], *two),
+        turn=1,
+        session="two",
+        edits=(_quote(one[0]), replace(_quote(two[1]), text="of stock")),
+        about=(private, stock),
+    )
+    jobs = (
+        NewJob(kind="work", key="private", about=(private,)),
+        NewJob(kind="work", key="stock", about=(stock,)),
+    )
+    await store.write(Batch(at=START, segments=one))
+    await store.write(
+        Batch(at=START, segments=two, session=state, jobs=jobs, pieces=(*quotes, stays),
+              turns=(turn,))
+    )  # fmt: skip
+    done = await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    assert (done.pieces, done.jobs, done.session_states) == (2, 1, 1)
+    assert set(await store.pieces(rows)) == {stays.hash}
+    assert [record.key for record in await store.jobs()] == ["stock"]
+    stored = await store.session("two")
+    assert stored is not None
+    assert b"a quote of it" not in stored.state
+    assert b"of stock" in stored.state
+    assert await store.tombstoned([private, stock]) == frozenset()
+
+
+async def facts_rest_on_words_said_elsewhere(spaces: Spaces) -> None:
+    """A fact of a forgotten place stays while its words are said elsewhere, and rests on those."""
+    store = await spaces.open()
+    one = conversation(["a private matter", "noted", STOCK], session="one")
+    two = conversation(["the weather", STOCK], session="two", said_at=START + 9)
+    facts = (
+        fact("private", sources=[one[0].segment.id]),
+        fact("stock", sources=[one[2].segment.id]),
+        fact("both", sources=[one[0].segment.id, two[0].segment.id]),
+    )
+    twin = segment(STOCK, session="two", parent=two[0].segment.key, said_at=START + 9)
+    await store.write(Batch(at=START, segments=(*one, two[0], twin), facts=facts))
+    done = await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    assert done.facts == ("private",)
+    left = {one.id: one.sources for one in await store.facts()}
+    assert left == {"stock": (twin.segment.id,), "both": (two[0].segment.id,)}
+    again = await store.write(Batch(at=AT, segments=one, facts=facts))
+    assert sorted(again.forgotten) == sorted(ids(one))
+    assert {one.id: one.sources for one in await store.facts()} == left
+    done = await store.forget(ForgetOrder(at=AT, segments=ids([twin])))
+    assert done.facts == ("stock",)
+
+
+async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
+    """A forgotten session's state, path and turns go, with the pieces no other turn names."""
+    store = await spaces.open()
+    one, two = segments(4, session="one"), segments(2, first=50, session="two")
+    shared, own = piece("system of both", kind="system"), piece("system of one", kind="system")
+    row = piece("row of one", about=(one[0].segment.message_id,))
+    turns = (
+        TurnRecord(session="one", number=1, at=START, format="pi", system=shared.hash,
+                   rows=(row.hash,)),
+        TurnRecord(session="one", number=2, at=START, format="pi", system=own.hash, kept_rows=1),
+        TurnRecord(session="two", number=1, at=START, format="pi", system=shared.hash),
+    )  # fmt: skip
+    await store.write(
+        Batch(at=START, segments=one, session=session_write(one, turn=1, session="one"),
+              pieces=(shared, own, row), turns=turns)
+    )  # fmt: skip
+    kept = session_write(two, turn=1, session="two")
+    await store.write(Batch(at=START, segments=two, session=kept))
+    await store.write(Batch(at=START, session=session_write((), turn=1, session="only a state")))
+    done = await store.forget(ForgetOrder(at=AT, sessions=("one", "only a state")))
+    assert done.session_states == 2
+    assert done.pieces == 2
+    for session in ("one", "only a state"):
+        assert await store.session(session) is None
+        assert await store.turns(session) == ()
+    assert await store.turn("one", 2) is None
+    assert set(await store.pieces([shared.hash, own.hash, row.hash])) == {shared.hash}
+    assert await store.turns("two") == (1,)
+    stored = await store.session("two")
+    assert stored is not None
+    assert stored.path == kept.path
+    stats = await store.stats()
+    assert (stats.sessions, stats.turns, stats.pieces, stats.segments) == (1, 1, 1, 2)
+    late = session_write(one[3:], turn=2, session="one", path_from=3)
+    assert (await store.write(Batch(at=AT, session=late))).session_stale
+    anew = conversation(["another beginning"], session="one")
+    fresh = session_write(anew, turn=3, session="one")
+    written = await store.write(Batch(at=AT, segments=anew, session=fresh))
+    assert written.stored == ids(anew)
+    assert not written.session_stale
+
+
+async def batch_of_a_forgotten_place_is_kept_out(spaces: Spaces) -> None:
+    """A batch that comes again from a forgotten place brings back nothing that rests on it."""
+    store = await spaces.open()
+    new = segments(3, session="one")
+    await store.write(Batch(at=START, segments=new[:1]))
+    await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    gone, stays = new[0].segment, new[1].segment
+    quote, other = piece("quote", about=(gone.message_id,)), piece("other")
+    edits = (_quote(new[0]), replace(_quote(new[1]), text="of the second"))
+    about = (gone.message_id, stays.message_id)
+    batch = Batch(
+        at=AT,
+        segments=new,
+        vectors=(vectors(new, embedder="e"),),
+        facts=(fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id])),
+        jobs=(NewJob(kind="work", key="k", about=(gone.message_id,)), NewJob(kind="work", key="o")),
+        session=session_write(new, turn=1, session="one", edits=edits, about=about),
+        pieces=(quote, other),
+    )
+    for _ in range(2):
+        written = await store.write(batch)
+        assert written.forgotten == (gone.id,)
+        assert {one.segment for one in await store.vectors("e")} == set(ids(new[1:]))
+        assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+        assert [record.key for record in await store.jobs()] == ["o"]
+        assert set(await store.pieces([quote.hash, other.hash])) == {other.hash}
+        stored = await store.session("one")
+        assert stored is not None
+        assert b"a quote of it" not in stored.state
+        assert edits[1] in read_state(stored.state).edits
