@@ -42,7 +42,7 @@ def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
 def test_the_seeds_values_that_we_leave_are_marked() -> None:
     lines = run().stdout.splitlines()
     line = next(one for one in lines if "max_segments" in one)
-    assert line.split()[2:] == ["200000", "default", "seeds:", "20000"]
+    assert line.split()[-4:] == ["200000", "default", "seeds:", "20000"]
 
 
 def test_a_wide_screen_shows_the_source_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +109,6 @@ def test_a_named_file_that_is_not_there_is_an_error() -> None:
 def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://app:hunter2@db/x?password=hunter2"
     monkeypatch.setenv("RECOLLECT_STORE__URL", url)
-    for result in (run(), run("--json")):
-        assert "app" in result.stdout
-        assert "hunter2" not in result.stdout
+    assert "hunter2" not in run().stdout
+    assert "postgresql://app:" in run("--json").stdout
+    assert "hunter2" not in run("--json").stdout
