@@ -12,7 +12,6 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect, environment
 
 from recollect.formats.batches import write_batch
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool
 
@@ -157,6 +156,14 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
     assert "stays out" in note.stderr.decode()
 
 
+def said(*texts: str) -> Batch:
+    """A batch with these messages."""
+    # here, since the contract's conftest wants to be the first to import it
+    from recollect.testing.store_contract import examples
+
+    return Batch(at=1.0, segments=examples.conversation(texts, session="offline"))
+
+
 def in_spool(
     recollect: Recollect, monkeypatch: pytest.MonkeyPatch, *batches: Batch, refused: bool = False
 ) -> None:
@@ -200,8 +207,7 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     knowledge = "".join(json.dumps(line) + "\n" for line in lines)
     (seeds / "knowledge.jsonl").write_text(knowledge)
     talked.text("import", seeds)
-    waits = examples.conversation([f"tell nobody: {MARKER}", "I will not"], session="offline")
-    in_spool(talked, monkeypatch, Batch(at=1.0, segments=waits))
+    in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
 
     asked = talked.refused("memory", "forget", "--matching", MARKER)
     assert "1 messages (1 of them wait in the spool) and 2 facts would be forgotten" in asked
@@ -228,11 +234,10 @@ def test_the_spool_is_shown_checked_and_retried(
     talked: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "0 batches wait" in talked.text("memory", "spool")
-    said = examples.conversation(["one waits", "and one"], session="offline")
-    in_spool(talked, monkeypatch, *(Batch(at=1.0, segments=(one,)) for one in said))
+    in_spool(talked, monkeypatch, said("one waits"), said("and another one"))
     assert talked.json("memory", "spool")["waiting"] == 2
     assert "2 batches wait" in talked.text("memory", "check"), "waiting is no problem"
-    in_spool(talked, monkeypatch, examples.full_batch(1), refused=True)
+    in_spool(talked, monkeypatch, said("one that is refused"), refused=True)
 
     told = talked.json("memory", "spool", code=1)
     assert (told["waiting"], told["refused"]) == (2, 1)

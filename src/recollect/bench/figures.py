@@ -1,16 +1,20 @@
 """Writes docs/figures.md: what every bench measured, with the command beside it.
 
     python -m recollect.bench.figures > docs/figures.md
+    python -m recollect.bench.figures RESULT.json … > docs/figures.md
 
-The page is never edited by hand; the machine is described so that a reader can judge times.
+The second form takes what `recollect bench NAME --json` printed, for runs that take long. The page
+is never edited by hand; the machine is described so that a reader can judge times.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import platform
 import sys
+from pathlib import Path
 
 from recollect.bench.command import BENCHES
 from recollect.bench.result import BenchResult
@@ -27,7 +31,8 @@ def page(results: list[BenchResult]) -> str:
     machine = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
     sections = [HEAD, f"Version {results[0].version}; {machine}.\n"]
     for result in results:
-        sections.append(f"## `recollect bench {result.bench}`\n\n{BENCHES[result.bench]}\n")
+        command = f"recollect bench {result.bench}"
+        sections.append(f"## `{command}`\n\n{BENCHES[result.bench]}\n")
         sections.append(_table("figure", result.figures))
         if result.baselines:
             sections.append(_table("baseline", result.baselines))
@@ -40,9 +45,24 @@ def _table(title: str, figures: dict[str, float]) -> str:
     return "\n".join([f"| {title} | value |", "|---|---:|", *rows]) + "\n"
 
 
+def read_result(path: Path) -> BenchResult:
+    """A result that a bench printed as JSON."""
+    held = json.loads(path.read_text())
+    return BenchResult(
+        bench=held["bench"],
+        version=held["version"],
+        figures=held["figures"],
+        baselines=held["baselines"],
+        notes=tuple(held["notes"]),
+    )
+
+
 def main() -> None:
-    """Run every bench and print the page."""
-    results: list[BenchResult] = []
+    """Run every bench, or read what they printed, and print the page."""
+    results: list[BenchResult] = [read_result(Path(name)) for name in sys.argv[1:]]
+    if results:
+        sys.stdout.write(page(results))
+        return
     for name in sorted(BENCHES):
         sys.stderr.write(f"bench {name}\n")
         module = importlib.import_module(f"recollect.bench.{name}")

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from recollect.memory.certificate import digest_of, seal
-from recollect.memory.matching import Meant, fact_identity, facts_meant, stored_meant
+from recollect.memory.matching import Meant, content_meant, fact_identity, facts_meant, stored_meant
 from recollect.memory.spooled import Gone
 from recollect.ports import Spool, Store
 from recollect.values.certificate import Asked, Certificate
@@ -104,7 +104,8 @@ async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) 
     known = {one.segment.id for one in stored}
     facts = {fact.id: fact for fact in await facts_meant(store, order)}
     gone = _gone(order)
-    gone.message_ids.update(one.segment.message_id for one in stored)
+    said = (one.segment for one in stored)
+    gone.message_ids.update(one.message_id for one in said if content_meant(order, one))
     spooled: dict[SegmentId, Segment] = {}
 
     def look(record: bytes) -> bytes:
@@ -140,7 +141,6 @@ async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder
         order,
         segments=tuple(dict.fromkeys((*order.segments, *found))),
         facts=tuple(sorted(gone.facts)),
-        matching=None,
     )
 
 

@@ -37,13 +37,32 @@ class Meant:
 
 
 def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """Whether the order names a segment."""
+    """Whether the order names a segment, by content or by place."""
+    return content_meant(order, segment) or place_meant(order, segment)
+
+
+def content_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether it means what a segment says, wherever it is said."""
     return (
         segment.id in order.segments
         or segment.message_id in order.message_ids
-        or segment.session in order.sessions
-        or (order.said_before is not None and segment.said_at < order.said_before)
         or _holds(order.matching, (segment.text,), segment.foreign)
+    )
+
+
+def place_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether it means just this segment: a session, an age, or both together."""
+    if not order.sessions and order.said_before is None:
+        return False
+    return (not order.sessions or segment.session in order.sessions) and (
+        order.said_before is None or segment.said_at < order.said_before
+    )
+
+
+def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
+    """Whether a piece, a job or a state holds the text, whomever it is about."""
+    return order.matching is not None and _holds(
+        order.matching, (), held.decode("utf-8", "replace")
     )
 
 
@@ -93,9 +112,11 @@ def _holds(wanted: str | None, texts: tuple[str, ...], line: str | None) -> bool
 
 
 def _value(line: str) -> Any:
-    """The object that a line holds; a fact's line has its number in front."""
+    """The value that a line holds; a fact's line has its number in front."""
+    number, tab, rest = line.partition("\t")
+    held = rest if tab and number.isdigit() else line
     try:
-        return decode(line[line.find("{") :].encode("utf-8", "surrogatepass"))
+        return decode(held.encode("utf-8", "surrogatepass"))
     except FormatError:
         return None
 
@@ -103,6 +124,8 @@ def _value(line: str) -> Any:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+        if value[:1] in ("{", "[", '"') and "\\" in value:  # arguments of calls are JSON in JSON
+            yield from _strings(_value(value))
     elif isinstance(value, dict):
         for key, held in value.items():
             yield key

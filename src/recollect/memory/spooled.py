@@ -10,8 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from recollect.errors import FormatError
 from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.session_state import join_state, without_quotes
-from recollect.memory.matching import fact_identity, fact_meant, segment_meant
+from recollect.formats.session_state import join_state, without_quotes, write_state
+from recollect.memory.matching import (
+    bytes_meant,
+    content_meant,
+    fact_identity,
+    fact_meant,
+    place_meant,
+)
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.message import MessageId
 from recollect.values.segment import Fact, FactId, Segment, SegmentId
@@ -26,6 +32,8 @@ class Gone:
     message_ids: set[MessageId] = field(default_factory=set)
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
+    unsaid: set[MessageId] = field(default_factory=set)
+    """Identities of which a segment goes by its place alone."""
     unread: int = 0
     """Records that cannot be read here: another version's."""
 
@@ -36,10 +44,7 @@ class Gone:
 
     def note(self, batch: Batch) -> tuple[Segment, ...]:
         """Note what of a batch is meant; the messages of it."""
-        found = tuple(new.segment for new in batch.segments if self._meant(new.segment))
-        for segment in found:
-            self.message_ids.add(segment.message_id)
-            self.segments.add(segment.id)
+        found = tuple(new.segment for new in batch.segments if self._noted(new.segment))
         for fact in batch.facts:
             if fact_meant(self.order, fact):
                 self.facts.add(fact.id)
@@ -54,8 +59,13 @@ class Gone:
             return record
         self.note(batch)
         left = without(
-            batch, frozenset(self.message_ids), frozenset(self.segments), frozenset(self.facts)
+            batch,
+            frozenset(self.message_ids),
+            frozenset(self.segments),
+            frozenset(self.facts),
+            unsaid=frozenset(self.unsaid),
         )
+        left = self._without_sessions(self._without_text(left))
         if left == batch:
             return record
         return None if left.empty else write_batch(left)
@@ -67,11 +77,40 @@ class Gone:
         except FormatError:
             return None
 
-    def _meant(self, segment: Segment) -> bool:
-        return (
-            segment.message_id in self.message_ids
-            or segment.id in self.segments
-            or segment_meant(self.order, segment)
+    def _noted(self, segment: Segment) -> bool:
+        if segment.message_id in self.message_ids or content_meant(self.order, segment):
+            self.message_ids.add(segment.message_id)
+        elif segment.id in self.segments or place_meant(self.order, segment):
+            # its place has a tombstone of its own; what quotes it here goes, since nobody
+            # here knows whether the same is said elsewhere
+            self.message_ids.add(MessageId(segment.id))
+            self.unsaid.add(segment.message_id)
+        else:
+            return False
+        self.segments.add(segment.id)
+        return True
+
+    def _without_text(self, batch: Batch) -> Batch:
+        """Without pieces, jobs and a state that hold the text, whomever they are about."""
+        order = self.order
+        if order.matching is None:
+            return batch
+        state = b"" if batch.session is None else _unpacked(batch.session)
+        return replace(
+            batch,
+            jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
+            pieces=tuple(one for one in batch.pieces if not bytes_meant(order, one.body)),
+            session=None if bytes_meant(order, state) else batch.session,
+        )
+
+    def _without_sessions(self, batch: Batch) -> Batch:
+        """Without what is remembered of sessions that go as a whole."""
+        whole = () if self.order.said_before is not None else self.order.sessions
+        gone = batch.session is not None and batch.session.session in whole
+        return replace(
+            batch,
+            turns=tuple(turn for turn in batch.turns if turn.session not in whole),
+            session=None if gone else batch.session,
         )
 
 
@@ -80,8 +119,14 @@ def without(
     message_ids: frozenset[MessageId],
     segments: frozenset[SegmentId],
     facts: frozenset[FactId] = frozenset(),
+    *,
+    unsaid: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """The batch with nothing of these messages, nothing that quotes them, and not these facts."""
+    """The batch with nothing of these messages, nothing that quotes them, and not these facts.
+
+    Nothing that quotes those `unsaid` either; they themselves stay where no segment is named.
+    """
+    quoted = message_ids | unsaid
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped
     return replace(
@@ -97,9 +142,9 @@ def without(
             for fact in batch.facts
             if fact.id not in facts and (left := _fact(fact, gone)) is not None
         ),
-        jobs=tuple(job for job in batch.jobs if message_ids.isdisjoint(job.about)),
-        pieces=tuple(piece for piece in batch.pieces if message_ids.isdisjoint(piece.about)),
-        session=None if batch.session is None else _session(batch.session, message_ids),
+        jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
+        pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
+        session=None if batch.session is None else _session(batch.session, quoted),
     )
 
 
@@ -109,6 +154,14 @@ def _fact(fact: Fact, gone: frozenset[SegmentId]) -> Fact | None:
     if fact.sources and not left:
         return None
     return fact if left == fact.sources else replace(fact, sources=left)
+
+
+def _unpacked(write: SessionWrite) -> bytes:
+    """A session's state as it reads; its bytes where it cannot be read."""
+    try:
+        return write_state(join_state(write.state, (), ()))
+    except FormatError:
+        return write.state
 
 
 def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionWrite | None:

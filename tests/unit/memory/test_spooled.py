@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from hypothesis import given
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 from tests.unit.memory.quoting import MARKER, quoting_batch
 
 from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.session_state import read_state
+from recollect.formats.session_state import join_state, read_state, split_state
 from recollect.memory.spooled import Gone, without
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.edit import LeaveOut
+from recollect.values.edit import LeaveOut, Shorten
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob
 from recollect.values.upkeep import ForgetOrder
 
 
@@ -52,12 +55,44 @@ def test_a_spooled_message_is_found_by_every_way_of_asking() -> None:
     ):
         gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
         assert gone.look_at(record) == record
-        assert gone.message_ids == {said.message_id}, order
+        by_place = order.said_before is not None
+        assert gone.message_ids == {said.id if by_place else said.message_id}, order
         left = gone.remove(record)
         assert left is not None
         assert MARKER.encode() not in left
     whole = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
     assert whole.remove(record) is None, "nothing is left of it"
+
+
+def test_by_place_the_same_words_elsewhere_stay_and_what_quotes_them_goes() -> None:
+    batch = quoting_batch()
+    said = batch.segments[0].segment
+    (twin,) = examples.conversation([said.text], session="elsewhere")
+    assert twin.segment.message_id == said.message_id
+    order = ForgetOrder(at=1.0, sessions=("talk",))
+    left = Gone(order=order).remove(write_batch(replace(batch, segments=(*batch.segments, twin))))
+    assert left is not None
+    kept = read_batch(left)
+    assert [new.segment.id for new in kept.segments] == [twin.segment.id]
+    assert kept.session is None
+    assert all(said.message_id not in piece.about for piece in kept.pieces)
+    both = ForgetOrder(at=1.0, sessions=("talk",), said_before=said.said_at)
+    assert Gone(order=both).remove(write_batch(batch)) == write_batch(batch), "both must hold"
+
+
+def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
+    told = json.dumps({"role": "system", "text": json.dumps({"is": f'"{MARKER}"'})})
+    batch = Batch(
+        at=1.0,
+        pieces=(examples.piece(told, about=()), examples.piece("other", about=())),
+        jobs=(NewJob(kind="a", key="b", payload=told.encode()),),
+    )
+    left = Gone(order=ForgetOrder(at=1.0, matching=f'"{MARKER.upper()}"')).remove(
+        write_batch(batch)
+    )
+    assert left is not None
+    kept = read_batch(left)
+    assert (len(kept.pieces), kept.jobs) == (1, ())
 
 
 def test_a_record_of_another_version_is_left_and_told() -> None:
@@ -73,6 +108,25 @@ def test_a_state_that_cannot_be_read_and_quotes_is_not_kept() -> None:
     said = batch.segments[0].segment
     left = without(unknown, frozenset({said.message_id}), frozenset())
     assert left.session is None
+
+
+def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
+    batch = quoting_batch()
+    assert batch.session is not None
+    said, other = (new.segment for new in batch.segments)
+    edits = tuple(
+        Shorten(
+            anchor=said.key, part=n, text=f"{MARKER} {n}" * 50, stage="prune", reason="o", turn=1
+        )
+        for n in range(20)
+    )
+    left_out = LeaveOut(anchor=other.key, part=0, stage="prune", reason="old", turn=1)
+    state = split_state(SessionState(turn=1, edits=(*edits, left_out)))
+    assert MARKER.encode() not in state, "it is packed"
+    long = replace(batch, session=replace(batch.session, state=state))
+    kept = without(long, frozenset({said.message_id}), frozenset()).session
+    assert kept is not None
+    assert join_state(kept.state, (), ()).edits == (left_out,)
 
 
 @given(st.integers(0, 50), st.integers(0, 50))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from recollect.stores.spool import FileSpool
 from recollect.stores.spool.naming import server_name
 from recollect.wiring import open_spool
 
@@ -94,3 +96,26 @@ def test_sockets_and_the_environment_are_read_as_libpq_does(tmp_path: Path) -> N
     named = server_name("postgresql://db:5433/memory", NOTHING)
     assert server_name("postgresql://", environment) == named
     assert server_name("postgresql://db:5433/memory", {"PGHOST": "other"}) == named
+
+
+def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adopt = FileSpool._adopt
+
+    def slowly(spool: FileSpool) -> None:
+        time.sleep(0.4)
+        adopt(spool)
+
+    monkeypatch.setattr(FileSpool, "_adopt", slowly)
+
+    async def run() -> int:
+        ticks = 0
+        opening = asyncio.create_task(open_spool(None, space="alice"))
+        while not opening.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        await opening.result().close()
+        return ticks
+
+    assert asyncio.run(run()) > 5

@@ -57,7 +57,8 @@ def forget(
     """Forget messages for good and print a certificate.
 
     They are removed from archive, index, vectors, facts, ledger, jobs and spool, and stay out
-    when a history is sent again. The ways of naming them add up.
+    when a history is sent again. --segment and --matching mean what was said, wherever it was
+    said. --session and --before mean just these messages; together, those that both name.
     """
     if not (segments or sessions or before or matching):
         raise RecollectError("say what to forget: --segment, --session, --before or --matching")
