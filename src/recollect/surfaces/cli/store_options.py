@@ -70,10 +70,14 @@ def store_options(command: Command) -> Command:
 
 def place_of(url: str | None, space: str) -> Place:
     """The memory that the options name; without a URL the one of the settings."""
+    if url == "":  # an unset variable must not act on another memory
+        raise RecollectError(
+            "--store: the URL is empty; leave the option out instead"
+        )
     if not space:
         raise RecollectError("--space: a space has a name of at least one character")
     settings = config.load_settings().settings
-    return Place(url=url or settings.store.url, space=space, settings=settings)
+    return Place(url=settings.store.url if url is None else url, space=space, settings=settings)
 
 
 @asynccontextmanager

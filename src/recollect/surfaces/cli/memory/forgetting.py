@@ -79,6 +79,9 @@ def forget(
     if certificate is None:
         raise SystemExit(1)
     _print(certificate, as_json=as_json)
+    if not any(certificate.counts.values()):
+        click.echo("Nothing that is stored was meant by that; check the name.", err=True)
+        raise SystemExit(1)
 
 
 async def _forget(

@@ -72,7 +72,7 @@ def _rows(found: Stats) -> list[tuple[str, int, str]]:
     rows = [
         ("segments", found.segments, f"{found.tokens:,} tokens"),
         ("sessions", found.sessions, ""),
-        ("passages", found.passages, "what search looks through"),
+        ("passages", found.passages, "pieces of segments, warm and cold"),
         ("facts", found.facts, ""),
         ("turns", found.turns, f"in the ledger, {found.pieces:,} pieces"),
         ("forgotten", found.tombstones, "identities that stay out"),
@@ -129,17 +129,13 @@ def sessions(*, url: str | None, space: str, as_json: bool) -> None:
     if not found:
         click.echo("No session has said anything in this space yet.")
         return
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2))
-    table.add_column("session", overflow="fold")
-    table.add_column("segments", justify="right")
-    table.add_column("first", no_wrap=True)
-    table.add_column("last", no_wrap=True)
+    # A line a session, its name last and whole: it is what people copy, and grep for.
+    width = max(len(f"{one.segments:,}") for one in found)
+    width = max(width, len("segments"))
+    click.echo(f"{'first':16}  {'last':16}  {'segments':>{width}}  session")
     for one in found:
         first, last = when(one.first_said_at), when(one.last_said_at)
-        table.add_row(plain_line(one.session), f"{one.segments:,}", first, last)
-    console().print(table)
+        click.echo(f"{first:16}  {last:16}  {one.segments:>{width},}  {plain_line(one.session)}")
 
 
 def _as_json(one: SessionSummary) -> dict[str, object]:

@@ -80,7 +80,7 @@ def _draw(queue: QueueState, found: tuple[JobRecord, ...]) -> None:
     click.echo(said)
     if queue.paused:
         kinds = "all kinds" if _EVERY_KIND in queue.paused else ", ".join(queue.paused)
-        click.echo(f"paused: {plain_line(kinds)}; `--resume` goes on")
+        click.echo(f"paused: {plain_line(kinds)}; `--resume {plain_line(queue.paused[0])}` goes on")
     if not found:
         return
     from rich.table import Table

@@ -56,7 +56,14 @@ class Hit:
 
 @click.command("search")
 @click.argument("query", nargs=-1, required=True, metavar="QUERY…")
-@click.option("--limit", default=10, show_default=True, metavar="N", help="How many at most.")
+@click.option(
+    "--limit",
+    default=10,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many at most.",
+)
 @click.option("--session", metavar="NAME", help="Only in this session.")
 @click.option("--cold", is_flag=True, help="Also in what left the index; slower.")
 @store_options
