@@ -118,7 +118,7 @@ class Archive(Protocol):
         ...
 
     async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-        """Which of these identities were forgotten."""
+        """Which of these were forgotten: identities or, given as such, ids of segments."""
         ...
 
     async def page(
@@ -262,8 +262,8 @@ class Upkeep(Protocol):
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """Remove segments and all that quotes them, and leave tombstones (see `ForgetOrder`).
 
-        In one write: segments, passages, index, vectors, facts that rest on them alone,
-        ledger pieces, jobs and quoting edits of session states. An identity that is not
+        In one write: segments, passages, index, vectors, facts that rest on them alone or are
+        named, ledger pieces, jobs and quoting edits of session states. An identity that is not
         stored gets its tombstone too. Whatever quotes a message that a batch holds and a
         tombstone keeps out is kept out of that batch as well.
         """

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from recollect.ports import Store
-from recollect.stores.sqlite import SQLiteStore
+from recollect.stores.sqlite import EncryptionKey, SQLiteStore
 from recollect.stores.sqlite.connection import Patience, connect, space_file
 from recollect.testing.store_contract import StoreContract
 from recollect.values.segment import SegmentId
 
-KEY = b"k" * 32
+KEY = EncryptionKey(b"k" * 32, raw=True)
 
 
 class TestSQLiteEncrypted(StoreContract):

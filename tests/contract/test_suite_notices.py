@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,66 @@ class ForgetsByIdOnly(Whole):
         return await self.real.forget(ForgetOrder(at=order.at, segments=order.segments))
 
 
+class ForgetsPlacesEverywhere(Whole):
+    """Takes a session for what was said in it, wherever else that was said."""
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        said: list[MessageId] = []
+        for session in order.sessions:
+            said += [row.segment.message_id for row in await self.real.page(session=session)]
+        return await self.real.forget(replace(order, message_ids=(*order.message_ids, *said)))
+
+
+class AddsPlacesUp(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        if order.sessions and order.said_before is not None:
+            await self.real.forget(replace(order, said_before=None))
+        return await self.real.forget(order)
+
+
+class OverlooksTexts(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        return await self.real.forget(replace(order, matching=None))
+
+
+class RecordsStaleTurns(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        if written.session_stale:
+            await self.real.write(Batch(at=batch.at, turns=batch.turns))
+        return written
+
+
+class EnqueuesAgain(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        await self.real.write(Batch(at=batch.at, jobs=batch.jobs))
+        return written
+
+
+class TakesAnyNumber(Whole):
+    async def write(self, batch: Batch) -> Written:
+        facts = tuple(replace(one, at=0.0 if isnan(one.at) else one.at) for one in batch.facts)
+        return await self.real.write(replace(batch, facts=facts))
+
+
+class IgnoresSpans(Whole):
+    async def write(self, batch: Batch) -> Written:
+        sets = tuple(
+            replace(one, vectors=tuple(replace(vector, span=None) for vector in one.vectors))
+            for one in batch.vectors
+        )
+        return await self.real.write(replace(batch, vectors=sets))
+
+
+class BreaksTiesByArrival(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        wide = replace(query, vector_limit=1_000, lexical_limit=1_000)
+        found = await self.real.candidates(wide)
+        limit = query.vector_limit if query.vector else query.lexical_limit
+        return replace(found, passages=found.passages[:limit])
+
+
 class WritesLostEffects(Whole):
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         done = await self.real.complete(lease, batch)
@@ -154,6 +215,19 @@ BROKEN = (
     (LeavesNoTombstone, "segments_can_be_forgotten"),
     (LeavesNoTombstone, "any_order_of_steps_answers_like_the_model"),
     (ForgetsByIdOnly, "sessions_can_be_forgotten"),
+    (ForgetsPlacesEverywhere, "words_said_elsewhere_stay"),
+    (ForgetsPlacesEverywhere, "facts_rest_on_words_said_elsewhere"),
+    (AddsPlacesUp, "places_narrow_each_other"),
+    (AddsPlacesUp, "any_order_of_steps_answers_like_the_model"),
+    (LeavesNoTombstone, "batch_of_a_forgotten_place_is_kept_out"),
+    (OverlooksTexts, "pieces_that_hold_a_text_go"),
+    (OverlooksTexts, "jobs_that_hold_a_text_go"),
+    (OverlooksTexts, "states_that_hold_a_text_lose_their_quotes"),
+    (RecordsStaleTurns, "stale_session_takes_its_turns_along"),
+    (EnqueuesAgain, "jobs_of_a_known_batch_are_left_out"),
+    (TakesAnyNumber, "numbers_out_of_range_are_refused"),
+    (IgnoresSpans, "vector_of_an_old_span_is_left_out"),
+    (BreaksTiesByArrival, "ties_are_broken_by_id"),
     (WritesLostEffects, "expired_lease_is_handed_on"),
     (ExceedsTheBudget, "budget_is_never_exceeded"),
     (ExceedsTheBudget, "any_claims_stay_within_the_budget"),

@@ -98,6 +98,31 @@ class Spendthrift(Broken):
         return tuple(await self.real.claim(**{**asked, "day_tokens": None}))
 
 
+class Scribbler(Broken):
+    """Keeps every batch whole, and another text, piece or vector than was given."""
+
+    what = "text"
+
+    async def write(self, batch: Batch) -> Written:
+        if self.what == "text":
+            segments = tuple(
+                replace(new, segment=replace(new.segment, text=new.segment.text[::-1]))
+                for new in batch.segments
+            )
+            batch = replace(batch, segments=segments)
+        elif self.what == "piece":
+            pieces = tuple(replace(one, body=one.body[:-1]) for one in batch.pieces)
+            batch = replace(batch, pieces=pieces)
+        else:
+            sets = tuple(
+                replace(one, vectors=tuple(replace(v, values=v.values[::-1]) for v in one.vectors))
+                for one in batch.vectors
+            )
+            batch = replace(batch, vectors=sets)
+        written: Written = await self.real.write(batch)
+        return written
+
+
 def _renamed(new: NewSegment) -> NewSegment:
     return replace(new, segment=replace(new.segment, id=SegmentId(uuid4().hex)))
 
@@ -116,6 +141,20 @@ async def open_not_idempotent(location: str, space: str) -> Any:
 
 async def open_forgetful(location: str, space: str) -> Any:
     return Forgetful(await open_plain(location, space))
+
+
+async def open_unsynced(location: str, space: str) -> Any:
+    """The real store, which leaves it to the system when to put anything on the disk."""
+    real: Any = await open_plain(location, space)
+    for lane in real._lanes:
+        await lane.run(lambda db: db.run("PRAGMA synchronous = OFF"))
+    return real
+
+
+async def open_scribbler(location: str, space: str) -> Any:
+    store = Scribbler(await open_plain(location, space))
+    store.what = space
+    return store
 
 
 async def open_effect_first(location: str, space: str) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.crash.syncs import counted_syncs
 
 from recollect.testing.crash.__main__ import main
 from recollect.testing.crash.crowd import crowd
 from recollect.testing.crash.outage import Phase, judge
 from recollect.testing.crash.outcome import Outcome, table
 from recollect.testing.crash.places import Place, site
+from recollect.testing.crash.plan import planned_batch
 from recollect.testing.crash.spoken import compare_spoken
 from recollect.testing.crash.torn_spool import tear_spool
+from recollect.testing.crash.verify import Acknowledged, verify
 from recollect.testing.crash.worker_kills import kill_workers
 from recollect.testing.crash.writer_kills import kill_writers
 
@@ -44,6 +48,45 @@ def test_a_store_that_keeps_what_is_sent_again_twice_is_found_out(tmp_path: Path
     if not outcome.figures["found_when_resent"]:
         pytest.fail("no kill fell between a commit and its acknowledgement")
     assert outcome.duplicated, table([outcome])
+
+
+@pytest.mark.parametrize("what", ["text", "piece", "vector"])
+def test_a_store_that_keeps_other_content_is_found_out(tmp_path: Path, what: str) -> None:
+    place = replace(broken("open_scribbler", tmp_path), space=what)
+
+    async def run() -> list[str]:
+        store = await place.open()
+        for number in range(8):
+            await store.write(planned_batch("w", number))
+        verdict = await verify(store, {"w": Acknowledged(batches=8)})
+        await store.close()
+        return verdict.problems
+
+    assert any(what in problem for problem in asyncio.run(run()))
+
+
+async def _least_syncs(place: Place) -> int:
+    """The fewest syncs that any of some writes took."""
+    counts = []
+    with counted_syncs() as syncs:
+        store = await place.open()
+        for number in range(8):
+            before = syncs.count
+            await store.write(planned_batch("w", number))
+            counts.append(syncs.count - before)
+        await store.close()
+    return min(counts)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "encrypted"])
+def test_every_commit_is_synced(tmp_path: Path, kind: str) -> None:
+    """No kill shows a missing sync: the system outlives the process. So they are counted."""
+    with site(kind, tmp_path) as found:
+        assert asyncio.run(_least_syncs(found.place())) >= 1
+
+
+def test_a_store_that_never_syncs_is_found_out(tmp_path: Path) -> None:
+    assert asyncio.run(_least_syncs(broken("open_unsynced", tmp_path))) == 0
 
 
 def test_an_effect_apart_from_its_completion_is_found_out(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def request(turns: int) -> dict[str, Any]:
             {"role": "assistant", "content": f"step {n}: {long}"},
             {"role": "user", "content": f"and then number {n}?"},
         ]
-    return {"model": "claude-x", "max_tokens": 100, "messages": held}
+    system = f"You know about {MARKER}."
+    return {"model": "claude-x", "max_tokens": 100, "system": system, "messages": held}
 
 
 async def plant(url: str) -> None:

@@ -85,6 +85,7 @@ class Forgotten:
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
+    """Identities that are kept out from now on: those forgotten by content."""
     passages: int = 0
     vectors: int = 0
     facts: tuple[FactId, ...] = ()

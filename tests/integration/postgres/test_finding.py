@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from recollect.ports import Store
 from recollect.search.bm25 import Bm25Index
 from recollect.stores.postgres import PostgresFleet, packing, vectors
+from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.lexical import (
     Forwards,
     block_without,
@@ -36,6 +37,7 @@ from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
+SPACE = space_uuid("one")
 VOCABULARY = [f"w{number}" for number in range(3_000)]
 
 
@@ -219,7 +221,7 @@ def test_a_run_holds_exactly_the_words_of_its_passages(said: list[list[str]]) ->
             held.add((int(term), int(number), int(count)))
             assert length == len(said[number])
     assert held == {
-        (term_of(word), place, words.count(word))
+        (term_of(SPACE, word), place, words.count(word))
         for place, words in enumerate(said)
         for word in words
     }
@@ -235,14 +237,14 @@ def test_erasing_a_passage_leaves_the_others(said: list[list[str]], data: st.Dat
     for block in run.blocks:
         left = block_without(block.raw, np.array([gone], "<u2"))
         for word in VOCABULARY[:40]:
-            before = postings_of(block.raw, term_of(word))
-            after = postings_of(left[2], term_of(word)) if left is not None else None
+            before = postings_of(block.raw, term_of(SPACE, word))
+            after = postings_of(left[2], term_of(SPACE, word)) if left is not None else None
             kept = [] if before is None else [one for one in before[0].tolist() if one != gone]
             assert (after[0].tolist() if after is not None else []) == kept
 
 
 def _forwards(said: list[list[str]]) -> Forwards:
-    made = [forward(words) for words in said]
+    made = [forward(SPACE, words) for words in said]
     return Forwards(
         numbers=np.arange(7, 7 + len(said)),
         lengths=np.array([one.length for one in made]),

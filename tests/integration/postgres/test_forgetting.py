@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from recollect.formats.session_state import split_state
+from recollect.formats.session_state import join_state, split_state
 from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.lexical import term_of
 from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, SessionWrite
-from recollect.values.edit import Insert
+from recollect.values.edit import Insert, Shorten
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
 MARKER = "Zq7Kx9-xylophone-marker-Wv3"
@@ -114,7 +116,8 @@ def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
         fleet = await PostgresFleet.open(database.app_url, admin_url=database.admin_url)
         store = await fleet.space("one")
         done = await store.forget(ForgetOrder(at=1.0, sessions=("secret",)))
-        assert len(done.segments) == len(done.message_ids) == done.pieces == done.jobs == 8
+        assert len(done.segments) == done.pieces == done.jobs == 8
+        assert done.message_ids == (), "only where it was said, not wherever"
         assert done.vectors == done.passages >= 8
         assert len(done.facts) == 8
         assert done.session_states == 1
@@ -158,7 +161,11 @@ def _no_term_is_left(url: str) -> None:
         for passage in new.passages
         for word in passage.words
     }
-    hashes = [np.uint32(term_of(word)).tobytes() for word in words - others]
+    _no_block_has(url, words - others)
+
+
+def _no_block_has(url: str, words: set[str], space: str = "one") -> None:
+    hashes = [np.uint32(term_of(space_uuid(space), word)).tobytes() for word in words]
     assert hashes
     with psycopg.connect(url) as connection:
         blocks = connection.execute(
@@ -188,3 +195,151 @@ def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
 
     asyncio.run(look())
     assert rows_with(database.admin_url, MARKER.encode()) == []
+
+
+def test_words_leave_the_index_under_the_numbers_they_had_before(database: TestDatabase) -> None:
+    """Warmed or indexed anew, a passage has a new number; its words stood under the old one."""
+    new = examples.segments(30, words=12)
+    warmed, renewed = new[3], new[7]
+    secret = examples.worded(["xylophone", "marker"], number=1)
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=(*new, secret)))
+        await store.pack(least=1)
+        await store.evict(max_segments=0, said_before=None)
+        await store.warm([warmed.segment.id, secret.segment.id])
+        await store.warm([one.segment.id for one in new[:20]])
+        await store.pack(least=1)
+        other = replace(renewed.passages[0], words=("quite", "different"))
+        await store.replace_passages({renewed.segment.id: (other,)}, at=1.0)
+        gone = (warmed, renewed, secret)
+        await store.forget(ForgetOrder(at=2.0, segments=tuple(one.segment.id for one in gone)))
+        assert (await store.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(look())
+    kept = {word for one in new if one not in (warmed, renewed) for word in _words(one)}
+    said = {*_words(warmed), *_words(renewed), *_words(secret), "quite", "different"}
+    assert len(said - kept) > 4
+    _no_block_has(database.admin_url, said - kept)
+
+
+def _words(new: NewSegment) -> set[str]:
+    return {word for passage in new.passages for word in passage.words}
+
+
+def test_a_quote_goes_that_stands_early_in_the_path_or_has_no_segment(
+    database: TestDatabase,
+) -> None:
+    new = examples.segments(300)  # more than a chunk of the path
+
+    def state(turn: int, place: int) -> bytes:
+        edit = Shorten(anchor=new[place].segment.key, part=0, text=f"{MARKER} {place}",
+                       stage="prune", reason="r", turn=turn)  # fmt: skip
+        return split_state(SessionState(turn=turn, edits=(edit,)))
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        first, second = new[3].segment.message_id, new[290].segment.message_id
+        path = examples.session_write(new, turn=1, session="one")
+        for turn, (place, about) in enumerate(((3, first), (290, second)), start=1):
+            later = replace(path, turn=turn, state=state(turn, place), about=(about,))
+            if turn > 1:
+                later = replace(later, path_from=300, path=(), ids=())
+            await store.write(Batch(at=1.0, session=later))
+            done = await store.forget(ForgetOrder(at=2.0, message_ids=(about,)))
+            assert done.session_states == 1
+            stored = await store.session("one")
+            assert stored is not None
+            assert MARKER.encode() not in stored.state
+            late = replace(later, turn=turn + 10, path_from=300, path=(), ids=())
+            await store.write(Batch(at=3.0, session=late))
+            assert rows_with(database.admin_url, MARKER.encode()) == []
+            await store.forget(ForgetOrder(at=4.0, sessions=("one",)))
+            await store.write(Batch(at=1.0, session=replace(path, turn=turn)))
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_a_session_that_was_forgotten_and_goes_on_quotes_nothing_of_before(
+    database: TestDatabase,
+) -> None:
+    new = examples.segments(4, session="secret")
+    edit = Shorten(
+        anchor=new[1].segment.key, part=0, text=MARKER, stage="prune", reason="r", turn=1
+    )
+    about = (new[1].segment.message_id,)
+    write = examples.session_write(new, turn=1, session="secret", edits=(edit,), about=about)
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=new, session=write))
+        await store.forget(ForgetOrder(at=2.0, sessions=("secret",)))
+        assert await store.session("secret") is None
+        assert await store.tombstoned(about) == frozenset()
+        again = await store.write(Batch(at=3.0, segments=new, session=replace(write, turn=2)))
+        assert len(again.forgotten) == 4
+        on = replace(write, turn=3, path_from=4, path=(), ids=())
+        await store.write(Batch(at=4.0, session=on))
+        assert rows_with(database.admin_url, MARKER.encode()) == []
+        elsewhere = examples.segment(new[1].segment.text, session="other", role="assistant")
+        assert (await store.write(Batch(at=5.0, segments=(elsewhere,)))).stored
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_a_text_leaves_what_is_about_no_message(database: TestDatabase) -> None:
+    system = examples.piece(f'{{"system": "Be {MARKER.upper()}"}}')
+    batch = Batch(
+        at=1.0,
+        pieces=(system, examples.piece("calm")),
+        jobs=(NewJob(kind="work", key="k", payload=f'{{"say": "{MARKER}"}}'.encode()),),
+        session=SessionWrite(
+            session="s",
+            turn=1,
+            state=split_state(
+                SessionState(
+                    turn=1,
+                    edits=(
+                        Insert(anchor=None, placement="head", text=f"{MARKER} " * 500,
+                               stage="inject", reason="x", turn=1),
+                    ),
+                )
+            ),
+        ),
+    )  # fmt: skip
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(batch)
+        done = await store.forget(ForgetOrder(at=2.0, matching=MARKER.lower()))
+        assert (done.pieces, done.jobs, done.session_states) == (1, 1, 1)
+        stored = await store.session("s")
+        assert stored is not None
+        assert join_state(stored.state, (), ()).edits == ()
+        assert len(await store.pieces([one.hash for one in batch.pieces])) == 1
+        await fleet.close()
+
+    asyncio.run(look())
+    assert rows_with(database.admin_url, MARKER.encode()) == []
+
+
+def test_a_fact_stays_away_that_rests_on_a_refused_segment(database: TestDatabase) -> None:
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        new = examples.segment("never stored")
+        await store.forget(ForgetOrder(at=1.0, message_ids=(new.segment.message_id,)))
+        assert (await store.write(Batch(at=2.0, segments=(new,)))).forgotten
+        await store.write(Batch(at=3.0, facts=(examples.fact("f", sources=[new.segment.id]),)))
+        assert await store.facts() == ()
+        await fleet.close()
+
+    asyncio.run(look())

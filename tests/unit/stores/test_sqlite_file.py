@@ -6,11 +6,13 @@ import asyncio
 import sqlite3
 import stat
 from pathlib import Path
+from typing import cast
 
 import apsw
 import pytest
 
 from recollect.errors import (
+    BatchRefused,
     MissingExtra,
     SettingsError,
     StoreCorrupt,
@@ -20,10 +22,12 @@ from recollect.errors import (
 )
 from recollect.formats.session_state import split_state
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
+from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.testing.store_contract.examples import SESSION, full_batch, segments
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.history import SessionState
+from recollect.values.job import NewJob
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.upkeep import Stats
 
@@ -57,6 +61,30 @@ def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
     asyncio.run(run())
+
+
+def test_every_new_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "c" / "space.db"
+    tmp_path.chmod(0o755)
+    asyncio.run(_filled(path))
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755  # what was there is not ours to change
+
+
+def test_every_connection_syncs_what_it_commits(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            await store.write(full_batch(1))
+            for lane in store._lanes:
+                assert await lane.run(_promises) == [2, "wal", 1]
+
+    asyncio.run(run())
+
+
+def _promises(db: Database) -> list[object]:
+    names = "synchronous", "journal_mode", "secure_delete"
+    return [db.value(f"PRAGMA {name}") for name in names]
 
 
 def test_missing_file_is_not_made_when_none_is_to_be(tmp_path: Path) -> None:
@@ -178,6 +206,40 @@ def test_passphrase_opens_what_it_closed(tmp_path: Path) -> None:
     asyncio.run(_filled(path, b"a passphrase"))
     assert asyncio.run(_stats(path, EncryptionKey(b"a passphrase"))).segments
     _refused(path, WrongKey, b"another passphrase")
+
+
+def test_passphrase_of_any_length_is_stretched() -> None:
+    for length in (16, 31, 32, 33, 64):
+        phrase = b"p" * length
+        assert EncryptionKey(phrase).raw("one") != phrase[:32]
+        assert EncryptionKey(phrase).raw("one") != EncryptionKey(phrase).raw("two")
+    assert EncryptionKey(KEY, raw=True).raw("any") == KEY
+    assert EncryptionKey(KEY.hex().upper().encode()).raw("any") == KEY
+    with pytest.raises(SettingsError, match="32 bytes"):
+        EncryptionKey(b"too short", raw=True)
+
+
+def test_passphrase_of_32_bytes_does_not_open_as_a_raw_key(tmp_path: Path) -> None:
+    path, phrase = tmp_path / "space.db", b"correct horse battery staple 32!"
+    assert len(phrase) == 32
+    asyncio.run(_filled(path, phrase))
+    assert asyncio.run(_stats(path, phrase)).segments
+    _refused(path, WrongKey, EncryptionKey(phrase, raw=True))
+
+
+def test_value_that_no_column_holds_is_refused_by_name(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            for bad in (
+                NewJob(kind="work", key="said \ud800 so"),
+                NewJob(kind="work", key=cast(str, None)),
+            ):
+                with pytest.raises(BatchRefused) as told:
+                    await store.write(Batch(at=1.0, segments=segments(2), jobs=(bad,)))
+                assert "said" not in str(told.value)
+            assert (await store.stats()).segments == 0
+
+    asyncio.run(run())
 
 
 def test_plain_apsw_cannot_encrypt_and_says_how_it_could(

@@ -11,7 +11,10 @@ import numpy as np
 
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract.examples import (
+    SESSION,
     START,
+    asked,
+    full_batch,
     ids,
     piece,
     segment,
@@ -189,6 +192,123 @@ def test_record_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None
             assert any("1 records of kind fact" in problem for problem in problems)
 
     asyncio.run(run())
+
+
+def test_session_whose_name_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for number, name in enumerate(("bad", "good")):
+                await store.write(full_batch(number, session=name))
+        _harm(path, "UPDATE session SET name = CAST(x'61ff62' AS TEXT) WHERE name = 'bad'")
+        async with await SQLiteStore.open(path, space="mine") as store:
+            assert [one.session for one in await store.sessions()] == ["good"]
+            words = full_batch(1).segments[0].passages[0].words
+            found = await store.candidates(CandidateQuery(words=words, vector=asked("q")))
+            assert {one.session for one in found.passages} == {"good"}
+            assert len(await store.page()) == 4
+            assert (await store.check()).problems
+            assert await store.session("good") is not None
+
+    asyncio.run(run())
+
+
+def test_session_that_cannot_be_read_can_be_written_again(tmp_path: Path) -> None:
+    new = segments(6)
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for turn in range(1, 7):
+                write = session_write(new[turn - 1 : turn], turn=turn, path_from=turn - 1)
+                await store.write(Batch(at=START, session=write))
+        _harm(path, "UPDATE path SET keys = x'00' WHERE start = 2")
+        async with await SQLiteStore.open(path, space="mine") as store:
+            assert await store.session(SESSION) is None
+            anew = Batch(at=START, session=session_write(new[:2], turn=1))
+            assert not (await store.write(anew)).session_stale
+            stored = await store.session(SESSION)
+            assert stored is not None
+            assert (stored.turn, len(stored.path)) == (1, 2)
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_long_segment_that_cannot_be_read_does_not_stop_embedding(tmp_path: Path) -> None:
+    long = segment("\n".join(f"line {number} " + "alpha beta " * 40 for number in range(40)))
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        new = segments(3)
+        assert len(long.passages) > 32
+        async with await SQLiteStore.open(path, space="mine") as store:
+            await store.write(Batch(at=START, segments=(long, *new)))
+        _harm(path, "UPDATE segment SET text = CAST(x'61ff62' AS TEXT) WHERE sequence = 1")
+        async with await SQLiteStore.open(path, space="mine") as store:
+            waiting = await store.unembedded("e", limit=32)
+            assert [one.segment for one in waiting] == list(ids(new))
+            await store.write(Batch(at=START, vectors=(vectors(new, embedder="e"),)))
+            assert await store.unembedded("e", limit=32) == ()
+
+    asyncio.run(run())
+
+
+def test_row_with_a_damaged_word_is_left_out_and_told(tmp_path: Path) -> None:
+    """A text that is none in a column that is read as text, where no reader sees it coming."""
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        new = segments(4)
+        jobs = tuple(NewJob(kind="work", key=name) for name in "abc")
+        async with await SQLiteStore.open(path, space="mine") as store:
+            await store.write(Batch(at=START, segments=new, jobs=jobs))
+        _harm(path, "UPDATE segment SET role = CAST(x'ff' AS TEXT) WHERE sequence = 2")
+        _harm(path, "UPDATE job SET key = CAST(x'ff' AS TEXT) WHERE key = 'b'")
+        async with await SQLiteStore.open(path, space="mine") as store:
+            left = [new[0].segment, new[2].segment, new[3].segment]
+            assert [one.segment for one in await store.page()] == left
+            assert [one.key for one in await store.jobs()] == ["a", "c"]
+            assert any("cannot be read" in told for told in (await store.check()).problems)
+
+    asyncio.run(run())
+
+
+def test_text_that_is_about_no_message_is_in_no_byte(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            system = piece(f"you are the {MARK} helper", kind="system")
+            job = NewJob(kind="work", key="k", payload=f'"{MARK}"'.encode())
+            await store.write(Batch(at=START, segments=segments(20), pieces=(system,), jobs=(job,)))
+            assert MARK.encode() in _raw(path)
+            done = await store.forget(ForgetOrder(at=START, matching=MARK.upper()))
+            assert (done.pieces, done.jobs) == (1, 1)
+            assert MARK.encode() not in _raw(path)
+            assert (await store.stats()).segments == 20
+
+    asyncio.run(run())
+
+
+def test_forgotten_session_leaves_not_even_its_name(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            await store.write(full_batch(0, session=MARK))
+            await store.write(full_batch(1, session="other"))
+            assert MARK.encode() in _raw(path)
+            await store.forget(ForgetOrder(at=START, sessions=(MARK,)))
+            assert MARK.encode() not in _raw(path)
+            assert (await store.check()).problems == ()
+            assert (await store.stats()).sessions == 1
+
+    asyncio.run(run())
+
+
+def _harm(path: Path, statement: str) -> None:
+    with apsw.Connection(str(path)) as database:
+        database.execute(statement)
+    database.close()
 
 
 def test_check_tells_of_broken_invariants(tmp_path: Path) -> None:

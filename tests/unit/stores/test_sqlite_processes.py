@@ -23,6 +23,7 @@ from recollect.testing.store_contract.examples import (
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.upkeep import ForgetOrder
 
 SPAWN = multiprocessing.get_context("spawn")
 SOAK = bool(os.environ.get("RECOLLECT_SOAK"))
@@ -96,6 +97,45 @@ def _write_until_killed(path: Path, told: multiprocessing.Queue[int]) -> None:
             told.put(turn)
 
     asyncio.run(write())
+
+
+def _write_and_forget(path: Path, ready: Barrier) -> None:
+    async def write() -> None:
+        store = await SQLiteStore.open(path, space="shared", busy_seconds=30.0)
+        ready.wait()
+        until, turn = time.monotonic() + 3.0, 0
+        while time.monotonic() < until:
+            batch = _batch(1, turn)
+            await store.write(batch)
+            if turn % 3 == 0:
+                gone = (batch.segments[0].segment.message_id,)
+                await store.forget(ForgetOrder(at=START, message_ids=gone))
+            turn += 1
+        await store.close()
+
+    asyncio.run(write())
+
+
+def test_check_is_clean_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    ready = SPAWN.Barrier(2)
+
+    async def run() -> int:
+        checks = 0
+        async with await SQLiteStore.open(path, space="shared") as store:
+            new = tuple(segment(f"word{number} and more", said_at=START) for number in range(300))
+            await store.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
+            worker = SPAWN.Process(target=_write_and_forget, args=(path, ready))
+            worker.start()
+            await asyncio.to_thread(ready.wait)
+            while worker.is_alive():
+                assert (await store.check()).problems == ()
+                checks += 1
+            worker.join()
+            assert worker.exitcode == 0
+        return checks
+
+    assert asyncio.run(run()) > 3
 
 
 @pytest.mark.parametrize("after_writes", [1, 7, 20])

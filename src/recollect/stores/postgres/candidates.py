@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,6 +95,18 @@ _COLD: Final = """
 _COLD_COUNT: Final = """
     SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
 """
+_FIRST_OF: Final = """
+    SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
+    CROSS JOIN LATERAL (
+        SELECT sequence, ordinal FROM recollect.passages
+        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+    ) AS p
+    CROSS JOIN LATERAL (
+        SELECT id FROM recollect.segments
+        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
+    ) AS s
+    ORDER BY s.id, p.ordinal LIMIT %(limit)s
+"""
 _DETAILS: Final = """
     SELECT s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
            p.start_char, p.end_char, s.tool, p.cold, t.length, t.terms, t.counts,
@@ -146,7 +158,7 @@ async def find(fleet: PostgresFleet, space_id: UUID, query: CandidateQuery) -> C
         passages=passages,
         documents=lexical.documents,
         average_length=average,
-        document_frequencies={word: held.get(term_of(word), 0) for word in query.words},
+        document_frequencies={word: held.get(term_of(space_id, word), 0) for word in query.words},
         cold_searched=lexical.cold_searched,
     )
 
@@ -177,7 +189,7 @@ async def _halves(
 
 
 async def _lexical(work: Transaction, query: CandidateQuery) -> _Lexical:
-    terms = sorted({term_of(word) for word in query.words})
+    terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))
     cold_count = await work.send(_COLD_COUNT, (work.space_id,)) if query.cold else None
@@ -206,7 +218,7 @@ async def _lexical(work: Transaction, query: CandidateQuery) -> _Lexical:
     if query.cold:
         hits.extend(await _cold_hits(work, terms))
         frequencies = {term: frequencies.get(term, 0) for term in terms}
-    chosen = order_candidates(
+    best, alike = order_candidates(
         hits,
         frequencies=frequencies,
         documents=documents,
@@ -214,7 +226,16 @@ async def _lexical(work: Transaction, query: CandidateQuery) -> _Lexical:
         limit=query.lexical_limit,
         allowed=allowed,
     )
-    return _Lexical(chosen.tolist(), documents, total_length, frequencies, cold_searched)
+    chosen = best.tolist() + await _first_of(work, alike, query.lexical_limit - len(best))
+    return _Lexical(chosen, documents, total_length, frequencies, cold_searched)
+
+
+async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
+    """The first of passages that score alike, in the order of their segments' ids."""
+    if len(alike) <= limit:
+        return [int(one) for one in alike]
+    given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
+    return [number for (number,) in await work.rows(_FIRST_OF, given)]
 
 
 def _block_hits(
@@ -261,7 +282,8 @@ async def _details(
             "asked": asked,
         },
     )
-    counts = _counts(query.words, [row[13] for row in rows], [row[14] for row in rows])
+    named = {word: term_of(work.space_id, word) for word in query.words}
+    counts = _counts(named, [row[13] for row in rows], [row[14] for row in rows])
     return tuple(_candidate(row, held) for row, held in zip(rows, counts, strict=True))
 
 
@@ -287,14 +309,16 @@ def _candidate(row: tuple[Any, ...], counts: dict[str, int]) -> Candidate:
 
 
 def _counts(
-    words: Sequence[str], terms: Sequence[bytes], counts: Sequence[bytes]
+    words: Mapping[str, int], terms: Sequence[bytes], counts: Sequence[bytes]
 ) -> list[dict[str, int]]:
-    """How often each of these passages holds each asked word."""
+    """How often each of these passages holds each asked word, given with its number."""
     made: list[dict[str, int]] = [{} for _ in terms]
     if not words or not terms:
         return made
-    asked = {term_of(word): word for word in words}
-    alike = [word for word in words if asked[term_of(word)] != word]  # two words with one number
+    asked = {term: word for word, term in words.items()}
+    alike = [
+        word for word, term in words.items() if asked[term] != word
+    ]  # two words with one number
     held = np.frombuffer(b"".join(terms), "<u4")
     found = np.flatnonzero(np.isin(held, np.fromiter(asked, np.uint32, len(asked))))
     ends = np.cumsum([len(raw) // 4 for raw in terms])
@@ -304,6 +328,6 @@ def _counts(
         made[owner][asked[term]] = count
     for word in alike:
         for one in made:
-            if (shared := asked[term_of(word)]) in one:
+            if (shared := asked[words[word]]) in one:
                 one[word] = one[shared]
     return made

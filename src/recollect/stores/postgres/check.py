@@ -23,6 +23,9 @@ from recollect.stores.postgres.signs import Layout
 from recollect.stores.postgres.wire import plain
 from recollect.values.upkeep import CheckResult, Stats
 
+SECONDS: Final = 1800.0
+"""How long the server may take over one part of it."""
+
 _COUNTERS: Final = """
     SELECT c.documents, c.total_length, c.next_sequence, c.next_passage, c.packed_to,
         (SELECT count(*) FROM recollect.passage_terms t
@@ -71,9 +74,13 @@ _ORPHANS: Final = """
         AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
     UNION ALL
     SELECT 'segments of a forgotten identity', count(*) FROM recollect.segments AS s
-    WHERE s.space_id = %(space)s AND EXISTS (
+    WHERE s.space_id = %(space)s AND (EXISTS (
         SELECT FROM recollect.forgotten_segments AS f
-        WHERE f.space_id = %(space)s AND f.id = s.id)
+        WHERE f.space_id = %(space)s AND f.id = s.id
+    ) OR EXISTS (
+        SELECT FROM recollect.tombstones AS t
+        WHERE t.space_id = %(space)s AND t.message_id IN (s.id, s.message_id)
+    ))
     UNION ALL
     SELECT 'postings without a run', count(*) FROM recollect.postings AS p
     WHERE p.space_id = %(space)s AND NOT EXISTS (
@@ -83,6 +90,10 @@ _ORPHANS: Final = """
     WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
         SELECT count(*) FROM recollect.session_paths AS p
         WHERE p.space_id = %(space)s AND p.session = s.session)
+"""
+_TURNS: Final = """
+    SELECT session, kept_rows, cardinality(row_hashes) FROM recollect.turns
+    WHERE space_id = %s ORDER BY session, number
 """
 _TAGS: Final = """
     SELECT sequence, tags FROM recollect.segments WHERE space_id = %s AND tags IS NOT NULL
@@ -140,6 +151,7 @@ async def check(work: Transaction) -> CheckResult:
     problems += _counter_problems(await work.row(_COUNTERS, given))
     problems += _tag_problems(await work.rows(_TAGS, (work.space_id,)))
     problems += _path_problems(await work.rows(_SESSIONS, given))
+    problems += _ledger_problems(await work.rows(_TURNS, (work.space_id,)))
     problems += await _index_problems(work)
     problems += await _sign_problems(work)
     return CheckResult(
@@ -147,6 +159,7 @@ async def check(work: Transaction) -> CheckResult:
             "rows without their like",
             "counters",
             "paths of sessions",
+            "turns of the ledger",
             "index of words",
             "signs of vectors",
         ),
@@ -191,6 +204,17 @@ def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
         lengths[session] = lengths.get(session, 0) + len(keys)
     wrong = sum(lengths.get(session, 0) != length for session, length in expected.items())
     return [f"{broken + wrong} paths of sessions are damaged"] if broken or wrong else []
+
+
+def _ledger_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    """A turn keeps no more rows of the one before it than that one has."""
+    broken, of_session, length = 0, None, 0
+    for session, kept, own in rows:
+        length = length if session == of_session else 0
+        if kept > length:
+            broken += 1
+        of_session, length = session, kept + own
+    return [f"{broken} turns of the ledger cannot be rebuilt"] if broken else []
 
 
 async def _index_problems(work: Transaction) -> list[str]:

@@ -15,8 +15,15 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from recollect.stores.postgres.driver import driver_errors
+from recollect.stores.postgres.link import SECONDS
 from recollect.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction, connect
-from recollect.stores.postgres.schema import APP_ROLE, Server, inspect_server, migrate
+from recollect.stores.postgres.schema import (
+    APP_ROLE,
+    Server,
+    inspect_server,
+    migrate,
+    require_bound,
+)
 from recollect.stores.postgres.vectors import EmbedderMemo
 from recollect.stores.postgres.wire import plain
 
@@ -61,17 +68,21 @@ class PostgresFleet:
         """Connect as the application's role.
 
         `create` runs missing migrations first, as the URL's role. A role above row-level
-        security is not used as such: every transaction then acts as `app_role`.
+        security is not used as such: every transaction then acts as `app_role`, which must be
+        under it. The tables' owner is under it too, so it may be the URL's role.
         """
         if create:
             await migrate(admin_url or url, app_role=app_role)
         with driver_errors():
-            async with asyncio.timeout(CONNECT_SECONDS), await connect(url) as connection:
+            async with await connect(url, seconds=CONNECT_SECONDS) as connection:
                 server = await inspect_server(connection)
+                if server.bypasses:
+                    await require_bound(connection, app_role)
         pool = Pool(url, size=pool_size)
         pool.vector_oid = server.vector_oid
         if server.bypasses:
             pool.act_as(app_role)
+        if server.bypasses or server.owns:
             admin_url = admin_url or url
         return cls(pool, server, admin_url=admin_url)
 
@@ -87,10 +98,10 @@ class PostgresFleet:
             return tuple(plain(name) for (name,) in await view.rows(_DUE, (now, limit)))
 
     def transaction(
-        self, space_id: UUID, *, read: bool = False
+        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
         """A transaction of one space."""
-        return self._pool.transaction(space_id, read=read)
+        return self._pool.transaction(space_id, read=read, seconds=seconds)
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:

@@ -1,8 +1,10 @@
 """Removes segments and all that quotes them, in one transaction, and leaves tombstones.
 
-What always holds when it commits: no row of the space holds a forgotten text, a word of it in
-the index, its vector, or a quote of it; its identity cannot be written again. The bytes stay in
-the data files until they are scrubbed, and `cannot` says so.
+By content an identity goes wherever it was said; by place single segments go, and what quotes
+their words stays while these are said elsewhere. What always holds when it commits: no row of
+the space holds a text that is said nowhere any more, a word of it in the index, its vector, or a
+quote of it; it cannot be written again. The bytes stay in the data files until they are
+scrubbed, and `cannot` says so.
 """
 
 from __future__ import annotations
@@ -12,16 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.errors import FormatError
-from recollect.formats.session_state import without_quotes
+from recollect.stores.postgres.forget_quotes import TOMBSTONES, Removed, remove_quotes
 from recollect.stores.postgres.jobs import settle
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
-from recollect.stores.postgres.packing import erase
+from recollect.stores.postgres.packing import erase, purge_dead
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import int8s, plain, texts
-from recollect.stores.postgres.write import advance, lock_space
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import FactId, SegmentId
+from recollect.stores.postgres.write import GONE, Ground, advance, lock_space
+from recollect.values.message import MessageId
+from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
@@ -30,17 +31,21 @@ OUT_OF_REACH: Final = (
     "replicas, backups and snapshots of the database",
 )
 
-# An identity is forgotten as a whole: whoever said the same elsewhere loses it there too.
-_NAMED: Final = """
-    SELECT t.sequence, t.id, t.key, t.message_id FROM recollect.segments AS t
+_BY_CONTENT: Final = """
+    SELECT t.sequence, t.id, t.message_id FROM recollect.segments AS t
     WHERE t.space_id = %(space)s AND t.message_id IN (
         SELECT s.message_id FROM recollect.segments AS s
         WHERE s.space_id = %(space)s AND (
             s.id = ANY(%(ids)s::text[]) OR s.message_id = ANY(%(messages)s::text[])
-            OR s.session = ANY(%(sessions)s::text[])
-            OR (%(before)s::float8 IS NOT NULL AND s.said_at < %(before)s)
         )
     ) ORDER BY t.sequence
+"""
+_BY_PLACE: Final = """
+    SELECT sequence, id, message_id FROM recollect.segments
+    WHERE space_id = %(space)s
+        AND (%(anywhere)s OR session = ANY(%(sessions)s::text[]))
+        AND (%(before)s::float8 IS NULL OR said_at < %(before)s)
+    ORDER BY sequence
 """
 _PASSAGES: Final = """
     SELECT passage_no FROM recollect.passages
@@ -49,156 +54,114 @@ _PASSAGES: Final = """
 _DROP_SEGMENTS: Final = """
     DELETE FROM recollect.segments WHERE space_id = %s AND sequence = ANY(%s::bigint[])
 """
-_TOMBSTONES: Final = """
-    INSERT INTO recollect.tombstones (space_id, message_id, at)
-    SELECT %s, u.message_id, %s FROM unnest(%s::text[]) AS u (message_id)
-    ON CONFLICT DO NOTHING
-"""
-_GONE: Final = """
-    INSERT INTO recollect.forgotten_segments (space_id, id, key, message_id)
-    SELECT %s, * FROM unnest(%s::text[], %s::text[], %s::text[]) ON CONFLICT DO NOTHING
-"""
-_DROP_FACTS: Final = """
-    DELETE FROM recollect.facts
-    WHERE space_id = %(space)s AND sources && %(ids)s::text[] AND sources <@ %(all)s::text[]
-    RETURNING id
-"""
-_DROP_NAMED_FACTS: Final = """
-    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[]) RETURNING id
-"""
-_FACTS_SOURCES: Final = """
-    UPDATE recollect.facts SET sources = ARRAY(
-        SELECT one FROM unnest(sources) WITH ORDINALITY AS u (one, place)
-        WHERE NOT one = ANY(%(ids)s::text[]) ORDER BY place
-    )
-    WHERE space_id = %(space)s AND sources && %(ids)s::text[]
-"""
-_DROP_PIECES: Final = """
-    DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
-"""
-_DROP_JOBS: Final = """
-    DELETE FROM recollect.jobs WHERE space_id = %s AND about && %s::text[] RETURNING 1
-"""
-_QUOTING: Final = """
-    SELECT session, state FROM recollect.sessions WHERE space_id = %s AND about && %s::text[]
-    FOR UPDATE
-"""
-_UNQUOTE: Final = """
-    UPDATE recollect.sessions SET state = %(state)s, about = ARRAY(
-        SELECT one FROM unnest(about) AS u (one) WHERE NOT one = ANY(%(messages)s::text[])
-    )
-    WHERE space_id = %(space)s AND session = %(session)s
-"""
-_DROP_SESSIONS: Final = """
-    DELETE FROM recollect.sessions WHERE space_id = %s AND session = ANY(%s::text[])
-"""
-_DROP_PATHS: Final = """
-    DELETE FROM recollect.session_paths WHERE space_id = %s AND session = ANY(%s::text[])
+_TWINS: Final = """
+    SELECT DISTINCT ON (message_id) message_id, id FROM recollect.segments
+    WHERE space_id = %s AND message_id = ANY(%s::text[]) ORDER BY message_id, sequence
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Going:
-    sequences: tuple[int, ...]
-    ids: tuple[SegmentId, ...]
-    keys: frozenset[EntryKey]
-    messages: tuple[MessageId, ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meant:
+    """What an order means here."""
+
+    identities: tuple[MessageId, ...]
+    """By content: wherever it was said."""
+    rows: tuple[tuple[int, SegmentId, MessageId], ...]
+    """Sequence, id and identity of every segment that goes."""
+    places: tuple[tuple[int, SegmentId, MessageId], ...]
+    """Those of them that go by place alone."""
 
 
 async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
     """Carry out an order."""
     ground = await lock_space(work, name)
-    rows, going = await _going(work, order)
-    passages, vectors = 0, 0
-    if rows:
-        numbers = np.array(
-            [row[0] for row in await work.rows(_PASSAGES, (work.space_id, int8s(going.sequences)))],
-            np.int64,
-        )
-        terms = await drop_index(work, numbers, ground)
-        vectors = await drop_vectors(work, numbers)
-        await erase(work, numbers[numbers <= ground.packed_to], terms)
-        passages = len(numbers)
-        await work.send(_DROP_SEGMENTS, (work.space_id, int8s(going.sequences)))
-        columns = list(zip(*rows, strict=True))
-        await work.send(
-            _GONE,
-            (work.space_id, texts(map(plain, columns[1])), texts(map(plain, columns[2])),
-             texts(map(plain, columns[3]))),
-        )  # fmt: skip
-    await work.send(_TOMBSTONES, (work.space_id, order.at, texts(going.messages)))
-    facts = await _forget_facts(work, going.ids, order.facts)
-    messages = texts(going.messages)
-    pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
-    jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
-    states = await _unquote(work, going)
+    meant = await _meant(work, order)
+    passages, vectors = await _remove_segments(work, meant, ground)
+    marks = [*meant.identities, *(id_ for _, id_, _ in meant.places)]
+    await work.send(TOMBSTONES, (work.space_id, order.at, texts(dict.fromkeys(marks))))
+    removed = await _remove_what_rests(work, order, meant)
     await advance(work, ground)
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
     return Forgotten(
-        segments=going.ids,
-        message_ids=going.messages,
+        segments=tuple(id_ for _, id_, _ in meant.rows),
+        message_ids=meant.identities,
         passages=passages,
         vectors=vectors,
-        facts=facts,
-        pieces=pieces,
-        jobs=jobs,
-        session_states=states,
-        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if rows or facts or pieces or jobs or states else (),
+        facts=removed.facts,
+        pieces=removed.pieces,
+        jobs=removed.jobs,
+        session_states=removed.states,
+        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if meant.rows or removed.anything else (),
     )
 
 
-async def _going(work: Transaction, order: ForgetOrder) -> tuple[list[tuple[Any, ...]], _Going]:
+async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
     """Which segments go, and which identities get a tombstone."""
-    rows = await work.rows(
-        _NAMED,
-        {
+    by_content = _named(
+        await work.rows(
+            _BY_CONTENT,
+            {
+                "space": work.space_id,
+                "ids": texts(order.segments),
+                "messages": texts(order.message_ids),
+            },
+        )
+    )
+    by_place: list[tuple[int, SegmentId, MessageId]] = []
+    if order.sessions or order.said_before is not None:
+        given = {
             "space": work.space_id,
-            "ids": texts(order.segments),
-            "messages": texts(order.message_ids),
+            "anywhere": not order.sessions,
             "sessions": texts(order.sessions),
             "before": order.said_before,
-        },
+        }
+        known = {sequence for sequence, _, _ in by_content}
+        by_place = [row for row in _named(await work.rows(_BY_PLACE, given)) if row[0] not in known]
+    identities = dict.fromkeys([*order.message_ids, *(identity for _, _, identity in by_content)])
+    return _Meant(
+        identities=tuple(sorted(identities)),
+        rows=tuple(sorted([*by_content, *by_place])),
+        places=tuple(by_place),
     )
-    messages = dict.fromkeys([*(MessageId(plain(row[3])) for row in rows), *order.message_ids])
-    return rows, _Going(
-        tuple(row[0] for row in rows),
-        tuple(SegmentId(plain(row[1])) for row in rows),
-        frozenset(EntryKey(plain(row[2])) for row in rows),
-        tuple(messages),
+
+
+def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]]:
+    return [
+        (sequence, SegmentId(plain(id_)), MessageId(plain(identity)))
+        for sequence, id_, identity in rows
+    ]
+
+
+async def _remove_segments(work: Transaction, meant: _Meant, ground: Ground) -> tuple[int, int]:
+    """Remove the segments, their passages, words and vectors; how many passages and vectors."""
+    if not meant.rows:
+        return 0, 0
+    sequences = int8s([sequence for sequence, _, _ in meant.rows])
+    found = await work.rows(_PASSAGES, (work.space_id, sequences))
+    numbers = np.array([number for (number,) in found], np.int64)
+    terms = await drop_index(work, numbers, ground)
+    vectors = await drop_vectors(work, numbers)
+    await erase(work, numbers[numbers <= ground.packed_to], terms)
+    # Under numbers they had before they were cold, or indexed otherwise, they may stand there too.
+    await purge_dead(work)
+    await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
+    await work.send(
+        GONE,
+        (work.space_id, texts(id_ for _, id_, _ in meant.rows),
+         texts(identity for _, _, identity in meant.rows)),
+    )  # fmt: skip
+    return len(numbers), vectors
+
+
+async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Meant) -> Removed:
+    """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
+    said = {identity for _, _, identity in meant.places}
+    twins = {
+        plain(identity): SegmentId(plain(twin))
+        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(said)))
+    }
+    gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}
+    return await remove_quotes(
+        work, order, unsaid={*meant.identities, *(said - set(twins))}, gone=gone
     )
-
-
-async def _forget_facts(
-    work: Transaction, ids: tuple[SegmentId, ...], facts: tuple[FactId, ...]
-) -> tuple[FactId, ...]:
-    """Facts that are named or rest on forgotten segments alone go; others lose those sources."""
-    rows = []
-    if facts:
-        rows += await work.rows(_DROP_NAMED_FACTS, (work.space_id, texts(facts)))
-    if ids:
-        named = texts(ids)
-        rows += await work.rows(_DROP_FACTS, {"space": work.space_id, "ids": named, "all": named})
-        await work.send(_FACTS_SOURCES, {"space": work.space_id, "ids": named})
-    return tuple(sorted(FactId(plain(one)) for (one,) in rows))
-
-
-async def _unquote(work: Transaction, going: _Going) -> int:
-    """Take quotes of forgotten messages out of session states; one that cannot be read goes."""
-    messages = texts(going.messages)
-    quoting = await work.rows(_QUOTING, (work.space_id, messages))
-    unreadable: list[str] = []
-    for session, state in quoting:
-        try:
-            left = without_quotes(state, going.keys)
-        except FormatError:
-            unreadable.append(plain(session))
-            continue
-        await work.send(
-            _UNQUOTE,
-            {"state": left, "space": work.space_id, "session": session, "messages": messages},
-        )
-    if unreadable:
-        await work.send(_DROP_SESSIONS, (work.space_id, texts(unreadable)))
-        await work.send(_DROP_PATHS, (work.space_id, texts(unreadable)))
-    return len(quoting)

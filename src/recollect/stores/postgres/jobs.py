@@ -1,9 +1,11 @@
 """The queue of a space: jobs are handed out under a lease, and a day's budget is never exceeded.
 
-Rows are locked with SKIP LOCKED, so workers do not wait for each other over a job. The budget is
-charged where the job is handed out, in the same transaction, under a lock of its day. Always
-holds: `spaces.jobs_due_at` is no later than the next job or expiring lease, so that no worker
-overlooks a space.
+Whoever hands out, gives back or revives has taken the space's turn first, as writers do, so that
+none of them meets a job that is being enqueued. The budget is charged where the job is handed
+out, in the same transaction. Always holds: `spaces.jobs_due_at` is no later than the next job or
+expiring lease, so that no worker overlooks a space; but where due jobs could not be handed out
+(the budget, kinds that nobody asked for) it is a little later, so that they do not keep workers
+from other spaces.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from recollect.stores.postgres.wire import (
 from recollect.values.job import JobId, JobRecord, Lease, QueueState
 
 _SCAN_LEAST: Final = 64
+_ASK_AGAIN_SECONDS: Final = 30.0
+"""How long a space rests in which jobs are due and none could be handed out."""
 
 _GIVE_UP: Final = """
     UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
@@ -130,6 +134,10 @@ _SET_DUE: Final = """
     )
     WHERE space_id = %(space)s
 """
+_PUT_OFF: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = %(later)s
+    WHERE space_id = %(space)s AND jobs_due_at <= %(now)s
+"""
 
 
 async def claim(
@@ -178,6 +186,9 @@ async def claim(
         if charged:
             await work.send(_CHARGE, (charged, work.space_id, day))
     await settle(work)
+    if not leases:
+        later = now + _ASK_AGAIN_SECONDS
+        await work.send(_PUT_OFF, {"space": work.space_id, "now": now, "later": later})
     return leases
 
 

@@ -51,6 +51,10 @@ _EXPIRE: Final = """
     DELETE FROM recollect.turns WHERE space_id = %s AND at < %s
     RETURNING row_hashes || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
 """
+_DROP_TURNS: Final = """
+    DELETE FROM recollect.turns WHERE space_id = %s AND session = ANY(%s::text[])
+    RETURNING row_hashes || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
+"""
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces AS p
     WHERE p.space_id = %(space)s AND p.hash = ANY(%(hashes)s::text[]) AND NOT EXISTS (
@@ -59,7 +63,7 @@ _DROP_PIECES: Final = """
             p.hash IN (t.system_hash, t.tools_hash, t.rest_hash, t.edits_hash, t.report_hash)
             OR p.hash = ANY(t.row_hashes)
         )
-    )
+    ) RETURNING 1
 """
 
 
@@ -89,7 +93,10 @@ async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | No
         kept_rows=newest[9],
         rows=_hashes(newest[10]),
     )
-    return RebuiltTurn(record=record, rows=_all_rows(rows))
+    whole = _all_rows(rows)
+    if whole is None:  # a record it rests on is damaged or gone, which `check` tells
+        return None
+    return RebuiltTurn(record=record, rows=whole)
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[tuple[Any, ...]]:
@@ -105,8 +112,11 @@ async def _backwards(work: Transaction, session: str, number: int) -> list[tuple
         below = some[-1][0] - 1
 
 
-def _all_rows(backwards: Sequence[tuple[Any, ...]]) -> tuple[PieceHash, ...]:
-    """The rows of the newest of these records: its own after those it kept of the ones before."""
+def _all_rows(backwards: Sequence[tuple[Any, ...]]) -> tuple[PieceHash, ...] | None:
+    """The rows of the newest of these records: its own after those it kept of the ones before.
+
+    None when those before it do not have as many.
+    """
     stretches: list[tuple[PieceHash, ...]] = []
     wanted: int | None = None
     for row in backwards:
@@ -115,10 +125,14 @@ def _all_rows(backwards: Sequence[tuple[Any, ...]]) -> tuple[PieceHash, ...]:
             stretches.append(own)
             wanted = kept
         else:
+            if wanted - kept > len(own):
+                return None
             stretches.append(own[: max(0, wanted - kept)])
             wanted = min(wanted, kept)
         if not wanted:
             break
+    if wanted:
+        return None
     return tuple(one for stretch in reversed(stretches) for one in stretch)
 
 
@@ -150,13 +164,25 @@ async def expire(work: Transaction, *, before: float) -> int:
     )  # fmt: skip
     for session, number in heirs:
         whole = _all_rows(await _backwards(work, plain(session), number))
+        if whole is None:  # damaged: it is not made to look whole
+            continue
         await work.send(_HAND_ON, (texts(whole), work.space_id, session, number))
     gone = await work.rows(_EXPIRE, (work.space_id, before))
-    named = {one for (hashes,) in gone for one in hashes if one is not None}
-    await work.send(
-        _DROP_PIECES, {"space": work.space_id, "hashes": texts(plain(one) for one in named)}
-    )
+    await _drop_unnamed(work, gone)
     return len(gone)
+
+
+async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
+    """Remove the turns of sessions, and pieces that no other turn names; how many pieces."""
+    gone = await work.rows(_DROP_TURNS, (work.space_id, texts(sessions)))
+    return await _drop_unnamed(work, gone)
+
+
+async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
+    """Remove the pieces that turns named which are gone, and no other does."""
+    named = {plain(one) for (hashes,) in gone for one in hashes if one is not None}
+    given = {"space": work.space_id, "hashes": texts(named)}
+    return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
 
 def _hash(value: str | None) -> PieceHash | None:

@@ -1,6 +1,7 @@
 """Words as numbers: forward rows, posting blocks, and candidates ordered by BM25. Pure.
 
-A word is a 32-bit hash. A passage has a forward row: its terms, sorted, with their counts. A run
+A word is a 32-bit hash that its space keys: words that were chosen to share a number in one space
+do not in another. A passage has a forward row: its terms, sorted, with their counts. A run
 turns the forward rows of a range of passages around: postings sorted by term, cut into blocks
 that fit a page. Never tokenizes and never has the last word: `search` scores what is found here.
 Always holds: a block's postings are sorted by term and passage, and a passage's number in it is
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +39,25 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 
-class _Terms(dict[str, int]):
+class _Terms(dict[tuple[UUID, str], int]):
     """Numbers of words that were asked for before; begins anew when it grows too large."""
 
-    def __missing__(self, word: str) -> int:
+    def __missing__(self, asked: tuple[UUID, str]) -> int:
         if len(self) >= _TERMS_KEPT:
             self.clear()
-        named = word.encode("utf-8", "surrogatepass")
-        number = int.from_bytes(blake2b(named, digest_size=4).digest(), "little")
-        self[word] = number
+        named = asked[1].encode("utf-8", "surrogatepass")
+        hashed = blake2b(named, digest_size=4, key=asked[0].bytes).digest()
+        number = int.from_bytes(hashed, "little")
+        self[asked] = number
         return number
 
 
 _TERMS: Final = _Terms()
 
 
-def term_of(word: str) -> int:
-    """A word's number."""
-    return _TERMS[word]
+def term_of(space_id: UUID, word: str) -> int:
+    """A word's number in a space."""
+    return _TERMS[space_id, word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,10 @@ class Forward:
     length: int
 
 
-def forward(words: Sequence[str]) -> Forward:
+def forward(space_id: UUID, words: Sequence[str]) -> Forward:
     """The forward row of a passage with these words."""
     counted = Counter(words)
-    terms = np.array([_TERMS[word] for word in counted], "<u4")
+    terms = np.array([_TERMS[space_id, word] for word in counted], "<u4")
     counts = np.array(list(counted.values()), np.int64)
     order = np.argsort(terms)
     terms, counts = terms[order], counts[order]
@@ -270,20 +273,28 @@ def order_candidates(
     average_length: float,
     limit: int,
     allowed: Ints | None = None,
-) -> Ints:
-    """The best passages by Okapi BM25, ties by number; only allowed ones where that is given."""
+) -> tuple[Ints, Ints]:
+    """The best passages by Okapi BM25, and those of which some fill the limit: they score alike.
+
+    Only allowed ones where that is given.
+    """
+    none = np.empty(0, np.int64)
     if not hits or limit <= 0:
-        return np.empty(0, np.int64)
+        return none, none
     by_base: dict[int, dict[int, list[Hit]]] = {}
     for hit in hits:
         by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
     best: list[tuple[Ints, Floats]] = []
     for base, by_term in by_base.items():
-        mine = [_joined(some) for some in by_term.values()]
+        # In one order, so that passages with the same words have the very same score.
+        mine = [_joined(by_term[term]) for term in sorted(by_term)]
         best.append(_score(mine, frequencies, documents, average_length, limit, allowed, base))
     numbers = np.concatenate([one[0] for one in best])
     scores = np.concatenate([one[1] for one in best])
-    return numbers[np.lexsort((numbers, -scores))[:limit]]
+    if len(numbers) <= limit:
+        return numbers, none
+    edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    return numbers[scores > edge], numbers[scores == edge]
 
 
 def _joined(hits: Sequence[Hit]) -> Hit:

@@ -2,13 +2,14 @@
 
 Sits on psycopg's low-level interface: its cursors wait at the event loop for every statement of
 a pipeline, which took longer than the statements themselves. What always holds: after `run` every
-result has been read and the first error raised; a link whose last use was cut off is closed,
-never handed out again.
+result has been read and the first error raised; a link whose last use was cut off, or took
+longer than it may, is closed, never handed out again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import select
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ from recollect.stores.postgres.driver import psycopg, sql_errors
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
+SECONDS: Final = 60.0
+"""How long the server may take over what it was sent; a generous limit for one that hangs."""
+_CANCEL_SECONDS: Final = 2.0
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 
@@ -91,18 +95,27 @@ class Statement:
 class Link:
     """A connection in pipeline mode."""
 
-    __slots__ = ("_owing", "_pgconn", "connection")
+    __slots__ = ("_broken", "_owing", "_pgconn", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._pgconn = connection.pgconn
         self._pgconn.enter_pipeline_mode()
         self._owing = False
+        self._broken = False
 
-    async def run(self, statements: Sequence[Statement]) -> None:
+    async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
         """Send statements and read all their results; raises the first error."""
         self._send(statements)
-        await self._receive(statements)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._receive(statements)
+        except TimeoutError:
+            # The server may be gone without a word, or busy with it for ever: ask it to stop.
+            self._broken = True
+            with contextlib.suppress(psycopg.Error):
+                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
         """Send statements and do not wait: the results are read before the next use."""
@@ -117,8 +130,9 @@ class Link:
         if self._owing:
             self._owing = False
             try:
-                await self._receive(())
-            except psycopg.Error:
+                async with asyncio.timeout(SECONDS):
+                    await self._receive(())
+            except (psycopg.Error, TimeoutError):
                 return False
         watched = select.poll()
         watched.register(self._pgconn.socket, select.POLLIN)
@@ -128,10 +142,12 @@ class Link:
 
     async def undo(self) -> bool:
         """Roll back what is open; whether the link can be used again."""
+        if self._broken:
+            return False
         try:
             if self._pgconn.status == ConnStatus.OK:
                 await self.run((Statement(self.connection, "ROLLBACK", ()),))
-        except psycopg.Error:
+        except (psycopg.Error, TimeoutError):
             return False
         return self._pgconn.status == ConnStatus.OK and self.idle
 

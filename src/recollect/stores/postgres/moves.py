@@ -182,9 +182,8 @@ async def replace_passages(
         ground,
     )
     moved: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
-    for (id_, ordinal), number in ground.places.items():
-        span = given[SegmentId(id_)][ordinal]
-        if (was := spans.pop((id_, ordinal, span.start, span.end), None)) is not None:
+    for (id_, ordinal), (number, start, end) in ground.places.items():
+        if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
             moved[segments[id_][2]].append((was, number))
     await _move_vectors(work, moved)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))

@@ -97,6 +97,12 @@ _DROP_BLOCKS: Final = """
 _SHRINK_RUN: Final = """
     UPDATE recollect.runs SET passages = passages - %s, dead = %s WHERE space_id = %s AND run = %s
 """
+_WITH_DEAD: Final = """
+    SELECT run, dead FROM recollect.runs WHERE space_id = %s AND dead IS NOT NULL
+"""
+_BUCKETS: Final = """
+    SELECT DISTINCT bucket FROM recollect.postings WHERE space_id = %s AND run = %s
+"""
 _BLOCKS_AT_ONCE: Final = 2_000
 
 
@@ -247,6 +253,15 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
         held = np.frombuffer(dead or b"", "<u2")
         left = np.setdiff1d(held, mine).astype("<u2").tobytes() or None
         await work.send(_SHRINK_RUN, (len(mine), left, work.space_id, run))
+
+
+async def purge_dead(work: Transaction) -> None:
+    """Take dead numbers out of the runs that hold them: their words may be forgotten by now."""
+    for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
+        found = await work.rows(_BUCKETS, (work.space_id, run))
+        gone = np.frombuffer(dead, "<u2")
+        await _rewrite(work, run, np.array([bucket for (bucket,) in found], np.int64), gone)
+        await work.send(_SHRINK_RUN, (len(gone), None, work.space_id, run))
 
 
 async def _rewrite(

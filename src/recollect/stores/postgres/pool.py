@@ -16,9 +16,16 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from recollect.errors import StoreUnavailable
-from recollect.stores.postgres.driver import adapters, driver_errors, psycopg
-from recollect.stores.postgres.link import Connection, Link, Parameters, Statement
+from recollect.errors import StoreError, StoreUnavailable
+from recollect.stores.postgres.driver import (
+    adapters,
+    conninfo_to_dict,
+    driver_errors,
+    make_conninfo,
+    psycopg,
+    reason_of,
+)
+from recollect.stores.postgres.link import SECONDS, Connection, Link, Parameters, Statement
 
 CONNECT_SECONDS: Final = 2.0
 """How long it may take to connect before a caller hears that PostgreSQL is away."""
@@ -26,6 +33,14 @@ BUSY_SECONDS: Final = 30.0
 """How long a caller waits while all connections are in use."""
 PROBE_SECONDS: Final = 0.5
 """After a failure, how long nobody tries to connect."""
+_KEEPALIVE: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""A server that is gone without a word is noticed; a URL may name others of these."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
 
@@ -53,10 +68,13 @@ class Cursor:
 class Transaction:
     """A transaction of one space on one connection; a statement waits until rows are asked for."""
 
-    __slots__ = ("_link", "_queue", "space_id", "vector_oid")
+    __slots__ = ("_link", "_queue", "_seconds", "space_id", "vector_oid")
 
-    def __init__(self, link: Link, space_id: UUID, vector_oid: int) -> None:
+    def __init__(
+        self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
+    ) -> None:
         self._link = link
+        self._seconds = seconds
         self._queue: list[Statement] = []
         self.space_id = space_id
         self.vector_oid = vector_oid
@@ -88,7 +106,7 @@ class Transaction:
         if wanted is not None and wanted.done:
             return
         queued, self._queue = self._queue, []
-        await self._link.run(queued)
+        await self._link.run(queued, seconds=self._seconds)
 
     def begin(self, *statements: str) -> None:
         """Queue how the transaction begins."""
@@ -113,6 +131,7 @@ class Pool:
         self._role: tuple[str, ...] = ()
         self._idle: list[Link] = []
         self._refused_until = 0.0
+        self._refused_for = ""
         self._closed = False
         # Waiting for a turn here is being busy; waiting for a connection is being cut off.
         self._turns = asyncio.Semaphore(size)
@@ -131,12 +150,15 @@ class Pool:
 
     @asynccontextmanager
     async def transaction(
-        self, space_id: UUID, *, read: bool = False
+        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AsyncIterator[Transaction]:
-        """A transaction of one space, committed at the end; reading sees one moment."""
-        with driver_errors():
+        """A transaction of one space, committed at the end; reading sees one moment.
+
+        `seconds` is how long the server may take over what it is asked at once.
+        """
+        with driver_errors(writing=not read):
             async with self._link() as link:
-                work = Transaction(link, space_id, self.vector_oid)
+                work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
                 work.begin(
                     _BEGIN_READ if read else _BEGIN,
                     *self._role,
@@ -192,24 +214,41 @@ class Pool:
             await link.close()
         now = time.monotonic()
         if now < self._refused_until:
-            raise StoreUnavailable("PostgreSQL cannot be reached; tried a moment ago")
+            raise StoreUnavailable(f"{self._refused_for}; tried a moment ago")
         if self._refused_until:  # it was away: others are refused while this one finds out
             self._refused_until = now + CONNECT_SECONDS
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connection = await connect(self._url)
-        except (psycopg.OperationalError, TimeoutError) as error:
+            connection = await connect(self._url, seconds=CONNECT_SECONDS)
+        except StoreUnavailable as error:
             self._refused_until = time.monotonic() + PROBE_SECONDS
-            raise StoreUnavailable("PostgreSQL cannot be reached") from error
+            self._refused_for = str(error)
+            raise
         self._refused_until = 0.0
         return Link(connection)
 
 
-async def connect(url: str) -> Connection:
+async def connect(url: str, *, seconds: float = 10.0) -> Connection:
     """A connection in autocommit that prepares nothing and knows our parameters."""
-    made: Connection = await psycopg.AsyncConnection.connect(
-        libpq_url(url), autocommit=True, context=adapters(), prepare_threshold=None
-    )
+    taken = libpq_url(url)
+    try:
+        named = conninfo_to_dict(taken)
+    except psycopg.ProgrammingError:  # its text may quote the URL, password and all
+        raise StoreError("the URL of PostgreSQL cannot be read: check how it is written") from None
+    try:
+        async with asyncio.timeout(seconds):
+            made: Connection = await psycopg.AsyncConnection.connect(
+                make_conninfo(taken, **{**_KEEPALIVE, **named}),
+                autocommit=True,
+                context=adapters(),
+                prepare_threshold=None,
+            )
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
+        ) from None
+    except psycopg.OperationalError as error:
+        told = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
+        raise StoreUnavailable(told) from None
     return made
 
 

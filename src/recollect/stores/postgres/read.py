@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -93,7 +93,7 @@ _COMPLETE: Final = """
     WHERE space_id = %s AND name = %s
 """
 _UNEMBEDDED: Final = """
-    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
+    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no, s.tags
     FROM recollect.passages AS p
     JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
     WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded AND NOT p.cold
@@ -203,18 +203,36 @@ async def unembedded(
     row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
     number, complete_to = row if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
-    rows = await work.rows(
-        _UNEMBEDDED,
-        {"space": work.space_id, "after": complete_to, "embedder": number, "limit": limit},
-    )
+    found: list[PassageText] = []
+    first, after = 0, complete_to
+    while (wanted := limit - len(found)) > 0:  # what cannot be read does not count
+        rows = await work.rows(
+            _UNEMBEDDED,
+            {"space": work.space_id, "after": after, "embedder": number, "limit": wanted},
+        )
+        found += _texts_of(rows)
+        if rows:
+            first, after = first or rows[0][5], rows[-1][5]
+        if len(rows) < wanted:
+            break
     last = await newest.fetchone()
     # Numbers are committed in their order: what this snapshot has up to here stays complete.
-    upto = rows[0][5] - 1 if rows else (last[0] if last is not None and limit > 0 else 0)
-    found = tuple(
-        PassageText(segment=SegmentId(plain(id_)), ordinal=ordinal, text=plain(body)[start:end])
-        for id_, ordinal, start, end, body, _ in rows
-    )
-    return found, upto if row is not None and upto - complete_to >= _WORTH_NOTING else 0
+    upto = first - 1 if first else (last[0] if last is not None and limit > 0 else 0)
+    worth = row is not None and upto - complete_to >= _WORTH_NOTING
+    return tuple(found), upto if worth else 0
+
+
+def _texts_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[PassageText]:
+    for id_, ordinal, start, end, body, _, tags in rows:
+        with contextlib.suppress(ValueError):
+            read_tags(tags)
+            yield PassageText(
+                segment=SegmentId(plain(id_)),
+                ordinal=ordinal,
+                text=plain(body)[start:end],
+                start=start,
+                end=end,
+            )
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:

@@ -7,6 +7,7 @@ once, in order, in one transaction with its record; opening never changes a sche
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -34,12 +35,13 @@ _RECORD: Final = """
     VALUES (%s, %s, %s, %s)
 """
 _ROLE: Final = """
-    SELECT current_user, r.rolsuper OR r.rolbypassrls OR EXISTS (
+    SELECT r.rolsuper OR r.rolbypassrls, EXISTS (
         SELECT FROM pg_class c WHERE c.relnamespace = 'recollect'::regnamespace
         AND c.relkind = 'r' AND c.relowner = r.oid
     ), (SELECT oid::int8 FROM pg_type WHERE oid = to_regtype('vector')), version()
     FROM pg_roles r WHERE r.rolname = current_user
 """
+_APP_ROLE: Final = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class Server:
     vector_oid: int
     bypasses: bool
     """The URL's role is above row-level security."""
+    owns: bool = False
+    """It owns the tables; row-level security is forced on their owner too."""
 
 
 def migrations() -> tuple[Migration, ...]:
@@ -95,7 +99,7 @@ async def migrate(
     with driver_errors():
         async with await connect(admin_url) as connection, connection.transaction():
             await connection.execute(_TAKE_LOCK, (_LOCK,))
-            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            await _extension(connection)
             done = await _applied(connection)
             ran = []
             for one in migrations():
@@ -106,6 +110,18 @@ async def migrate(
                 ran.append(f"{one.version:03}_{one.phase}_{one.name}")
             await _grant(connection, app_role, app_password)
     return tuple(ran)
+
+
+async def _extension(connection: Connection) -> None:
+    try:
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except sql_errors.InsufficientPrivilege:
+        raise StoreError(
+            "the URL's role may not create the extension pgvector: "
+            "have a superuser run `CREATE EXTENSION vector` in this database"
+        ) from None
+    except sql_errors.FeatureNotSupported:
+        raise StoreError("the server has no pgvector: install it there first") from None
 
 
 async def inspect_server(connection: Connection) -> Server:
@@ -133,7 +149,22 @@ async def inspect_server(connection: Connection) -> Server:
         if row[2] is None:
             raise StoreError("the extension pgvector is not on the role's search_path")
         return Server(
-            engine=" ".join(str(row[3]).split()[:2]), vector_oid=int(row[2]), bypasses=bool(row[1])
+            engine=" ".join(str(row[3]).split()[:2]),
+            vector_oid=int(row[2]),
+            bypasses=bool(row[0]),
+            owns=bool(row[1]),
+        )
+
+
+async def require_bound(connection: Connection, role: str) -> None:
+    """Raise unless this role exists and is under row-level security."""
+    row = await (await connection.execute(_APP_ROLE, (role,))).fetchone()
+    if row is None:
+        raise StoreError(f"there is no role {role!r} to act as: run `{MIGRATE_COMMAND}`")
+    if row[0]:
+        raise StoreError(
+            f"the role {role!r} is a superuser or has BYPASSRLS, so it would see every space: "
+            "name another one"
         )
 
 
@@ -152,15 +183,24 @@ async def _grant(connection: Connection, role: str, password: str | None) -> Non
         await connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,))
     ).fetchone()
     if known is None:
-        await connection.execute(
-            psycopg.sql.SQL("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS").format(name)
-        )
+        try:
+            await connection.execute(
+                psycopg.sql.SQL("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS").format(name)
+            )
+        except sql_errors.InsufficientPrivilege:
+            raise StoreError(
+                f"the URL's role may not make the role {role!r}: have it made, or grant CREATEROLE"
+            ) from None
+    await require_bound(connection, role)
     if password is not None:
         await connection.execute(
             psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, password)
         )
+    with contextlib.suppress(sql_errors.InsufficientPrivilege):  # made by somebody else
+        async with connection.transaction():
+            plans = psycopg.sql.SQL("ALTER ROLE {} SET plan_cache_mode = force_custom_plan")
+            await connection.execute(plans.format(name))
     for statement in (
-        psycopg.sql.SQL("ALTER ROLE {} SET plan_cache_mode = force_custom_plan"),
         psycopg.sql.SQL("GRANT USAGE ON SCHEMA recollect TO {}"),
         psycopg.sql.SQL(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA recollect TO {}"

@@ -42,7 +42,7 @@ CREATE TABLE recollect.segments (
     message_id   text COLLATE "C" NOT NULL,
     role         text NOT NULL,
     body         text NOT NULL,
-    tokens       integer NOT NULL,
+    tokens       bigint NOT NULL,
     said_at      double precision NOT NULL,
     source       text NOT NULL,
     trust        text NOT NULL,
@@ -127,11 +127,12 @@ ALTER TABLE recollect.postings
 CREATE TABLE recollect.embedders (
     space_id    uuid NOT NULL,
     embedder_no integer NOT NULL,
-    name        text NOT NULL,
+    name        text COLLATE "C" NOT NULL,
     dimensions  integer NOT NULL,
     vectors     bigint NOT NULL DEFAULT 0,
     complete_to bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (space_id, embedder_no)
+    PRIMARY KEY (space_id, embedder_no),
+    UNIQUE (space_id, name)
 );
 
 -- float32, because exports give the same bytes back. Up to 2,000 dimensions it stands in its
@@ -198,6 +199,8 @@ CREATE TABLE recollect.session_paths (
 );
 ALTER TABLE recollect.session_paths ALTER COLUMN entries SET STATISTICS 0;
 
+-- What must not come back: identities, wherever they are said, single segments by their id, and
+-- pieces of the ledger by their hash.
 CREATE TABLE recollect.tombstones (
     space_id   uuid NOT NULL,
     message_id text COLLATE "C" NOT NULL,
@@ -209,7 +212,6 @@ CREATE TABLE recollect.tombstones (
 CREATE TABLE recollect.forgotten_segments (
     space_id   uuid NOT NULL,
     id         text COLLATE "C" NOT NULL,
-    key        text COLLATE "C" NOT NULL,
     message_id text COLLATE "C" NOT NULL,
     PRIMARY KEY (space_id, id)
 );
@@ -275,7 +277,7 @@ CREATE TABLE recollect.turns (
     rest_hash   text,
     edits_hash  text,
     report_hash text,
-    kept_rows   integer NOT NULL,
+    kept_rows   bigint NOT NULL,
     row_hashes  text[] NOT NULL,
     PRIMARY KEY (space_id, session, number)
 );

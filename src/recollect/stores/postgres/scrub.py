@@ -19,7 +19,11 @@ _TABLES: Final = """
         AND c.relname <> 'schema_versions'
     ORDER BY c.relname
 """
-NO_ADMIN: Final = ("data files of PostgreSQL: rewriting tables needs their owner, give admin_url",)
+NO_ADMIN: Final = (
+    "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
+)
+_LOCK_SECONDS: Final = 60
+"""How long a table may be in use before it is left as it is."""
 
 
 async def scrub(admin_url: str | None) -> ScrubResult:
@@ -31,10 +35,16 @@ async def scrub(admin_url: str | None) -> ScrubResult:
     with driver_errors():
         async with await connect(admin_url) as connection:
             tables = [row[0] for row in await (await connection.execute(_TABLES)).fetchall()]
+            rewritten = 0
+            await connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
             for table in tables:
                 named = psycopg.sql.Identifier("recollect", table)
-                await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
-            done.append(f"rewrote {len(tables)} tables and their indexes")
+                try:
+                    await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
+                    rewritten += 1
+                except sql_errors.LockNotAvailable:
+                    cannot.append(f"the table {table}: it was in use all the time, scrub again")
+            done.append(f"rewrote {rewritten} tables and their indexes")
             for statement, what in (
                 (b"SELECT pg_switch_wal()", "began a new WAL file"),
                 (b"CHECKPOINT", "wrote a checkpoint, which removes the old files"),

@@ -236,7 +236,9 @@ class PostgresStore:
         max_attempts: int = 5,
     ) -> tuple[Lease, ...]:
         """Due jobs of these kinds, oldest first."""
-        async with self._writing() as work:
+        async with self._turn() as work:
+            if not await write.take_turn(work):
+                return ()
             return await jobs.claim(
                 work,
                 now=now,
@@ -269,7 +271,9 @@ class PostgresStore:
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
         """Give a job back to be retried, or to the dead ones."""
-        async with self._writing() as work:
+        async with self._turn() as work:
+            if not await write.take_turn(work):
+                return False
             return await jobs.fail(work, lease, reason=reason, retry_at=retry_at)
 
     async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
@@ -294,7 +298,9 @@ class PostgresStore:
 
     async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
         """Dead jobs wait again."""
-        async with self._writing() as work:
+        async with self._turn() as work:
+            if not await write.take_turn(work):
+                return 0
             return await jobs.revive(work, ids, at=at)
 
     # Ledger
@@ -316,7 +322,9 @@ class PostgresStore:
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before then."""
-        async with self._writing() as work:
+        async with self._turn() as work:
+            if not await write.take_turn(work):
+                return 0
             return await ledger.expire(work, before=before)
 
     # Upkeep
@@ -332,7 +340,9 @@ class PostgresStore:
 
     async def check(self) -> CheckResult:
         """Whether everything is as it should be."""
-        async with self._reading() as work:
+        async with self._open_fleet().transaction(
+            self._id, read=True, seconds=check.SECONDS
+        ) as work:
             return await check.check(work)
 
     async def stats(self) -> Stats:

@@ -28,16 +28,40 @@ _EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
+# The nearest with all that are as near as the last, then in the order of ids: ties fall alike
+# whatever numbers the passages have.
 _EXACT: Final = """
-    SELECT passage_no FROM recollect.vectors
-    WHERE space_id = %(space)s AND embedder_no = %(embedder)s AND NOT cold
-    ORDER BY v <=> %(asked)s::vector LIMIT %(limit)s
+    SELECT n.passage_no FROM (
+        SELECT passage_no, v <=> %(asked)s::vector AS distance FROM recollect.vectors
+        WHERE space_id = %(space)s AND embedder_no = %(embedder)s AND NOT cold
+        ORDER BY distance FETCH FIRST (%(limit)s::bigint) ROWS WITH TIES
+    ) AS n
+    CROSS JOIN LATERAL (
+        SELECT sequence, ordinal FROM recollect.passages
+        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+    ) AS p
+    CROSS JOIN LATERAL (
+        SELECT id FROM recollect.segments
+        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
+    ) AS s
+    ORDER BY n.distance, s.id, p.ordinal LIMIT %(limit)s
 """
 _RERANK: Final = """
-    SELECT passage_no FROM recollect.vectors
-    WHERE space_id = %(space)s AND embedder_no = %(embedder)s
-        AND passage_no = ANY(%(numbers)s::bigint[])
-    ORDER BY v <=> %(asked)s::vector LIMIT %(limit)s
+    SELECT n.passage_no FROM (
+        SELECT passage_no, v <=> %(asked)s::vector AS distance FROM recollect.vectors
+        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
+            AND passage_no = ANY(%(numbers)s::bigint[])
+        ORDER BY distance FETCH FIRST (%(limit)s::bigint) ROWS WITH TIES
+    ) AS n
+    CROSS JOIN LATERAL (
+        SELECT sequence, ordinal FROM recollect.passages
+        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+    ) AS p
+    CROSS JOIN LATERAL (
+        SELECT id FROM recollect.segments
+        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
+    ) AS s
+    ORDER BY n.distance, s.id, p.ordinal LIMIT %(limit)s
 """
 ALLOWED: Final = """
     SELECT string_agg(int8send(p.passage_no), ''),
@@ -61,7 +85,7 @@ _EXACT_FILTERED: Final = """
         AND (%(session)s::text IS NULL OR s.session = %(session)s)
         AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
         AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
-    ORDER BY v.v <=> %(asked)s::vector LIMIT %(limit)s
+    ORDER BY v.v <=> %(asked)s::vector, s.id, p.ordinal LIMIT %(limit)s
 """
 
 

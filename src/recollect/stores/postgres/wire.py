@@ -16,9 +16,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.errors import BatchRefused
 from recollect.stores.postgres.driver import Raw
 
 _INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL = 23, 20, 25, 17, 701, 16
+_INT4_MAX: Final = 2**31 - 1
 _NULL: Final = b"\xff\xff\xff\xff"
 _LENGTH: Final = struct.Struct(">i")
 
@@ -57,6 +59,8 @@ def _header(count: int, oid: int) -> bytes:
 
 def _fixed(values: Any, oid: int, kind: str) -> Raw:
     given = np.asarray(values)
+    if kind[1:] == "i4" and len(given) and (given.max() > _INT4_MAX or given.min() < -_INT4_MAX):
+        raise BatchRefused("a number of this batch does not fit 32 bits: it cannot be stored")
     laid = np.empty(len(given), np.dtype([("length", ">i4"), ("value", kind)]))
     laid["length"] = laid.dtype["value"].itemsize
     laid["value"] = given

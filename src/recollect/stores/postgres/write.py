@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from recollect.stores.limits import require_storable
 from recollect.stores.postgres import write_parts, write_session, write_vectors
 from recollect.stores.postgres.lexical import forward
 from recollect.stores.postgres.packing import PACK_AFTER
@@ -48,13 +49,17 @@ _TOMBSTONED: Final = """
     SELECT message_id FROM recollect.tombstones
     WHERE space_id = %s AND message_id = ANY(%s::text[])
 """
+GONE: Final = """
+    INSERT INTO recollect.forgotten_segments (space_id, id, message_id)
+    SELECT %s, * FROM unnest(%s::text[], %s::text[]) ON CONFLICT DO NOTHING
+"""
 _SEGMENTS: Final = """
     INSERT INTO recollect.segments
         (space_id, sequence, id, session, key, message_id, role, body, tokens, said_at, source,
          trust, noise, tool, tags, origin, foreign_line)
     SELECT %s, * FROM unnest(
         %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::integer[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
         %s::text[], %s::text[])
 """
 PASSAGES: Final = """
@@ -87,16 +92,26 @@ class Ground:
     packed_to: int
     known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
+    """Identities and segments that a tombstone stands for."""
     documents: int = 0
     """Added to the warm index."""
     total_length: int = 0
-    places: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The numbers of passages written in this batch, by segment and ordinal."""
+    places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    """Number, start and end of passages written in this batch, by segment and ordinal."""
+    embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Number and dimensions of embedders that this batch brought."""
+    vectored: set[tuple[int, int]] = field(default_factory=set)
+    """Embedder and passage of vectors written in this batch."""
 
     @property
     def tail(self) -> int:
         """How many passages wait to be packed."""
         return self.next_passage - 1 - self.packed_to
+
+
+async def take_turn(work: Transaction) -> bool:
+    """Take the space's turn where there is such a space; whether there is."""
+    return await work.row(_COUNTERS, (work.space_id,)) is not None
 
 
 async def lock_space(work: Transaction, name: str) -> Ground:
@@ -127,6 +142,7 @@ async def advance(work: Transaction, ground: Ground) -> None:
 
 async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Written, int]:
     """Write a batch in this transaction; also how many passages wait to be packed."""
+    require_storable(batch)
     locking = await work.send(_COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
     row = await locking.fetchone()
@@ -142,21 +158,36 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     ground.tombstoned = frozenset([plain(one) for (one,) in await looked.tombstoned.fetchall()])
     before = ground.tail
     stored, known, forgotten = _sort_out(batch.segments, ground)
+    if forgotten:
+        await _note_forgotten(work, batch.segments, forgotten)
+    unquotable = ground.tombstoned.union(
+        new.segment.message_id for new in batch.segments if new.segment.id in forgotten
+    )
     if stored:
         await _insert_segments(work, stored, ground)
     for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
         await write_vectors.write(work, given, meeting, ground)
     stale = False
     if batch.session is not None and looked.session is not None:
-        stale = await write_session.write(work, batch.session, looked.session, ground.tombstoned)
+        said = frozenset(new.segment.message_id for new in stored)
+        stale = await write_session.write(work, batch.session, looked.session, unquotable, said)
     if batch.facts:
         await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
-    jobs = list(batch.jobs)
+    # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
+    jobs = list(batch.jobs) if stored or not batch.segments else []
     if ground.tail >= PACK_AFTER > before or (ground.tail // PACK_AFTER > before // PACK_AFTER):
         jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
     if jobs:
-        ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, ground.tombstoned)
-    await write_parts.ledger(work, batch, ground.tombstoned)
+        ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
+    await write_parts.pieces(work, batch.pieces, unquotable)
+    await write_parts.turns(
+        work,
+        [
+            one
+            for one in batch.turns
+            if not (stale and batch.session is not None and one.session == batch.session.session)
+        ],
+    )
     await advance(work, ground)
     return Written(
         stored=tuple(new.segment.id for new in stored),
@@ -177,9 +208,10 @@ class _Looked:
 
 async def _look(work: Transaction, batch: Batch) -> _Looked:
     """Queue every question about what the batch meets."""
-    identities = {new.segment.message_id for new in batch.segments}
+    identities: set[str] = {new.segment.message_id for new in batch.segments}
+    identities.update(new.segment.id for new in batch.segments)
     identities.update(one for job in batch.jobs for one in job.about)
-    identities.update(one for piece in batch.pieces for one in piece.about)
+    identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
     if batch.session is not None:
         identities.update(batch.session.about)
     sources = {source for fact in batch.facts for source in fact.sources}
@@ -201,16 +233,26 @@ def _sort_out(
 ) -> tuple[list[NewSegment], list[SegmentId], list[SegmentId]]:
     """Which segments are new, which known, and for which a tombstone stands."""
     stored: dict[SegmentId, NewSegment] = {}
-    known: list[SegmentId] = []
-    forgotten: list[SegmentId] = []
+    known: dict[SegmentId, None] = {}
+    forgotten: dict[SegmentId, None] = {}
     for new in given:
-        if new.segment.id in ground.known:
-            known.append(new.segment.id)
-        elif new.segment.message_id in ground.tombstoned:
-            forgotten.append(new.segment.id)
+        if not ground.tombstoned.isdisjoint((new.segment.id, new.segment.message_id)):
+            forgotten[new.segment.id] = None
+        elif new.segment.id in ground.known:
+            known[new.segment.id] = None
         else:
             stored.setdefault(new.segment.id, new)
-    return list(stored.values()), known, forgotten
+    return list(stored.values()), list(known), list(forgotten)
+
+
+async def _note_forgotten(
+    work: Transaction, given: Sequence[NewSegment], forgotten: Sequence[SegmentId]
+) -> None:
+    """Remember refused segments: what rests on one alone may come in a later batch."""
+    refused = {
+        one.segment.id: one.segment.message_id for one in given if one.segment.id in forgotten
+    }
+    await work.send(GONE, (work.space_id, texts(refused), texts(refused.values())))
 
 
 async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground: Ground) -> None:
@@ -228,7 +270,7 @@ async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground:
             texts(one.message_id for one in kept),
             texts(one.role for one in kept),
             texts(one.text for one in kept),
-            int4s([one.tokens for one in kept]),
+            int8s([one.tokens for one in kept]),
             float8s([one.said_at for one in kept]),
             texts(one.source for one in kept),
             texts(one.trust for one in kept),
@@ -259,8 +301,8 @@ async def insert_passages(
         for ordinal, passage in enumerate(new.passages):
             number = ground.next_passage
             ground.next_passage += 1
-            ground.places[new.segment.id, ordinal] = number
-            held = forward(passage.words)
+            ground.places[new.segment.id, ordinal] = (number, passage.start, passage.end)
+            held = forward(work.space_id, passage.words)
             if not cold:
                 ground.documents += 1
                 ground.total_length += held.length

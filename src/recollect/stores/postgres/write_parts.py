@@ -17,14 +17,13 @@ from recollect.stores.postgres.wire import (
     byteas,
     escaped,
     float8s,
-    int4s,
     int8s,
     maybe_escaped,
     plain,
     texts,
 )
-from recollect.values.batch import Batch
 from recollect.values.job import NewJob
+from recollect.values.ledger import Piece, TurnRecord
 from recollect.values.segment import Fact
 
 _SOURCES: Final = """
@@ -68,7 +67,7 @@ _TURNS: Final = """
            u.rest_hash, u.edits_hash, u.report_hash, u.kept_rows,
            ARRAY(SELECT json_array_elements_text(u.row_hashes::json))
     FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
-        %s::text[], %s::text[], %s::text[], %s::text[], %s::integer[], %s::text[])
+        %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[])
         AS u (session, number, at, format, model, system_hash, tools_hash, rest_hash,
               edits_hash, report_hash, kept_rows, row_hashes)
     ON CONFLICT DO NOTHING
@@ -122,39 +121,42 @@ async def jobs(
     return next_job + len(kept)
 
 
-async def ledger(work: Transaction, batch: Batch, tombstoned: frozenset[str]) -> None:
-    """Write pieces and turns; what is there stays."""
-    pieces = [one for one in batch.pieces if tombstoned.isdisjoint(one.about)]
-    if pieces:
+async def pieces(work: Transaction, given: Sequence[Piece], tombstoned: frozenset[str]) -> None:
+    """Write pieces; what is there stays, and one that was forgotten itself stays away."""
+    kept = [one for one in given if tombstoned.isdisjoint((one.hash, *one.about))]
+    if kept:
         await work.send(
             _PIECES,
             (
                 work.space_id,
-                texts(one.hash for one in pieces),
-                texts(one.kind for one in pieces),
-                byteas(one.body for one in pieces),
-                texts(_json(one.about) for one in pieces),
-                bools([one.exact for one in pieces]),
+                texts(one.hash for one in kept),
+                texts(one.kind for one in kept),
+                byteas(one.body for one in kept),
+                texts(_json(one.about) for one in kept),
+                bools([one.exact for one in kept]),
             ),
         )
-    turns = batch.turns
-    if turns:
+
+
+async def turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
+    """Record turns; what is recorded stays."""
+    if given:
         await work.send(
             _TURNS,
             (
                 work.space_id,
-                texts(one.session for one in turns),
-                int8s([one.number for one in turns]),
-                float8s([one.at for one in turns]),
-                texts(one.format for one in turns),
-                texts(one.model for one in turns),
-                texts(one.system for one in turns),
-                texts(one.tools for one in turns),
-                texts(one.rest for one in turns),
-                texts(one.edits for one in turns),
-                texts(one.report for one in turns),
-                int4s([one.kept_rows for one in turns]),
-                texts(_json(one.rows) for one in turns),
+                texts(one.session for one in given),
+                int8s([one.number for one in given]),
+                float8s([one.at for one in given]),
+                texts(one.format for one in given),
+                texts(one.model for one in given),
+                texts(one.system for one in given),
+                texts(one.tools for one in given),
+                texts(one.rest for one in given),
+                texts(one.edits for one in given),
+                texts(one.report for one in given),
+                int8s([one.kept_rows for one in given]),
+                texts(_json(one.rows) for one in given),
             ),
         )
 

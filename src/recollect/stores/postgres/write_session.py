@@ -6,16 +6,19 @@ the quotes; one that cannot be read is not stored at all then.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from recollect.errors import FormatError
 from recollect.formats.session_state import without_quotes
-from recollect.stores.postgres.paths import CHUNK, chunks_from, decode_chunk
+from recollect.stores.postgres.paths import CHUNK, chunks_from, decode_chunk, join_chunks
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import byteas, escaped, int4s, plain, texts
 from recollect.values.batch import SessionWrite
 from recollect.values.message import EntryKey
+
+_EVERY_CHUNK: Final = 2**31 - 1
 
 _STORED: Final = """
     SELECT turn, path_length, state FROM recollect.sessions
@@ -25,9 +28,17 @@ _CHUNK: Final = """
     SELECT entries FROM recollect.session_paths
     WHERE space_id = %s AND session = %s AND chunk = %s
 """
-_FORGOTTEN_KEYS: Final = """
-    SELECT key FROM recollect.forgotten_segments
-    WHERE space_id = %s AND message_id = ANY(%s::text[])
+PATH_BEFORE: Final = """
+    SELECT entries FROM recollect.session_paths
+    WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
+"""
+# Forgotten by place, and said nowhere else: a session that goes on may not quote it either.
+_UNSAID: Final = """
+    SELECT DISTINCT f.message_id FROM recollect.forgotten_segments AS f
+    WHERE f.space_id = %(space)s AND f.message_id = ANY(%(about)s::text[]) AND NOT EXISTS (
+        SELECT FROM recollect.segments AS s
+        WHERE s.space_id = %(space)s AND s.message_id = f.message_id
+    )
 """
 _SESSION: Final = """
     INSERT INTO recollect.sessions (space_id, session, turn, path_length, about, state)
@@ -44,13 +55,22 @@ _PATH: Final = """
 """
 
 
+DROP_SESSIONS: Final = """
+    DELETE FROM recollect.sessions WHERE space_id = %s AND session = ANY(%s::text[])
+    RETURNING 1
+"""
+DROP_PATHS: Final = """
+    DELETE FROM recollect.session_paths WHERE space_id = %s AND session = ANY(%s::text[])
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
     """Questions that were sent ahead: the stored turn, and the chunk the new path begins in."""
 
     stored: Cursor
     chunk: Cursor
-    keys: Cursor
+    unsaid: Cursor
 
 
 async def look(work: Transaction, given: SessionWrite) -> Meeting:
@@ -59,14 +79,21 @@ async def look(work: Transaction, given: SessionWrite) -> Meeting:
     return Meeting(
         stored=await work.send(_STORED, (work.space_id, session)),
         chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
-        keys=await work.send(_FORGOTTEN_KEYS, (work.space_id, texts(given.about))),
+        unsaid=await work.send(_UNSAID, {"space": work.space_id, "about": texts(given.about)}),
     )
 
 
 async def write(
-    work: Transaction, given: SessionWrite, meeting: Meeting, tombstoned: frozenset[str]
+    work: Transaction,
+    given: SessionWrite,
+    meeting: Meeting,
+    forgotten: frozenset[str],
+    said: frozenset[str],
 ) -> bool:
-    """Write the session; whether it was left out because it has moved on."""
+    """Write the session; whether it was left out because it has moved on.
+
+    It may quote none of the `forgotten`; `said` are the identities this batch stores.
+    """
     stored = await meeting.stored.fetchone()
     if stored is not None and stored[0] >= given.turn:
         return not (stored[0] == given.turn and bytes(stored[2]) == given.state)
@@ -74,40 +101,74 @@ async def write(
     if given.path_from > length:  # what lies between was never written: no path with a hole
         return True
     chunk = await meeting.chunk.fetchone()
+    start, within = given.path_from, given.path_from % CHUNK
+    try:
+        kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
+    except ValueError:  # the path is damaged: the session is to begin anew
+        return True
+    keys = [*kept_keys[:within], *given.path]
+    ids = [*kept_ids[:within], *given.ids]
+    unsaid = {plain(one) for (one,) in await meeting.unsaid.fetchall()} - said
+    quoted = (forgotten | unsaid).intersection(given.about)
+    state: bytes | None = given.state
+    if quoted:
+        before = await path_of(work, given.session, below=start // CHUNK)
+        state = without(given.state, before, (keys, ids), quoted)
+    if state is None:  # it cannot be told what it quotes
+        await forget_sessions(work, [given.session])
+        return True
     session = escaped(given.session)
-    start = given.path_from
-    state = await _unquoted(given, meeting, tombstoned)
-    if state is None:
-        return False
-    about = [one for one in given.about if one not in tombstoned]
+    about = [one for one in given.about if one not in quoted]
     await work.send(
         _SESSION,
         (work.space_id, session, given.turn, start + len(given.path), texts(about), state),
     )
-    if start == length and not given.path:
-        return False
-    kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None else ([], [])
-    within = start % CHUNK
-    keys = [*kept_keys[:within], *given.path]
-    ids = [*kept_ids[:within], *given.ids]
-    await work.send(_CUT_PATH, (work.space_id, session, start // CHUNK))
-    if chunks := chunks_from(start // CHUNK, keys, ids):
+    if start != length or given.path:
+        await _write_path(work, session, start // CHUNK, keys, ids)
+    return False
+
+
+async def _write_path(
+    work: Transaction, session: str, first: int, keys: Sequence[str], ids: Sequence[str]
+) -> None:
+    """Replace the path from this chunk on."""
+    await work.send(_CUT_PATH, (work.space_id, session, first))
+    if chunks := chunks_from(first, keys, ids):
         await work.send(
             _PATH,
             (work.space_id, session, int4s([number for number, _ in chunks]),
              byteas([raw for _, raw in chunks])),
         )  # fmt: skip
-    return False
 
 
-async def _unquoted(
-    given: SessionWrite, meeting: Meeting, tombstoned: frozenset[str]
+async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
+    """The chunks of a session's path, as far as they stand below one."""
+    rows = await work.rows(PATH_BEFORE, (work.space_id, escaped(session), below))
+    return [raw for (raw,) in rows]
+
+
+def without(
+    state: bytes,
+    chunks: Sequence[bytes],
+    rest: tuple[Sequence[str], Sequence[str]],
+    quoted: Collection[str],
 ) -> bytes | None:
-    if tombstoned.isdisjoint(given.about):
-        return given.state
-    keys = {EntryKey(plain(key)) for (key,) in await meeting.keys.fetchall()}
-    keys.update(key for key, id_ in zip(given.path, given.ids, strict=True) if id_ in tombstoned)
+    """The state without quotes of these messages; None when it cannot be told what it quotes.
+
+    The whole path tells which entries they are: a state quotes what came long before, too.
+    """
     try:
-        return without_quotes(given.state, frozenset(keys))
-    except FormatError:
+        keys, ids = join_chunks(chunks)
+        pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)
+        return without_quotes(
+            state, frozenset(EntryKey(key) for key, id_ in pairs if id_ in quoted)
+        )
+    except (ValueError, FormatError):
         return None
+
+
+async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
+    """Remember nothing of these sessions; how many had a state."""
+    named = texts(sessions)
+    await work.send(DROP_PATHS, (work.space_id, named))
+    return len(await work.rows(DROP_SESSIONS, (work.space_id, named)))

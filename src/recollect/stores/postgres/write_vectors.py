@@ -1,17 +1,19 @@
 """The vectors of a batch: float32 for comparing and export, signs for finding.
 
-Vectors of passages that are not stored are left out. Several embedders stand side by side, each
-with a number and dimensions of its own.
+Vectors of passages that are not stored, or have another span than the vector was made of, are
+left out. Several embedders stand side by side, each with a number and dimensions of its own.
+Always holds: the first vector of a passage stays, whatever is written later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from recollect.errors import StoreError
+from recollect.errors import BatchRefused
 from recollect.stores.postgres import signs
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import bools, escaped, int8s, plain, texts, vectors
@@ -25,14 +27,14 @@ _EMBEDDER: Final = """
 """
 # Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
 _PLACES: Final = """
-    SELECT u.id, p.ordinal, p.passage_no, p.cold, v.there IS NOT NULL
+    SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, p.cold, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
     CROSS JOIN LATERAL (
         SELECT sequence FROM recollect.segments
         WHERE space_id = %(space)s AND id = u.id OFFSET 0
     ) AS s
     CROSS JOIN LATERAL (
-        SELECT ordinal, passage_no, cold FROM recollect.passages
+        SELECT ordinal, passage_no, start_char, end_char, cold FROM recollect.passages
         WHERE space_id = %(space)s AND sequence = s.sequence OFFSET 0
     ) AS p
     LEFT JOIN LATERAL (
@@ -50,7 +52,7 @@ _NEW_EMBEDDER: Final = """
 _VECTORS: Final = """
     INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, cold, v)
     SELECT %s, %s, * FROM unnest(%s::bigint[], %s::boolean[], %s::vector[])
-    ON CONFLICT (space_id, embedder_no, passage_no) DO UPDATE SET v = excluded.v
+    ON CONFLICT DO NOTHING
 """
 _COUNTED: Final = """
     UPDATE recollect.embedders SET vectors = vectors + %s WHERE space_id = %s AND embedder_no = %s
@@ -79,47 +81,63 @@ async def look(work: Transaction, given: VectorSet) -> Meeting:
 
 async def write(work: Transaction, given: VectorSet, meeting: Meeting, ground: Ground) -> None:
     """Write one set of vectors."""
-    known = await meeting.embedder.fetchone()
+    stored = await meeting.embedder.fetchone()
+    known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
     if known is not None and known[1] != given.dimensions:
-        raise StoreError(
+        raise BatchRefused(
             f"embedder {given.embedder!r} has {known[1]} dimensions here, not {given.dimensions}"
         )
-    places: dict[tuple[str, int], tuple[int, bool, bool]] = {
-        (plain(segment), ordinal): (number, cold, there)
-        for segment, ordinal, number, cold, there in await meeting.places.fetchall()
-    }
-    places.update({place: (number, False, False) for place, number in ground.places.items()})
-    chosen = {
-        places[one.segment, one.ordinal]: one.values
-        for one in given.vectors
-        if (one.segment, one.ordinal) in places
-    }
+    chosen = _chosen(given, await meeting.places.fetchall(), ground)
     if not chosen:
         return
     if known is None:
-        number = ground.next_embedder
+        known = (ground.next_embedder, given.dimensions)
         ground.next_embedder += 1
+        ground.embedders[given.embedder] = known
         await work.send(
-            _NEW_EMBEDDER, (work.space_id, number, escaped(given.embedder), given.dimensions)
+            _NEW_EMBEDDER, (work.space_id, known[0], escaped(given.embedder), given.dimensions)
         )
-    else:
-        number = known[0]
-    await _insert(work, number, given.dimensions, chosen)
-    added = sum(not there for _, _, there in chosen)
-    await work.send(_COUNTED, (added, work.space_id, number))
+    number = known[0]
+    new = {
+        place: values
+        for place, values in chosen.items()
+        if (number, place[0]) not in ground.vectored
+    }
+    if new:
+        ground.vectored.update((number, passage) for passage, _ in new)
+        await _insert(work, number, given.dimensions, new)
+        await work.send(_COUNTED, (len(new), work.space_id, number))
+
+
+def _chosen(
+    given: VectorSet, rows: Sequence[tuple[Any, ...]], ground: Ground
+) -> dict[tuple[int, bool], bytes]:
+    """Vectors of passages that have none, by the passage's number and whether it is cold."""
+    places: dict[tuple[str, int], tuple[int, tuple[int, int], bool]] = {
+        (plain(segment), ordinal): (number, (start, end), cold)
+        for segment, ordinal, number, start, end, cold, there in rows
+        if not there
+    }
+    places.update(
+        (place, (number, (start, end), False))
+        for place, (number, start, end) in ground.places.items()
+    )
+    chosen: dict[tuple[int, bool], bytes] = {}
+    for one in given.vectors:
+        if len(one.values) != 4 * given.dimensions:
+            raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
+        place = places.get((one.segment, one.ordinal))
+        if place is not None and one.span in (None, place[1]):
+            chosen.setdefault((place[0], place[2]), one.values)
+    return chosen
 
 
 async def _insert(
-    work: Transaction,
-    embedder: int,
-    dimensions: int,
-    chosen: dict[tuple[int, bool, bool], bytes],
+    work: Transaction, embedder: int, dimensions: int, new: dict[tuple[int, bool], bytes]
 ) -> None:
-    if any(len(values) != 4 * dimensions for values in chosen.values()):
-        raise StoreError(f"a vector does not have {dimensions} dimensions")
-    rows = np.frombuffer(b"".join(chosen.values()), "<f4").reshape(len(chosen), dimensions)
-    cold = np.array([is_cold for _, is_cold, _ in chosen])
-    numbers = np.array([number for number, _, _ in chosen], np.int64)
+    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
+    cold = np.array([is_cold for _, is_cold in new])
+    numbers = np.array([number for number, _ in new], np.int64)
     await work.send(
         _VECTORS,
         (

@@ -18,6 +18,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.lexical import Postings, counts_in, distinct, postings_of, scores_of
 from recollect.stores.sqlite.matrix import Matrices, Matrix, number_list
 from recollect.stores.sqlite.packing import json_list, pack_text, text_of, unpack_text
+from recollect.stores.sqlite.rows import readable
 from recollect.stores.sqlite.vectors import Numbers
 from recollect.values.lookup import AskedVector, Candidate, CandidateQuery, Candidates
 from recollect.values.message import EntryKey
@@ -200,7 +201,8 @@ def _described(
         held = np.flatnonzero(at >= 0)
         for which, cosine in zip(held.tolist(), asked.exact(at[held]).tolist(), strict=True):
             similarities[which] = cosine
-    return tuple(map(_candidate, rows, counts, similarities))
+    described = zip(rows, counts, similarities, strict=True)
+    return tuple(readable(described, lambda one: _candidate(*one)))
 
 
 def _candidate(row: tuple[Any, ...], counts: dict[str, int], similarity: float | None) -> Candidate:

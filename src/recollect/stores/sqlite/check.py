@@ -15,7 +15,14 @@ import numpy as np
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.ledger import rebuilt_turn
 from recollect.stores.sqlite.packing import text_of, unpack_ids
-from recollect.stores.sqlite.rows import SELECT_FACT, SELECT_SEGMENT, stored_fact, stored_segment
+from recollect.stores.sqlite.passages import INDEXES, IndexName
+from recollect.stores.sqlite.rows import (
+    SELECT_FACT,
+    SELECT_SEGMENT,
+    readable,
+    stored_fact,
+    stored_segment,
+)
 from recollect.stores.sqlite.sessions import read_path
 from recollect.values.upkeep import CheckResult, Stats
 
@@ -51,6 +58,7 @@ _VECTORS_OF_NOBODY: Final = """
 SELECT count(*) FROM vector_at AS v
 WHERE NOT EXISTS (SELECT 1 FROM passage AS p WHERE p.id = v.passage)
 """
+_SUM_OVER: Final = 1_000_003
 _STATS: Final = """
 SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
   (SELECT count(*) FROM fact),
@@ -68,7 +76,7 @@ LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING su
 
 
 def check(db: Database) -> CheckResult:
-    """Look at everything; runs in a transaction of its own, and changes nothing."""
+    """Look at everything, in one snapshot that the caller opened; changes nothing."""
     checks: dict[str, Callable[[Database], Iterator[str]]] = {
         "SQLite's integrity check": _integrity,
         "the word index": _word_index,
@@ -82,8 +90,10 @@ def check(db: Database) -> CheckResult:
     for run in checks.values():
         try:
             problems.extend(run(db))
-        except (apsw.CorruptError, apsw.SQLError) as error:
+        except (apsw.CorruptError, apsw.SQLError, ValueError, TypeError) as error:
             problems.append(f"{run.__name__.strip('_')}: {type(error).__name__}")
+    if db.unreadable_rows:
+        problems.append(f"{db.unreadable_rows} rows have a text that cannot be read")
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
 
 
@@ -96,16 +106,36 @@ def _integrity(db: Database) -> Iterator[str]:
 
 
 def _word_index(db: Database) -> Iterator[str]:
-    for name in ("words", "cold_words"):
-        try:
-            db.run(f"INSERT INTO {name}({name}, rank) VALUES ('integrity-check', 1)")  # noqa: S608
-        except apsw.CorruptError:
-            yield f"the index {name} is damaged: run reindex"
+    for name in INDEXES:
+        if _words_indexed(db, name) != _words_kept(db, name):
+            yield f"the index {name} does not hold the words of its passages: run reindex"
     missing = db.value(_UNINDEXED)
     if missing:
         yield f"{missing} passages are not in the word index"
     if db.value(_INDEXED) != db.value("SELECT count(*) FROM passage"):
         yield "the word index holds passages that are not stored"
+
+
+def _words_indexed(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
+    """How often each word stands in an index, and a sum over the passages it stands in.
+
+    FTS5 compares by a command that is a write to SQLite, which would wait for other writers.
+    """
+    query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM {name}_at GROUP BY term"  # noqa: S608
+    return {term: (count, total) for term, count, total in db.rows(query)}
+
+
+def _words_kept(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
+    counts: dict[str, int] = {}
+    totals: dict[str, int] = {}
+    query, last = f"SELECT id, bag FROM {name}_bag WHERE id > ? ORDER BY id LIMIT 1000", -1  # noqa: S608
+    while rows := db.rows(query, (last,)):
+        for id_, bag in rows:
+            for word in bag.split():
+                counts[word] = counts.get(word, 0) + 1
+                totals[word] = totals.get(word, 0) + id_ % _SUM_OVER
+        last = rows[-1][0]
+    return {word: (count, totals[word]) for word, count in counts.items()}
 
 
 def _counters(db: Database) -> Iterator[str]:
@@ -141,7 +171,11 @@ def _records(db: Database) -> Iterator[str]:
         ("fact", SELECT_FACT, stored_fact),
         ("piece", "SELECT hash, about FROM piece", lambda row: unpack_ids(row[1])),
         ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
-        ("session", "SELECT number, about FROM session", lambda row: unpack_ids(row[1])),
+        (
+            "session",
+            "SELECT about, CAST(name AS BLOB) FROM session",
+            lambda row: (unpack_ids(row[0]), text_of(row[1])),
+        ),
     )
     for kind, query, read in readers:
         bad = 0
@@ -167,8 +201,9 @@ def _paths(db: Database) -> Iterator[str]:
 
 def _ledger(db: Database) -> Iterator[str]:
     newest = "SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s"
-    for name, number in db.rows(f"{newest} ON s.number = t.session GROUP BY 1"):
-        if rebuilt_turn(db, text_of(name), number) is None:
+    for packed, number in db.rows(f"{newest} ON s.number = t.session GROUP BY 1"):
+        names = readable([(packed,)], lambda row: text_of(row[0]))
+        if names and rebuilt_turn(db, names[0], number) is None:
             yield f"turn {number} of a session cannot be rebuilt"
 
 

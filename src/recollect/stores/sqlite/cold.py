@@ -19,16 +19,17 @@ from recollect.stores.sqlite.passages import (
     remove_passages,
     warm_passages,
 )
-from recollect.stores.sqlite.vectors import renumber_vectors
+from recollect.stores.sqlite.vectors import look_again, renumber_vectors
 from recollect.values.segment import NewPassage, SegmentId
 
-_WARM_COUNT: Final = "SELECT count(*) FROM segment WHERE NOT cold AND noise IS NULL"
+_WARM_COUNT: Final = "SELECT segments - cold - noise FROM totals"
 _OLD: Final = """
-SELECT sequence FROM segment WHERE NOT cold AND noise IS NULL AND said_at < ?
+SELECT sequence FROM segment INDEXED BY segment_warm
+WHERE NOT cold AND noise IS NULL AND said_at < ?
 ORDER BY said_at, sequence LIMIT ?
 """
 _OLDEST: Final = """
-SELECT sequence FROM segment WHERE NOT cold AND noise IS NULL
+SELECT sequence FROM segment INDEXED BY segment_warm WHERE NOT cold AND noise IS NULL
 ORDER BY said_at, sequence LIMIT ?
 """
 _COLD_ONES: Final = """
@@ -71,7 +72,9 @@ def warm(db: Database, ids: Sequence[SegmentId]) -> int:
     """Take cold segments back into the index."""
     coming = [one for (one,) in db.rows(_COLD_ONES, (json_list(ids),))]
     if coming:
-        warm_passages(db, passages_of(db, coming))
+        passages = passages_of(db, coming)
+        warm_passages(db, passages)
+        look_again(db, passages)
     _mark(db, coming, cold=False)
     return len(coming)
 

@@ -80,11 +80,32 @@ def space_file(
         if not path.exists():
             if not create:
                 raise StoreError(f"there is no memory at {path}: check the path")
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folder(path.parent)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            _sync_folder(path.parent)
     held = EncryptionKey(key) if isinstance(key, bytes) else key
     raw = None if held is None else held.raw(space)
     return SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and what is missing above it, each for its owner only, and durable."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name in a folder survives the loss of power only when the folder is synced."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def connect(file: SpaceFile, patience: Patience) -> apsw.Connection:

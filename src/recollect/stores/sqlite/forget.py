@@ -1,6 +1,8 @@
 """Forgets: removes segments and all that quotes them, and sees to it that no byte stays.
 
-Everything goes in one transaction, tombstones included. The bytes go with it, because deleted
+By content an identity goes wherever it was said; by place single segments go, and what quotes
+their words stays while these are said elsewhere. Everything goes in one transaction, tombstones
+included. The bytes go with it, because deleted
 cells are overwritten (`secure_delete`, and FTS5's own); the log, which still has older pages, is
 emptied after. Always holds: whatever could not be reached is told, one sentence each.
 """
@@ -8,16 +10,22 @@ emptied after. Always holds: whatever could not be reached is told, one sentence
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.jobs import forget_jobs
+from recollect.stores.held_text import HeldText
+from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.jobs import forget_jobs, forget_text_in_jobs
 from recollect.stores.sqlite.lanes import checkpoint
-from recollect.stores.sqlite.ledger import forget_pieces
-from recollect.stores.sqlite.packing import json_list, pack_text
+from recollect.stores.sqlite.ledger import forget_pieces, forget_text_in_pieces, forget_turns
+from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.passages import INDEXES, bags_of, passages_of, rebuild, remove_passages
-from recollect.stores.sqlite.sessions import forget_quotes
+from recollect.stores.sqlite.sessions import (
+    forget_quotes,
+    forget_session,
+    forget_text_in_states,
+    known_session,
+)
 from recollect.stores.sqlite.vectors import remove_vectors
 from recollect.stores.sqlite.write import forget_facts
 from recollect.values.message import MessageId
@@ -27,13 +35,14 @@ from recollect.values.upkeep import ForgetOrder, Forgotten, ScrubResult
 _BY_SEGMENT: Final = """
 SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
-_BY_SESSION: Final = """
-SELECT message_id FROM segment WHERE session = (SELECT number FROM session WHERE name = ?)
-"""
-_BY_TIME: Final = "SELECT message_id FROM segment WHERE said_at < ?"
-_SEGMENTS: Final = """
-SELECT sequence, id, cold, noise IS NOT NULL, tokens FROM segment
-WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY sequence
+_ROWS: Final = "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens FROM segment "
+_OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_TIME: Final = _ROWS + "WHERE said_at < ?"
+_OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at < ?"
+_TWINS: Final = """
+SELECT message_id, id, min(sequence) FROM segment
+WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
 """
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE sequence IN (SELECT value FROM json_each(?))"
 _COUNT_GONE: Final = """
@@ -58,42 +67,91 @@ _TELLING_BYTES: Final = 5
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
     """Remove what the order names, within the caller's transaction."""
-    identities = _identities(db, order)
-    rows = db.rows(_SEGMENTS, (json_list(identities),))
-    warm = passages_of(db, [row[0] for row in rows if not row[2]])
-    cold = passages_of(db, [row[0] for row in rows if row[2]])
+    meant = _meant(db, order)
+    rows = meant.rows
+    warm = passages_of(db, [row[0] for row in rows if not row[3]])
+    cold = passages_of(db, [row[0] for row in rows if row[3]])
     said = _words_of(db, warm, cold)
     vectors = remove_vectors(db, [*warm, *cold])
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
     _remove_segments(db, rows)
-    db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in sorted(identities)])
+    marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
+    db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in marks])
     db.run_many(_PUT_GONE, [(row[1],) for row in rows])
-    facts = [*_named_facts(db, order.facts), *(forget_facts(db) if rows else [])]
-    pieces, jobs = forget_pieces(db, identities), forget_jobs(db, identities)
-    states = forget_quotes(db, identities)
+    removed = _remove_quotes(db, order, meant)
     _clear_separators(db, said)
-    return Forgotten(
+    return replace(
+        removed,
         segments=tuple(SegmentId(row[1]) for row in rows),
-        message_ids=tuple(map(MessageId, sorted(identities))),
+        message_ids=tuple(map(MessageId, sorted(meant.identities))),
         passages=len(warm) + len(cold),
         vectors=vectors,
-        facts=tuple(map(FactId, sorted(facts))),
-        pieces=pieces,
-        jobs=jobs,
-        session_states=states,
         cannot=(COPIES,),
     )
 
 
-def _identities(db: Database, order: ForgetOrder) -> set[str]:
-    found: set[str] = set(order.message_ids)
-    found.update(one for (one,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
-    for session in order.sessions:
-        found.update(one for (one,) in db.rows(_BY_SESSION, (pack_text(session),)))
-    if order.said_before is not None:
-        found.update(one for (one,) in db.rows(_BY_TIME, (order.said_before,)))
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meant:
+    """What an order means here."""
+
+    identities: set[str]
+    """By content: wherever it was said."""
+    rows: list[Row]
+    """Every segment that goes."""
+    places: list[Row]
+    """Those of them that go by place alone."""
+    sessions: list[int]
+    """Sessions that go as a whole."""
+
+
+def _meant(db: Database, order: ForgetOrder) -> _Meant:
+    identities: set[str] = set(order.message_ids)
+    identities.update(one for (one,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
+    named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
+    sessions = [number for number in named if number is not None]
+    rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
+    places = [row for row in _at_places(db, order, sessions) if row[0] not in rows]
+    rows.update((row[0], row) for row in places)
+    return _Meant(
+        identities=identities,
+        rows=[rows[sequence] for sequence in sorted(rows)],
+        places=places,
+        sessions=sessions if order.said_before is None else [],
+    )
+
+
+def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Row]:
+    if order.said_before is None:
+        return db.rows(_OF_SESSIONS, (json_list(sessions),))
+    if order.sessions:
+        return db.rows(_OF_SESSIONS_AND_TIME, (json_list(sessions), order.said_before))
+    return db.rows(_OF_TIME, (order.said_before,))
+
+
+def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten:
+    """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
+    asked = json_list({row[2] for row in meant.places})
+    twins: dict[str, str] = {one: twin for one, twin, _ in db.rows(_TWINS, (asked,))}
+    unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
+    resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
+    facts = [*_named_facts(db, order.facts), *(forget_facts(db, resting) if meant.rows else [])]
+    pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
+    states = 0
+    for session in meant.sessions:
+        pieces += forget_turns(db, session)
+        states += forget_session(db, session)
+    states += forget_quotes(db, unsaid)
+    if order.matching:
+        text = HeldText(order.matching)
+        gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
+        db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in gone])
+        pieces += len(gone)
+        jobs += forget_text_in_jobs(db, text)
+        states += forget_text_in_states(db, text)
+    return Forgotten(
+        facts=tuple(map(FactId, sorted(facts))), pieces=pieces, jobs=jobs, session_states=states
+    )
 
 
 def _named_facts(db: Database, ids: tuple[FactId, ...]) -> list[str]:
@@ -105,10 +163,10 @@ def _named_facts(db: Database, ids: tuple[FactId, ...]) -> list[str]:
     return found
 
 
-def _remove_segments(db: Database, rows: list[tuple[Any, ...]]) -> None:
+def _remove_segments(db: Database, rows: list[Row]) -> None:
     db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
-    gone = (len(rows), sum(row[2] for row in rows), sum(row[3] for row in rows))
-    db.run(_COUNT_GONE, (*gone, sum(row[4] for row in rows)))
+    gone = (len(rows), sum(row[3] for row in rows), sum(row[4] for row in rows))
+    db.run(_COUNT_GONE, (*gone, sum(row[5] for row in rows)))
 
 
 def _words_of(db: Database, warm: Iterable[int], cold: Iterable[int]) -> set[bytes]:

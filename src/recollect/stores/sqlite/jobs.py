@@ -12,8 +12,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from recollect.stores.sqlite.database import Database
+from recollect.stores.held_text import HeldText
+from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.packing import json_list, pack_ids, pack_text, unpack_ids, unpack_text
+from recollect.stores.sqlite.rows import readable
 from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
 
 _TOKEN_BYTES: Final = 16
@@ -162,18 +164,20 @@ def give_back(db: Database, lease: Lease, reason: str, retry_at: float | None) -
 
 def list_jobs(db: Database, limit: int) -> tuple[JobRecord, ...]:
     """Jobs by the time they run at."""
-    return tuple(
-        JobRecord(
-            id=JobId(str(number)),
-            kind=kind,
-            key=key,
-            state=state,
-            attempts=attempts,
-            run_at=run_at,
-            cost_tokens=cost,
-            reason=unpack_text(reason),
-        )
-        for number, kind, key, state, attempts, run_at, cost, reason in db.rows(_LIST, (limit,))
+    return tuple(readable(db.rows(_LIST, (limit,)), _record))
+
+
+def _record(row: Row) -> JobRecord:
+    number, kind, key, state, attempts, run_at, cost, reason = row
+    return JobRecord(
+        id=JobId(str(number)),
+        kind=kind,
+        key=key,
+        state=state,
+        attempts=attempts,
+        run_at=run_at,
+        cost_tokens=cost,
+        reason=unpack_text(reason),
     )
 
 
@@ -214,6 +218,8 @@ def revive(db: Database, ids: Sequence[str] | None, at: float) -> int:
 
 def forget_jobs(db: Database, forgotten: set[str]) -> int:
     """Drop the jobs that quote these messages."""
+    if not forgotten:
+        return 0
     gone = []
     for number, packed in db.rows(_ABOUT):
         try:
@@ -222,6 +228,14 @@ def forget_jobs(db: Database, forgotten: set[str]) -> int:
             quotes = True  # it does not say whom it quotes
         if quotes:
             gone.append((number,))
+    db.run_many("DELETE FROM job WHERE number = ?", gone)
+    return len(gone)
+
+
+def forget_text_in_jobs(db: Database, text: HeldText) -> int:
+    """Drop the jobs whose payload or reason holds a text."""
+    held = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
+    gone = [(row[0],) for row in held if any(map(text.stands_in, row[1:]))]
     db.run_many("DELETE FROM job WHERE number = ?", gone)
     return len(gone)
 

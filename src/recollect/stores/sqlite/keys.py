@@ -1,8 +1,10 @@
 """The key of an encrypted space, and where it is kept.
 
-Owns how a key is read and derived. It must never be logged, shown or written. Always holds: a
-raw key of 32 bytes is used as it is; anything else is a passphrase, from which one key a space
-is derived once, so that opening stays quick.
+Owns how a key is read and derived. It must never be logged, shown or written. Always holds: 64
+hexadecimal digits, or 32 bytes that are said to be one, are a raw key and used as they are;
+anything else is a passphrase, from which one key a space is derived once, so that opening stays
+quick. The salt is the space's name, which is known wherever the file is opened: two spaces of one
+name and passphrase have one key.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 from recollect.errors import MissingExtra, SettingsError
 
 RAW_KEY_BYTES = 32
-_RAW_HEX = re.compile(rf"[0-9a-fA-F]{{{2 * RAW_KEY_BYTES}}}")
+_RAW_HEX = re.compile(rb"[0-9a-fA-F]{64}")
 
 # The cost that RFC 7914 names for interactive use: 16 MiB and about 50 ms, once.
 _SCRYPT_COST = 1 << 14
@@ -27,14 +29,19 @@ _SCRYPT_MEMORY_BYTES = 64 << 20
 
 
 class EncryptionKey:
-    """A raw key of 32 bytes, or a passphrase of any other length."""
+    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase."""
 
-    __slots__ = ("_derived", "_secret")
+    __slots__ = ("_derived", "_raw", "_secret")
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, *, raw: bool = False) -> None:
         if not secret:
             raise SettingsError("the encryption key is empty: give 64 hex digits or a passphrase")
+        if not raw and _RAW_HEX.fullmatch(secret):
+            secret, raw = bytes.fromhex(secret.decode()), True
+        if raw and len(secret) != RAW_KEY_BYTES:
+            raise SettingsError(f"a raw key has {RAW_KEY_BYTES} bytes, not {len(secret)}")
         self._secret = secret
+        self._raw = raw
         self._derived: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
@@ -42,7 +49,7 @@ class EncryptionKey:
 
     def raw(self, space: str) -> bytes:
         """The 32 bytes that encrypt this space; a passphrase gives each space another key."""
-        if len(self._secret) == RAW_KEY_BYTES:
+        if self._raw:
             return self._secret
         derived = self._derived.get(space)
         if derived is None:
@@ -72,8 +79,6 @@ def read_key(source: str) -> EncryptionKey:
     text = reader(name).strip()
     if not text:
         raise SettingsError(f"there is no encryption key in {source}: put one there")
-    if _RAW_HEX.fullmatch(text):
-        return EncryptionKey(bytes.fromhex(text))
     return EncryptionKey(text.encode())
 
 

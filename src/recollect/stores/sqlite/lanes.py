@@ -26,6 +26,7 @@ Work = Callable[[Database], T]
 _LOG_MAX_BYTES = 64 << 20
 _LOG_LOOK_EVERY = 64
 _LOG_PATIENCE_SECONDS = 0.5
+_CLOSED = "this store is closed: open it again"
 
 
 class Lane:
@@ -46,6 +47,19 @@ class Lane:
     async def read(self, work: Work[T]) -> T:
         """Run in one snapshot."""
         return await self._later(self._read, work)
+
+    async def read_apart(self, work: Work[T]) -> T:
+        """Run in one snapshot of a connection of its own, for what takes long."""
+        if self._closed:
+            raise StoreError(_CLOSED)
+        apart = Lane(self._file, name="apart")
+        try:
+            result = await apart.read(work)
+        except BaseException:
+            apart.abandon()
+            raise
+        await apart.close()
+        return result
 
     async def write(self, work: Work[T]) -> T:
         """Run in one durable transaction."""
@@ -75,7 +89,7 @@ class Lane:
 
     async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
         if self._closed:
-            raise StoreError("this store is closed: open it again")
+            raise StoreError(_CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
 
     def _connected(self) -> Database:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from recollect.stores.held_text import HeldText
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import json_list, pack_ids, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
@@ -45,19 +46,21 @@ _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 
 
 def add_pieces(db: Database, pieces: Sequence[Piece], tombstones: set[str]) -> None:
-    """Keep pieces, but none that quote what was forgotten."""
+    """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
     rows = [
         (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), piece.body)
         for piece in pieces
-        if tombstones.isdisjoint(piece.about)
+        if piece.hash not in tombstones and tombstones.isdisjoint(piece.about)
     ]
     if rows:
         db.run_many(_ADD_PIECE, rows)
 
 
-def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
-    """Record turns that are not recorded yet."""
+def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) -> None:
+    """Record turns that are not recorded yet, `but_of` a session whose write is stale."""
     for turn in turns:
+        if turn.session == but_of:
+            continue
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
         packed = json.dumps({name: value for name, value in head.items() if value is not None})
         session = session_number(db, turn.session)
@@ -175,6 +178,8 @@ def drop_pieces(db: Database, hashes: set[str]) -> None:
 
 def forget_pieces(db: Database, forgotten: set[str]) -> int:
     """Drop the pieces that quote these messages."""
+    if not forgotten:
+        return 0
     gone = set()
     for hash_, packed in db.rows(_ABOUT):
         try:
@@ -185,6 +190,27 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
             gone.add(hash_)
     drop_pieces(db, gone)
     return len(gone)
+
+
+def forget_turns(db: Database, session: int) -> int:
+    """Drop the turns of a session, and the pieces no other turn names; returns how many pieces."""
+    named: set[str] = set()
+    for _, _, _, head, rows in db.rows(_OF_SESSION, (session,)):
+        named.update(_ids(rows), _named_by(head))
+    db.run("DELETE FROM turn WHERE session = ?", (session,))
+    if not named:
+        return 0
+    drop_pieces(db, named - _named_by_all(db))
+    return db.changed()
+
+
+def forget_text_in_pieces(db: Database, text: HeldText) -> set[str]:
+    """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
+    hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
+    body = "SELECT body FROM piece WHERE hash = ?"
+    gone = {hash_ for hash_ in hashes if text.stands_in(db.value(body, (hash_,)))}
+    drop_pieces(db, gone)
+    return gone
 
 
 def _ids(packed: bytes | str | None) -> list[str]:

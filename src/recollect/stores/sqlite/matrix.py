@@ -168,7 +168,7 @@ def _refresh(db: Database, matrix: Matrix) -> None:
 
 def _scales_of(values: Floats) -> Floats:
     lengths = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
-    usable = np.isfinite(lengths) & (lengths > 0)
+    usable = np.isfinite(lengths) & (lengths > np.finfo(np.float32).tiny)
     scales: Floats = np.zeros(len(values), dtype="<f4")
     np.divide(1.0, lengths, out=scales, where=usable, casting="same_kind")
     return scales

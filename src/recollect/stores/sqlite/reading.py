@@ -16,10 +16,12 @@ from recollect.stores.sqlite.packing import json_list, pack_text, text_of
 from recollect.stores.sqlite.rows import (
     SELECT_FACT,
     SELECT_SEGMENT,
+    Row,
     readable,
     stored_fact,
     stored_segment,
 )
+from recollect.stores.sqlite.vectors import WAITING
 from recollect.values.segment import (
     Fact,
     NewPassage,
@@ -45,15 +47,7 @@ _PASSAGES: Final = """
 SELECT p.start, p.stop, p.embedded FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
 WHERE g.id = ? ORDER BY p.ordinal
 """
-_UNEMBEDDED: Final = """
-SELECT p.segment, p.ordinal, p.start, p.stop
-FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
-WHERE p.embedded AND NOT g.cold AND NOT EXISTS (
-  SELECT 1 FROM vector_at AS v
-  WHERE v.embedder = (SELECT number FROM embedder WHERE name = ?) AND v.passage = p.id
-)
-ORDER BY p.id LIMIT ?
-"""
+_EMBEDDER: Final = "SELECT number, complete_to FROM embedder WHERE name = ?"
 _TEXT: Final = "SELECT id, CAST(text AS BLOB) FROM segment WHERE sequence = ?"
 _VECTORS: Final = """
 SELECT p.id, g.id, p.ordinal
@@ -97,11 +91,13 @@ def page(
 
 def sessions(db: Database) -> tuple[SessionSummary, ...]:
     """The sessions that have segments, oldest first."""
-    return tuple(
-        SessionSummary(
-            session=text_of(name), segments=count, first_said_at=first, last_said_at=last
-        )
-        for name, count, first, last, _ in db.rows(_SESSIONS)
+    return tuple(readable(db.rows(_SESSIONS), _summary))
+
+
+def _summary(row: Row) -> SessionSummary:
+    name, count, first, last, _ = row
+    return SessionSummary(
+        session=text_of(name), segments=count, first_said_at=first, last_said_at=last
     )
 
 
@@ -115,18 +111,33 @@ def passages_by_id(db: Database, id_: str) -> tuple[NewPassage, ...]:
 
 def unembedded(db: Database, embedder: str, limit: int) -> tuple[PassageText, ...]:
     """Warm passages that are to have a vector of this embedder and have none."""
+    (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
     found: list[PassageText] = []
-    held, id_, text = None, "", ""
-    for segment, ordinal, start, stop in db.rows(_UNEMBEDDED, (embedder, limit)):
-        if segment != held:
-            id_, packed = db.row(_TEXT, (segment,))
-            try:
-                text = text_of(packed)
-            except ValueError:
-                continue
-            held = segment
-        found.append(PassageText(segment=SegmentId(id_), ordinal=ordinal, text=text[start:stop]))
+    texts: dict[int, tuple[SegmentId, str] | None] = {}
+    while len(found) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(found)
+        rows = db.rows(WAITING, (complete, number, wanted))
+        for _, segment, ordinal, start, stop in rows:
+            if segment not in texts:
+                texts = {segment: _text(db, segment)}
+            held = texts[segment]
+            if held is not None:
+                id_, text = held
+                found.append(
+                    PassageText(
+                        segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
+                    )
+                )
+        if len(rows) < wanted:
+            break
+        complete = rows[-1][0]
     return tuple(found)
+
+
+def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
+    """A segment's id and text; None when they cannot be read."""
+    held = readable(db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), text_of(row[1])))
+    return held[0] if held else None
 
 
 def vectors(

@@ -222,5 +222,13 @@ _FIRST: Final = (
     "CREATE TABLE gone_segment (id TEXT PRIMARY KEY) WITHOUT ROWID",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)
+# Eviction asks for the oldest warm segments, embedding for what came after the last full stretch.
+_SECOND: Final = (
+    """
+    CREATE INDEX segment_warm ON segment (said_at, sequence) WHERE NOT cold AND noise IS NULL
+    """,
+    "ALTER TABLE embedder ADD COLUMN complete_to INTEGER NOT NULL DEFAULT 0",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from recollect.errors import FormatError
 from recollect.formats.session_state import without_quotes
+from recollect.stores.held_text import HeldText
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack_ids
 from recollect.values.batch import SessionWrite, StoredSession
@@ -54,29 +55,36 @@ def known_session(db: Database, name: str) -> int | None:
     return int(found[0][0]) if found else None
 
 
-def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> tuple[int, bool]:
-    """Remember a session; returns its number, and whether it was remembered.
+def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> bool:
+    """Remember a session; returns whether it was remembered.
 
-    It is not when it has moved on, or when the write does not follow on what is known.
+    It is not when it has moved on, or when the write does not follow on what is known. One that
+    cannot be read any more has not moved on: nobody could write it ever again.
     """
     found = db.rows(_FIND, (pack_text(write.session),))
-    number, turn, length = found[0] if found else (session_number(db, write.session), None, 0)
-    if turn is not None and write.turn <= turn:
-        return number, write.turn == turn and db.rows(_STATE, (number,)) == [(write.state,)]
+    number, turn, length = found[0] if found else (None, None, 0)
     if write.path_from > length:
-        return number, False
-    _write_path(db, number, write, length)
+        return False
+    if turn is not None and write.turn <= turn and read_session(db, write.session) is not None:
+        return write.turn == turn and db.rows(_STATE, (number,)) == [(write.state,)]
+    if number is None:
+        number = session_number(db, write.session)
+    try:
+        _write_path(db, number, write, length)
+    except (ValueError, TypeError):  # the chunk that it leaves cannot be read
+        forget_state(db, number)
+        return False
     state, about = write.state, write.about
     quoted = forgotten.intersection(about)
     if quoted:
         cleaned = _cleaned(db, number, state, quoted)
         if cleaned is None:
             forget_state(db, number)
-            return number, False
+            return False
         state, about = cleaned, tuple(one for one in about if one not in quoted)
     length = write.path_from + len(write.path)
     db.run(_PUT_STATE, (write.turn, length, pack_ids(about), state, number))
-    return number, True
+    return True
 
 
 def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> None:
@@ -141,6 +149,8 @@ def forget_state(db: Database, number: int) -> None:
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
     """Take what states quote of these messages out of them; returns how many states."""
     changed = 0
+    if not forgotten:
+        return 0
     held = db.rows("SELECT number, about, state FROM session WHERE about IS NOT NULL")
     for number, packed, state in held:
         try:
@@ -157,6 +167,29 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
             continue
         left = pack_ids([one for one in about if one not in quoted])
         db.run("UPDATE session SET about = ?, state = ? WHERE number = ?", (left, cleaned, number))
+    return changed
+
+
+def forget_session(db: Database, number: int) -> int:
+    """Forget a session whose segments and turns are gone, its name too; 1 if it had a state."""
+    remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
+    db.run(_DROP_FROM, (number, 0))
+    db.run("DELETE FROM session WHERE number = ?", (number,))
+    return int(remembered)
+
+
+def forget_text_in_states(db: Database, text: HeldText) -> int:
+    """Take all quotes out of states that hold a text; returns how many states."""
+    changed = 0
+    for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
+        cleaned = text.taken_out_of(state) if isinstance(state, bytes) else None
+        if cleaned == state:
+            continue
+        changed += 1
+        if cleaned is None:
+            forget_state(db, number)
+        else:
+            db.run("UPDATE session SET about = NULL, state = ? WHERE number = ?", (cleaned, number))
     return changed
 
 

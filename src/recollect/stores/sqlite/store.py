@@ -287,8 +287,8 @@ class SQLiteStore:
         return await self._writer.run(forget.scrub)
 
     async def check(self) -> CheckResult:
-        """As `Upkeep.check`."""
-        return await self._writer.run(check.check)
+        """As `Upkeep.check`: in one snapshot of its own, while others read and write."""
+        return await self._reader.read_apart(check.check)
 
     async def stats(self) -> Stats:
         """As `Upkeep.stats`."""

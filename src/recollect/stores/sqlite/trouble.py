@@ -11,7 +11,14 @@ from pathlib import Path
 
 import apsw
 
-from recollect.errors import RecollectError, StoreCorrupt, StoreError, StoreUnavailable, WrongKey
+from recollect.errors import (
+    BatchRefused,
+    RecollectError,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    WrongKey,
+)
 
 BUSY = (apsw.BusyError, apsw.LockedError)
 """Somebody else holds what is needed: try again."""
@@ -28,6 +35,9 @@ _AWAY = (
     apsw.ProtocolError,
     apsw.InterruptError,
 )
+_REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
+UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
+"""What apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
 
 
@@ -55,6 +65,8 @@ def store_error(error: apsw.Error, path: Path) -> RecollectError:
         return StoreUnavailable(f"the disk of {path} is full: make room and try again")
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnavailable(f"{path} cannot be written: check its permissions")
+    if isinstance(error, _REFUSED):
+        return BatchRefused(f"{path} cannot take a value of what was to be written ({name})")
     if isinstance(error, _AWAY):
         return StoreUnavailable(f"{path} cannot be read or written now ({name}): try again")
     return StoreError(f"SQLite refused what was asked of {path} ({name})")

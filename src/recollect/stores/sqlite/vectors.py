@@ -3,7 +3,7 @@
 Owns `embedder`, `vector_block` and `vector_at`. A block is never changed: what takes a vector
 out, or joins small blocks, writes a new one under a new number, so a number names its content
 and caches need no more than the numbers. Always holds: `vector_at` names exactly the passages
-that stand in the blocks of an embedder.
+that stand in the blocks of an embedder; no warm passage up to its `complete_to` waits for one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _UNIT_MARGIN: Final = 2e-6
 _EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
 _ADD_EMBEDDER: Final = "INSERT INTO embedder (name, dimensions) VALUES (?, ?)"
 _PASSAGES: Final = """
-SELECT g.id, p.ordinal, p.id FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
+SELECT g.id, p.ordinal, p.id, p.start, p.stop
+FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
 WHERE g.id IN (SELECT value FROM json_each(?))
 """
 _HELD: Final = """
@@ -62,6 +63,17 @@ SELECT unit, passages, numbers FROM vector_block WHERE embedder = ? AND number =
 """
 
 
+WAITING: Final = """
+SELECT p.id, p.segment, p.ordinal, p.start, p.stop
+FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
+WHERE p.id > ?1 AND p.embedded AND NOT g.cold AND NOT EXISTS (
+  SELECT 1 FROM vector_at AS v WHERE v.embedder = ?2 AND v.passage = p.id
+)
+ORDER BY p.id LIMIT ?3
+"""
+"""Warm passages beyond a number that are to have a vector of an embedder and have none."""
+
+
 def write_vectors(db: Database, vectors: VectorSet) -> None:
     """Keep the vectors of passages that are stored and have none of this embedder yet."""
     if not vectors.vectors:
@@ -79,6 +91,23 @@ def write_vectors(db: Database, vectors: VectorSet) -> None:
     _put_blocks(db, embedder, passages, numbers)
     db.run_many(_PUT_AT, [(embedder, passage) for passage in passages.tolist()])
     _join_small(db, embedder, vectors.dimensions)
+    _advance(db, embedder)
+
+
+def _advance(db: Database, embedder: int) -> None:
+    """Note up to which passage none waits for its vector, so that nobody looks there again."""
+    complete = db.value("SELECT complete_to FROM embedder WHERE number = ?", (embedder,))
+    first = db.value(WAITING, (complete, embedder, 1))
+    last = first if first is not None else db.value("SELECT max(id) + 1 FROM passage")
+    if last - 1 > complete:
+        db.run("UPDATE embedder SET complete_to = ? WHERE number = ?", (last - 1, embedder))
+
+
+def look_again(db: Database, passages: Iterable[int]) -> None:
+    """Passages came back to the warm index: those without a vector wait for it again."""
+    first = min(passages, default=None)
+    if first is not None:
+        db.run("UPDATE embedder SET complete_to = min(complete_to, ?)", (first - 1,))
 
 
 def _embedder(db: Database, vectors: VectorSet) -> int:
@@ -97,12 +126,12 @@ def _embedder(db: Database, vectors: VectorSet) -> int:
 
 def _new_vectors(db: Database, embedder: int, vectors: Sequence[Vector]) -> dict[int, bytes]:
     segments = json_list({vector.segment for vector in vectors})
-    known = {(id_, ordinal): p for id_, ordinal, p in db.rows(_PASSAGES, (segments,))}
+    known = {row[:2]: row[2:] for row in db.rows(_PASSAGES, (segments,))}
     new: dict[int, bytes] = {}
     for vector in vectors:
-        passage = known.get((vector.segment, vector.ordinal))
-        if passage is not None:
-            new.setdefault(passage, vector.values)
+        held = known.get((vector.segment, vector.ordinal))
+        if held is not None and vector.span in (None, held[1:]):
+            new.setdefault(held[0], vector.values)
     for (passage,) in db.rows(_HELD, (embedder, json_list(new))):
         del new[passage]
     return new

@@ -6,10 +6,11 @@ nothing, and nothing is written of what a tombstone stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from recollect.stores.limits import require_storable
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import add_jobs
 from recollect.stores.sqlite.ledger import add_pieces, add_turns
@@ -43,32 +44,33 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 
 def write_batch(db: Database, batch: Batch) -> Written:
     """Write everything the batch holds."""
+    require_storable(batch)
     tombstones = tombstoned(db, _identities(batch))
-    sessions: dict[str, int] = {}
-    stale = False
-    if batch.session is not None:
-        sessions[batch.session.session], kept = write_session(db, batch.session, tombstones)
-        stale = not kept
+    forgotten = tombstones | _identities_refused(batch.segments, tombstones)
+    stale: str | None = None
+    if batch.session is not None and not write_session(db, batch.session, forgotten):
+        stale = batch.session.session
     told, new = _sorted_out(db, batch.segments, tombstones)
-    bags = _insert(db, new, sessions) if new else []
+    bags = _insert(db, new) if new else []
     for vectors in batch.vectors:
         write_vectors(db, vectors)
     if batch.facts:
         _write_facts(db, batch.facts)
-    add_jobs(db, batch.jobs, tombstones)
-    add_pieces(db, batch.pieces, tombstones)
-    add_turns(db, batch.turns)
+    if new or not batch.segments:  # else they were enqueued with the segments, perhaps done
+        add_jobs(db, batch.jobs, forgotten)
+    add_pieces(db, batch.pieces, forgotten)
+    add_turns(db, batch.turns, but_of=stale)
     index_words(db, bags)
     return Written(
         stored=tuple(told["stored"]),
         known=tuple(told["known"]),
         forgotten=tuple(told["forgotten"]),
-        session_stale=stale,
+        session_stale=stale is not None,
     )
 
 
 def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these identities were forgotten."""
+    """Which of these identities, and of these segments, a tombstone stands for."""
     if not db.value(_ANY_TOMBSTONE):
         return set()
     found = db.rows(_TOMBSTONES, (json_list(set(ids)),))
@@ -85,13 +87,19 @@ def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
 
 def _identities(batch: Batch) -> set[str]:
     ids: set[str] = {new.segment.message_id for new in batch.segments}
+    ids.update(new.segment.id for new in batch.segments)
     for job in batch.jobs:
         ids.update(job.about)
     for piece in batch.pieces:
-        ids.update(piece.about)
+        ids.update((piece.hash, *piece.about))
     if batch.session is not None:
         ids.update(batch.session.about)
     return ids
+
+
+def _identities_refused(segments: tuple[NewSegment, ...], tombstones: set[str]) -> set[str]:
+    """What was said where it was forgotten: nothing of this batch may quote it."""
+    return {new.segment.message_id for new in segments if new.segment.id in tombstones}
 
 
 def _sorted_out(
@@ -103,7 +111,7 @@ def _sorted_out(
     new_ones = []
     for new in segments:
         id_ = new.segment.id
-        if new.segment.message_id in tombstones:
+        if not tombstones.isdisjoint((id_, new.segment.message_id)):
             told["forgotten"][id_] = None
         elif id_ in known:
             if id_ not in told["stored"]:
@@ -117,8 +125,9 @@ def _sorted_out(
     return told, new_ones
 
 
-def _insert(db: Database, segments: list[NewSegment], sessions: dict[str, int]) -> list[Row]:
+def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
     """Keep new segments and their passages; returns the words that are to be indexed."""
+    sessions: dict[str, int] = {}
     first, passage = db.row(_NEXT)
     rows = []
     for sequence, new in enumerate(segments, first):
@@ -157,8 +166,11 @@ def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
     return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
 
 
-def forget_facts(db: Database) -> list[str]:
-    """Remove the facts that rest on forgotten segments alone; others lose those sources."""
+def forget_facts(db: Database, twins: Mapping[str, str]) -> list[str]:
+    """Remove the facts that rest on forgotten segments alone; others lose those sources.
+
+    A fact of a segment whose words are said elsewhere still rests on its twin there.
+    """
     sources: dict[str, list[str]] = {}
     for id_, packed in db.rows(_FACT_SOURCES):
         try:
@@ -168,10 +180,11 @@ def forget_facts(db: Database) -> list[str]:
     gone = gone_segments(db, {source for held in sources.values() for source in held})
     removed = []
     for id_, held in sources.items():
-        left = [source for source in held if source not in gone]
+        kept = (twins.get(source) if source in gone else source for source in held)
+        left = list(dict.fromkeys(source for source in kept if source is not None))
         if not left:
             removed.append(id_)
-        elif len(left) < len(held):
+        elif left != held:
             db.run("UPDATE fact SET sources = ? WHERE id = ?", (pack_list(left), id_))
     db.run("DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))", (json_list(removed),))
     return sorted(removed)

@@ -26,6 +26,8 @@ from recollect.values.segment import FactId, SegmentId, StoredSegment
 
 PAGE = 1000
 ALL = 1_000_000
+SAMPLE_EVERY = 4
+"""Of every so many batches one is compared byte by byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Contents:
     """All that a store holds that the plan knows of."""
 
     segments: tuple[StoredSegment, ...]
-    vectors: frozenset[tuple[SegmentId, int]]
+    vectors: Mapping[tuple[SegmentId, int], bytes]
     facts: Counter[FactId]
     jobs: Counter[str]
     turns: frozenset[tuple[str, int]]
@@ -95,10 +97,10 @@ async def read_segments(store: Store, *, after: int = 0) -> tuple[StoredSegment,
 async def read_contents(store: Store) -> Contents:
     """Everything there is; the passages only of every seventh segment, one call each."""
     segments = await read_segments(store)
-    vectors: set[tuple[SegmentId, int]] = set()
+    vectors: dict[tuple[SegmentId, int], bytes] = {}
     last: tuple[SegmentId, int] | None = None
     while page := await store.vectors(EMBEDDER, after=last, limit=PAGE):
-        vectors |= {(vector.segment, vector.ordinal) for vector in page}
+        vectors.update({(one.segment, one.ordinal): one.values for one in page})
         last = (page[-1].segment, page[-1].ordinal)
     turns: set[tuple[str, int]] = set()
     paths = {}
@@ -109,7 +111,7 @@ async def read_contents(store: Store) -> Contents:
     sampled = [stored.segment.id for stored in segments[-200:] + segments[::7]]
     return Contents(
         segments=segments,
-        vectors=frozenset(vectors),
+        vectors=vectors,
         facts=Counter(fact.id for fact in await store.facts(superseded=True)),
         jobs=Counter(job.key for job in await store.jobs(limit=ALL) if job.kind == JOB_KIND),
         turns=frozenset(turns),
@@ -124,8 +126,8 @@ async def verify(
     """Compare everything; `jobs_stay` when nobody took jobs meanwhile."""
     contents = await read_contents(store)
     verdict = compare_segments(contents.segments, writers)
+    present = {stored.segment.id for stored in contents.segments}
     for writer, came in writers.items():
-        present = {stored.segment.id for stored in contents.segments}
         for number in range(came.batches + came.on_the_way):
             ids = planned_ids(writer, number)
             there = [named for named in ids if named in present]
@@ -133,6 +135,8 @@ async def verify(
                 missing = _left_over(writer, number, contents, jobs_stay=jobs_stay)
             else:
                 missing = _missing(writer, number, contents, jobs_stay=jobs_stay)
+            if there and number % SAMPLE_EVERY == 0:
+                verdict.problems += await _altered(store, writer, number, contents)
             if missing or 0 < len(there) < len(ids):
                 verdict.half_batches += 1
                 verdict.problems += [f"batch {number} of {writer}: {what}" for what in missing]
@@ -141,6 +145,24 @@ async def verify(
     if check:
         verdict.problems += (await store.check()).problems
     return verdict
+
+
+async def _altered(store: Store, writer: str, number: int, contents: Contents) -> list[str]:
+    """What of a batch that is there is not what was given, byte by byte."""
+    batch = planned_batch(writer, number)
+    wanted = {new.segment.id: new.segment.text for new in batch.segments}
+    found = []
+    held = await store.segments(tuple(wanted))
+    if any(one.segment.text != wanted[one.segment.id] for one in held):
+        found.append("a text is another")
+    pieces = await store.pieces([piece.hash for piece in batch.pieces])
+    if any(pieces.get(piece.hash) != piece for piece in batch.pieces):
+        found.append("a piece is missing or another")
+    given = [vector for made in batch.vectors for vector in made.vectors]
+    held_vectors = ((contents.vectors.get((one.segment, one.ordinal)), one) for one in given)
+    if any(values is not None and values != one.values for values, one in held_vectors):
+        found.append("a vector is another")
+    return [f"batch {number} of {writer}: {what}" for what in found]
 
 
 def compare_segments(
@@ -181,7 +203,7 @@ def _missing(writer: str, number: int, contents: Contents, *, jobs_stay: bool) -
     batch = planned_batch(writer, number)
     found = []
     expected = {(v.segment, v.ordinal) for made in batch.vectors for v in made.vectors}
-    if not expected <= contents.vectors:
+    if not expected <= contents.vectors.keys():
         found.append("vectors are missing")
     if fact_id(writer, number) not in contents.facts:
         found.append("its fact is missing")

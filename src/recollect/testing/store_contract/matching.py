@@ -16,7 +16,7 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
-from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.job import NewJob
 from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder
@@ -44,6 +44,8 @@ async def pieces_that_hold_a_text_go(spaces: Spaces) -> None:
     assert done.pieces == len(gone) + 1
     assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
     assert (done.segments, done.message_ids, len(await store.page())) == ((), (), 2)
+    await store.write(Batch(at=AT, pieces=pieces))  # a system prompt comes with each request
+    assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
     quoted = piece(json.dumps('say "hi" to C:\\temp'), kind="rest")
     await store.write(Batch(at=START, pieces=(quoted,)))
     assert (await store.forget(ForgetOrder(at=AT, matching='"HI" to c:\\'))).pieces == 1
@@ -74,7 +76,7 @@ async def states_that_hold_a_text_lose_their_quotes(spaces: Spaces) -> None:
     new = segments(3)
     key, other = new[0].segment.key, new[1].segment.key
     plain = LeaveOut(anchor=key, part=None, stage="trim", reason="r", turn=1)
-    quoting = (
+    quoting: tuple[Edit, ...] = (
         Shorten(anchor=key, part=0, text=f"… {MARK}", stage="prune", reason="r", turn=1),
         Insert(anchor=other, placement="before", text=MARK, stage="inject", reason="r", turn=1),
         Cut(anchor=other, summary=f"of {MARK}", stage="compact", reason="r", turn=1),
@@ -82,7 +84,7 @@ async def states_that_hold_a_text_lose_their_quotes(spaces: Spaces) -> None:
     long = tuple(replace(plain, part=number) for number in range(200))
     for name, edit in zip(("shorten", "insert", "cut"), quoting, strict=True):
         for packed in (False, True):
-            edits = (plain, edit, *(long if packed else ()))
+            edits: tuple[Edit, ...] = (plain, edit, *(long if packed else ()))
             write = session_write(new, turn=1, session=f"{name}{packed}", edits=edits)
             await store.write(Batch(at=START, session=write))
     calm = session_write(new, turn=1, session="calm", edits=(plain,))

@@ -112,7 +112,7 @@ async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
     """With the last place that said it, all that quotes a message goes, in other sessions too."""
     store = await spaces.open()
     one = conversation(["a private matter", "noted", STOCK], session="one")
-    two = conversation(["the weather", STOCK], session="two")
+    two = conversation(["the weather", "mild", STOCK], session="two")
     private, stock = one[0].segment.message_id, message_id(STOCK)
     quotes = (piece("private", about=(private,)), piece("both", about=(stock, private)))
     stays = piece("stock", about=(stock,))
@@ -122,7 +122,7 @@ async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
         (one[0], *two),
         turn=1,
         session="two",
-        edits=(_quote(one[0]), replace(_quote(two[1]), text="of stock")),
+        edits=(_quote(one[0]), replace(_quote(two[2]), text="of stock")),
         about=(private, stock),
     )
     jobs = (
@@ -149,7 +149,7 @@ async def facts_rest_on_words_said_elsewhere(spaces: Spaces) -> None:
     """A fact of a forgotten place stays while its words are said elsewhere, and rests on those."""
     store = await spaces.open()
     one = conversation(["a private matter", "noted", STOCK], session="one")
-    two = conversation(["the weather", STOCK], session="two", said_at=START + 9)
+    two = conversation(["the weather"], session="two", said_at=START + 9)
     facts = (
         fact("private", sources=[one[0].segment.id]),
         fact("stock", sources=[one[2].segment.id]),

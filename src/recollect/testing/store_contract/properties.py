@@ -74,6 +74,7 @@ def _steps() -> SearchStrategy[list[Step]]:
         st.tuples(st.just("write"), st.tuples(places, places)),
         st.tuples(st.just("write"), st.tuples(places, places)),
         st.tuples(st.just("forget"), st.lists(place, min_size=1, max_size=2)),
+        st.tuples(st.just("leave"), st.tuples(st.sampled_from((None, *_SESSIONS)), place)),
         st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
         st.tuples(st.just("warm"), places),
         st.tuples(
@@ -127,6 +128,20 @@ class _Pair:
         self.model.forget(gone)
         done = await self.store.forget(ForgetOrder(at=START, segments=gone))
         assert sorted(done.segments) == sorted(held)
+
+    async def leave(self, drawn: tuple[str | None, int]) -> None:
+        """Forget what was said before a time, in one session or in all."""
+        session, place = drawn
+        bound = START + place / 2 - 0.5
+        gone = [
+            one
+            for one, new in self.model.segments.items()
+            if new.segment.said_at < bound and session in (None, new.segment.session)
+        ]
+        self.model.forget(gone, by_place=True)
+        sessions = () if session is None else (session,)
+        done = await self.store.forget(ForgetOrder(at=START, sessions=sessions, said_before=bound))
+        assert sorted(done.segments) == sorted(gone)
 
     async def evict(self, drawn: tuple[bool, int]) -> None:
         by_time, limit = drawn

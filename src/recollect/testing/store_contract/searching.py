@@ -236,26 +236,6 @@ async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
     await _ask(store, model, CandidateQuery(vector=asked("q", embedder="e")))
 
 
-async def ties_are_broken_by_id(spaces: Spaces) -> None:
-    """Of more equals than are asked for, those with the lowest segment ids are handed over."""
-    store = await spaces.open()
-    new = tuple(worded(["same"], number=number) for number in range(120))
-    equal = VectorSet(
-        embedder="e",
-        dimensions=256,
-        vectors=tuple(
-            Vector(segment=one.segment.id, ordinal=0, values=vector("same")) for one in new
-        ),
-    )
-    await store.write(Batch(at=START, segments=new, vectors=(equal,)))
-    first = sorted(ids(new))[:10]
-    near = asked("q", embedder="e")
-    by_vector = await store.candidates(CandidateQuery(vector=near, vector_limit=10))
-    assert sorted(one.segment for one in by_vector.passages) == first
-    by_words = await store.candidates(CandidateQuery(words=("same",), lexical_limit=10))
-    assert sorted(one.segment for one in by_words.passages) == first
-
-
 async def similarity_is_a_cosine(spaces: Spaces) -> None:
     """Vectors of any length are compared by their direction."""
     store = await spaces.open()

@@ -10,12 +10,14 @@ from recollect.testing.store_contract.examples import (
     segments,
     vector,
     vectors,
+    worded,
 )
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
 _MANY = 2_000
@@ -71,3 +73,23 @@ async def many_small_writes_add_up(spaces: Spaces) -> None:
             query = CandidateQuery(words=words, vector=asked("q"), lexical_limit=9, vector_limit=9)
             model.expect(query, await store.candidates(query))
     assert len(await store.page()) == 150
+
+
+async def ties_are_broken_by_id(spaces: Spaces) -> None:
+    """Of more equals than are asked for, those with the lowest segment ids are handed over."""
+    store = await spaces.open()
+    new = tuple(worded(["same"], number=number) for number in range(120))
+    equal = VectorSet(
+        embedder="e",
+        dimensions=256,
+        vectors=tuple(
+            Vector(segment=one.segment.id, ordinal=0, values=vector("same")) for one in new
+        ),
+    )
+    await store.write(Batch(at=START, segments=new, vectors=(equal,)))
+    first = sorted(ids(new))[:10]
+    near = asked("q", embedder="e")
+    by_vector = await store.candidates(CandidateQuery(vector=near, vector_limit=10))
+    assert sorted(one.segment for one in by_vector.passages) == first
+    by_words = await store.candidates(CandidateQuery(words=("same",), lexical_limit=10))
+    assert sorted(one.segment for one in by_words.passages) == first

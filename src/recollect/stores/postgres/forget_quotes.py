@@ -1,0 +1,180 @@
+"""Removes what rests on forgotten messages: facts, ledger pieces, jobs, quotes in session states.
+
+Runs within the transaction that removed the segments. Always holds: a fact of a segment whose
+words are said elsewhere rests on its twin there; whatever cannot be read is taken to quote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from recollect.stores.held_text import HeldText
+from recollect.stores.postgres import ledger
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import escaped, int8s, plain, texts
+from recollect.stores.postgres.write_session import forget_sessions, path_of, without
+from recollect.values.segment import FactId
+from recollect.values.upkeep import ForgetOrder
+
+_AT_ONCE: Final = 200
+
+TOMBSTONES: Final = """
+    INSERT INTO recollect.tombstones (space_id, message_id, at)
+    SELECT %s, u.message_id, %s FROM unnest(%s::text[]) AS u (message_id)
+    ON CONFLICT DO NOTHING
+"""
+_NAMED_FACTS: Final = """
+    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[]) RETURNING id
+"""
+_RESTING: Final = """
+    SELECT id, sources FROM recollect.facts WHERE space_id = %s AND sources && %s::text[]
+    FOR UPDATE
+"""
+_NEW_SOURCES: Final = """
+    UPDATE recollect.facts SET sources = %s::text[] WHERE space_id = %s AND id = %s
+"""
+_DROP_PIECES: Final = """
+    DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
+"""
+_DROP_JOBS: Final = """
+    DELETE FROM recollect.jobs WHERE space_id = %s AND about && %s::text[] RETURNING 1
+"""
+_QUOTING: Final = """
+    SELECT session, about, state FROM recollect.sessions
+    WHERE space_id = %s AND about && %s::text[] FOR UPDATE
+"""
+_PUT_STATE: Final = """
+    UPDATE recollect.sessions SET state = %s, about = %s::text[]
+    WHERE space_id = %s AND session = %s
+"""
+_PIECES: Final = """
+    SELECT hash, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
+    ORDER BY hash LIMIT %s
+"""
+_DROP_PIECES_BY_HASH: Final = """
+    DELETE FROM recollect.pieces WHERE space_id = %s AND hash = ANY(%s::text[])
+"""
+_JOBS: Final = """
+    SELECT job_no, payload, reason FROM recollect.jobs WHERE space_id = %s AND job_no > %s
+    ORDER BY job_no LIMIT %s
+"""
+_DROP_JOBS_BY_NUMBER: Final = """
+    DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])
+"""
+_STATES: Final = """
+    SELECT session, state FROM recollect.sessions WHERE space_id = %s AND session > %s
+    ORDER BY session LIMIT %s FOR UPDATE
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What was removed beside segments."""
+
+    facts: tuple[FactId, ...]
+    pieces: int
+    jobs: int
+    states: int
+
+    @property
+    def anything(self) -> bool:
+        """Whether there was something."""
+        return bool(self.facts or self.pieces or self.jobs or self.states)
+
+
+async def remove_quotes(
+    work: Transaction, order: ForgetOrder, *, unsaid: set[str], gone: Mapping[str, str | None]
+) -> Removed:
+    """Remove what quotes the `unsaid`, and what rests on segments that are `gone`, each with the
+    twin that says the same elsewhere."""
+    facts = await _forget_facts(work, order.facts, gone)
+    messages = texts(unsaid)
+    pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
+    jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
+    states = 0
+    if order.sessions and order.said_before is None:  # these go as a whole
+        pieces += await ledger.forget_turns(work, order.sessions)
+        states += await forget_sessions(work, order.sessions)
+    states += await _unquote(work, unsaid)
+    if order.matching:
+        text = HeldText(order.matching)
+        pieces += await _forget_text_in_pieces(work, text, at=order.at)
+        jobs += await _forget_text_in_jobs(work, text)
+        states += await _forget_text_in_states(work, text)
+    return Removed(facts=facts, pieces=pieces, jobs=jobs, states=states)
+
+
+async def _forget_facts(
+    work: Transaction, named: tuple[FactId, ...], gone: Mapping[str, str | None]
+) -> tuple[FactId, ...]:
+    """Facts that are named, or rest on forgotten segments alone, go; others lose those sources."""
+    dropped = [id_ for (id_,) in await work.rows(_NAMED_FACTS, (work.space_id, texts(named)))]
+    resting = await work.rows(_RESTING, (work.space_id, texts(gone))) if gone else []
+    bare: list[str] = []
+    for id_, sources in resting:
+        kept = [gone.get(source, source) for source in map(plain, sources)]
+        left = dict.fromkeys(source for source in kept if source is not None)
+        if left:
+            await work.send(_NEW_SOURCES, (texts(left), work.space_id, id_))
+        else:
+            bare.append(plain(id_))
+    dropped += [id_ for (id_,) in await work.rows(_NAMED_FACTS, (work.space_id, texts(bare)))]
+    return tuple(sorted(FactId(plain(id_)) for id_ in dropped))
+
+
+async def _unquote(work: Transaction, unsaid: set[str]) -> int:
+    """Take quotes of these messages out of session states; one that cannot be read goes."""
+    quoting = await work.rows(_QUOTING, (work.space_id, texts(unsaid)))
+    for session, about, state in quoting:
+        name, quoted = plain(session), [plain(one) for one in about]
+        left = without(state, await path_of(work, name), ((), ()), unsaid.intersection(quoted))
+        if left is None:
+            await forget_sessions(work, [name])
+        else:
+            stays = texts(one for one in quoted if one not in unsaid)
+            await work.send(_PUT_STATE, (left, stays, work.space_id, session))
+    return len(quoting)
+
+
+async def _forget_text_in_pieces(work: Transaction, text: HeldText, *, at: float) -> int:
+    """Remove pieces that hold the text, for good: a system prompt comes with each request."""
+    gone: list[str] = []
+    last = ""
+    while rows := await work.rows(_PIECES, (work.space_id, escaped(last), _AT_ONCE)):
+        gone += [plain(hash_) for hash_, body in rows if text.stands_in(body)]
+        last = plain(rows[-1][0])
+    if gone:
+        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
+        await work.send(TOMBSTONES, (work.space_id, at, texts(gone)))
+    return len(gone)
+
+
+async def _forget_text_in_jobs(work: Transaction, text: HeldText) -> int:
+    gone: list[int] = []
+    last = 0
+    while rows := await work.rows(_JOBS, (work.space_id, last, _AT_ONCE)):
+        for number, payload, reason in rows:
+            if text.stands_in(payload) or text.stands_in(plain(reason or "")):
+                gone.append(number)
+        last = rows[-1][0]
+    if gone:
+        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
+    return len(gone)
+
+
+async def _forget_text_in_states(work: Transaction, text: HeldText) -> int:
+    changed, last = 0, ""
+    while rows := await work.rows(_STATES, (work.space_id, escaped(last), _AT_ONCE)):
+        for session, state in rows:
+            left = text.taken_out_of(state)
+            if left == state:
+                continue
+            changed += 1
+            if left is None:
+                await forget_sessions(work, [plain(session)])
+            else:
+                await work.send(_PUT_STATE, (left, texts(()), work.space_id, session))
+        last = plain(rows[-1][0])
+    return changed

@@ -1,0 +1,121 @@
+"""Who connects: an owner that is no superuser, roles above row security, and plain reasons."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from recollect.errors import StoreError, StoreUnavailable
+from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
+from recollect.stores.postgres.fleet import space_uuid
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect.testing.store_contract import examples
+
+
+@pytest.fixture(params=[16, 18])
+def owned(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty database as its owner, who may make roles and is no superuser."""
+    with PostgresServer(request.param) as running:
+        with psycopg.connect(running.admin_url, autocommit=True) as connection:
+            connection.execute("CREATE ROLE keeper LOGIN CREATEROLE")
+            connection.execute("CREATE DATABASE kept OWNER keeper")
+        with psycopg.connect(running.url("kept"), autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        yield running.url("kept", user="keeper")
+
+
+def test_an_owner_without_superpowers_creates_opens_and_scrubs(owned: str) -> None:
+    async def look() -> None:
+        store = await PostgresStore.open(owned, space="mine", create=True)
+        await store.write(examples.full_batch(0))
+        await store.close()
+        fleet = await PostgresFleet.open(owned)
+        theirs = await fleet.space("theirs")
+        await theirs.write(examples.full_batch(1))
+        async with fleet.transaction(space_uuid("mine"), read=True) as work:
+            seen = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
+        assert seen == [(space_uuid("mine"),)], "row security binds the owner, too"
+        assert any("tables" in one for one in (await theirs.scrub()).done)
+        assert (await theirs.check()).problems == ()
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_the_applications_role_must_be_under_row_security(
+    server: PostgresServer, database: TestDatabase
+) -> None:
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS sees_all")
+        owner.execute("CREATE ROLE sees_all NOLOGIN BYPASSRLS")
+
+    async def look() -> None:
+        for role in ("sees_all", "postgres"):
+            with pytest.raises(StoreError, match="would see every space"):
+                await PostgresFleet.open(database.admin_url, app_role=role)
+            with pytest.raises(StoreError, match="would see every space"):
+                await migrate(database.admin_url, app_role=role)
+        with pytest.raises(StoreError, match="there is no role 'nobody_here'"):
+            await PostgresFleet.open(database.admin_url, app_role="nobody_here")
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "reason"),
+    [
+        ("stranger", "postgres", 'role "stranger" does not exist'),
+        ("postgres", "nowhere", 'database "nowhere" does not exist'),
+    ],
+)
+def test_the_servers_own_reason_is_told_and_no_password(
+    server: PostgresServer, user: str, name: str, reason: str
+) -> None:
+    url = server.url(name, user=user, password="hunter2")
+
+    async def look() -> str:
+        with pytest.raises(StoreUnavailable) as told:
+            await PostgresFleet.open(url)
+        return str(told.value)
+
+    told = asyncio.run(look())
+    assert reason in told
+    assert "hunter2" not in told
+    assert "\n" not in told
+
+
+def test_other_reasons_are_told_in_one_line(server: PostgresServer) -> None:
+    async def look(url: str, kind: type[StoreError]) -> str:
+        with pytest.raises(kind) as told:
+            await PostgresFleet.open(url)
+        return str(told.value)
+
+    refused = asyncio.run(look("postgresql://a:hunter2@127.0.0.1:1/x", StoreUnavailable))
+    assert "refused" in refused
+    missing = asyncio.run(look("postgresql://a:hunter2@/x?host=/nowhere", StoreUnavailable))
+    assert "No such file" in missing
+    unread = asyncio.run(look("postgresql://a:hunter2%zz@/x?host=/nowhere", StoreError))
+    assert "URL" in unread
+    empty = asyncio.run(look(server.new_database().admin_url, StoreError))
+    assert "recollect memory migrate" in empty
+    for told in (refused, missing, unread, empty):
+        assert "hunter2" not in told
+        assert "\n" not in told
+
+
+def test_a_database_that_takes_no_writes_is_waited_for(database: TestDatabase) -> None:
+    async def look() -> None:
+        with psycopg.connect(database.admin_url, autocommit=True) as owner:
+            owner.execute(
+                f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on'.encode()
+            )
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await store.write(examples.full_batch(0))
+        await fleet.close()
+
+    asyncio.run(look())
