@@ -30,6 +30,7 @@ from recollect.stores.postgres.wire import (
 )
 from recollect.values.batch import Batch, Written
 from recollect.values.job import NewJob
+from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
 _COUNTERS: Final = """
@@ -122,13 +123,14 @@ async def lock_space(work: Transaction, name: str) -> Ground:
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(_COUNTERS, (work.space_id,))
     assert row is not None
+    return _ground(row)
+
+
+def _ground(row: tuple[Any, ...]) -> Ground:
     return Ground(
-        next_sequence=row[0],
-        next_passage=row[1],
-        next_embedder=row[2],
-        next_job=row[3],
+        next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
         packed_to=row[4],
-    )
+    )  # fmt: skip
 
 
 async def advance(work: Transaction, ground: Ground) -> None:
@@ -143,6 +145,41 @@ async def advance(work: Transaction, ground: Ground) -> None:
 async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Written, int]:
     """Write a batch in this transaction; also how many passages wait to be packed."""
     require_storable(batch)
+    ground, looked = await _meet(work, batch, name)
+    before = ground.tail
+    stored, known, forgotten = _sort_out(batch.segments, ground)
+    if forgotten:  # what rests on one alone may come in a later batch
+        await work.send(GONE, (work.space_id, texts(forgotten), texts(forgotten.values())))
+    unquotable = ground.tombstoned.union(forgotten.values())
+    if stored:
+        await _insert_segments(work, stored, ground)
+    for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
+        await write_vectors.write(work, given, meeting, ground)
+    stale: str | None = None
+    if batch.session is not None and looked.session is not None:
+        said = frozenset(new.segment.message_id for new in stored)
+        if await write_session.write(work, batch.session, looked.session, unquotable, said):
+            stale = batch.session.session
+    if batch.facts:
+        await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
+    # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
+    jobs = list(batch.jobs) if stored or not batch.segments else []
+    if ground.tail // PACK_AFTER > before // PACK_AFTER:
+        jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
+    ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
+    await write_parts.pieces(work, batch.pieces, unquotable)
+    await write_parts.turns(work, [one for one in batch.turns if one.session != stale])
+    await advance(work, ground)
+    return Written(
+        stored=tuple(new.segment.id for new in stored),
+        known=tuple(known),
+        forgotten=tuple(forgotten),
+        session_stale=stale is not None,
+    ), ground.tail
+
+
+async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[Ground, _Looked]:
+    """Take the space's turn and look at what the batch meets, in one round trip."""
     locking = await work.send(_COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
     row = await locking.fetchone()
@@ -150,51 +187,10 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
         ground = await lock_space(work, name)
         looked = await _look(work, batch)
     else:
-        ground = Ground(
-            next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
-            packed_to=row[4],
-        )  # fmt: skip
+        ground = _ground(row)
     ground.known = frozenset([plain(one) for (one,) in await looked.known.fetchall()])
     ground.tombstoned = frozenset([plain(one) for (one,) in await looked.tombstoned.fetchall()])
-    before = ground.tail
-    stored, known, forgotten = _sort_out(batch.segments, ground)
-    if forgotten:
-        await _note_forgotten(work, batch.segments, forgotten)
-    unquotable = ground.tombstoned.union(
-        new.segment.message_id for new in batch.segments if new.segment.id in forgotten
-    )
-    if stored:
-        await _insert_segments(work, stored, ground)
-    for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
-        await write_vectors.write(work, given, meeting, ground)
-    stale = False
-    if batch.session is not None and looked.session is not None:
-        said = frozenset(new.segment.message_id for new in stored)
-        stale = await write_session.write(work, batch.session, looked.session, unquotable, said)
-    if batch.facts:
-        await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
-    # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
-    jobs = list(batch.jobs) if stored or not batch.segments else []
-    if ground.tail >= PACK_AFTER > before or (ground.tail // PACK_AFTER > before // PACK_AFTER):
-        jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
-    if jobs:
-        ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
-    await write_parts.pieces(work, batch.pieces, unquotable)
-    await write_parts.turns(
-        work,
-        [
-            one
-            for one in batch.turns
-            if not (stale and batch.session is not None and one.session == batch.session.session)
-        ],
-    )
-    await advance(work, ground)
-    return Written(
-        stored=tuple(new.segment.id for new in stored),
-        known=tuple(known),
-        forgotten=tuple(forgotten),
-        session_stale=stale,
-    ), ground.tail
+    return ground, looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,29 +226,20 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
 
 def _sort_out(
     given: Sequence[NewSegment], ground: Ground
-) -> tuple[list[NewSegment], list[SegmentId], list[SegmentId]]:
-    """Which segments are new, which known, and for which a tombstone stands."""
+) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
+    """Which segments are new, which known, and for which, with their identity, a tombstone
+    stands."""
     stored: dict[SegmentId, NewSegment] = {}
     known: dict[SegmentId, None] = {}
-    forgotten: dict[SegmentId, None] = {}
+    forgotten: dict[SegmentId, MessageId] = {}
     for new in given:
         if not ground.tombstoned.isdisjoint((new.segment.id, new.segment.message_id)):
-            forgotten[new.segment.id] = None
+            forgotten[new.segment.id] = new.segment.message_id
         elif new.segment.id in ground.known:
             known[new.segment.id] = None
         else:
             stored.setdefault(new.segment.id, new)
-    return list(stored.values()), list(known), list(forgotten)
-
-
-async def _note_forgotten(
-    work: Transaction, given: Sequence[NewSegment], forgotten: Sequence[SegmentId]
-) -> None:
-    """Remember refused segments: what rests on one alone may come in a later batch."""
-    refused = {
-        one.segment.id: one.segment.message_id for one in given if one.segment.id in forgotten
-    }
-    await work.send(GONE, (work.space_id, texts(refused), texts(refused.values())))
+    return list(stored.values()), list(known), forgotten
 
 
 async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground: Ground) -> None:

@@ -110,10 +110,7 @@ async def write(
     ids = [*kept_ids[:within], *given.ids]
     unsaid = {plain(one) for (one,) in await meeting.unsaid.fetchall()} - said
     quoted = (forgotten | unsaid).intersection(given.about)
-    state: bytes | None = given.state
-    if quoted:
-        before = await path_of(work, given.session, below=start // CHUNK)
-        state = without(given.state, before, (keys, ids), quoted)
+    state = await _unquoted(work, given, (keys, ids), quoted)
     if state is None:  # it cannot be told what it quotes
         await forget_sessions(work, [given.session])
         return True
@@ -126,6 +123,19 @@ async def write(
     if start != length or given.path:
         await _write_path(work, session, start // CHUNK, keys, ids)
     return False
+
+
+async def _unquoted(
+    work: Transaction,
+    given: SessionWrite,
+    rest: tuple[Sequence[str], Sequence[str]],
+    quoted: Collection[str],
+) -> bytes | None:
+    """The state that is written; `rest` is the path from the chunk on that the write begins in."""
+    if not quoted:
+        return given.state
+    before = await path_of(work, given.session, below=given.path_from // CHUNK)
+    return without(given.state, before, rest, quoted)
 
 
 async def _write_path(
