@@ -53,6 +53,9 @@ class Keeping:
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
+    recorded_at: float = 0.0
+    """When the last record was made; after a day one that rests on nothing is made, since what
+    it would rest on may have expired."""
     refusals: int = 0
     """How many batches the store had refused when the last record was made: it may be in one."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
@@ -237,8 +240,9 @@ class SessionKeeper:
         rows = report.view.rows
         if not (self._settings.ledger.enabled and rows and keeping.loaded):
             return None
-        if keeping.refusals != self.archive.set_aside:
+        if keeping.refusals != self.archive.set_aside or now - keeping.recorded_at > DAY_SECONDS:
             keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
+            keeping.recorded_at = now
         last = keeping.last_record
         new = rows[kept_rows(rows, last) :]
         return await self._off_loop(

@@ -164,24 +164,11 @@ async def claim(
          "limit": limit if left is None else max(limit, _SCAN_LEAST)},
     )  # fmt: skip
     chosen = _within(rows, left, limit)
-    expires_at = now + lease_seconds
-    leases = tuple(
-        Lease(
-            id=JobId(str(number)),
-            kind=plain(kind),
-            key=plain(key),
-            payload=payload,
-            cost_tokens=cost,
-            attempt=attempts + 1,
-            token=secrets.token_hex(16),
-            expires_at=expires_at,
-        )
-        for number, kind, key, payload, cost, attempts in chosen
-    )
+    leases = tuple(_lease(row, now + lease_seconds) for row in chosen)
     if leases:
         numbers = int8s([row[0] for row in chosen])
         tokens = texts(lease.token for lease in leases)
-        await work.send(_LEASE, (expires_at, numbers, tokens, work.space_id))
+        await work.send(_LEASE, (now + lease_seconds, numbers, tokens, work.space_id))
         charged = sum(lease.cost_tokens for lease in leases)
         if charged:
             await work.send(_CHARGE, (charged, work.space_id, day))
@@ -190,6 +177,20 @@ async def claim(
         later = now + _ASK_AGAIN_SECONDS
         await work.send(_PUT_OFF, {"space": work.space_id, "now": now, "later": later})
     return leases
+
+
+def _lease(row: tuple[Any, ...], expires_at: float) -> Lease:
+    number, kind, key, payload, cost, attempts = row
+    return Lease(
+        id=JobId(str(number)),
+        kind=plain(kind),
+        key=plain(key),
+        payload=payload,
+        cost_tokens=cost,
+        attempt=attempts + 1,
+        token=secrets.token_hex(16),
+        expires_at=expires_at,
+    )
 
 
 def _within(rows: Sequence[tuple[Any, ...]], left: int | None, limit: int) -> list[tuple[Any, ...]]:
