@@ -71,9 +71,7 @@ def store_options(command: Command) -> Command:
 def place_of(url: str | None, space: str) -> Place:
     """The memory that the options name; without a URL the one of the settings."""
     if url == "":  # an unset variable must not act on another memory
-        raise RecollectError(
-            "--store: the URL is empty; leave the option out instead"
-        )
+        raise RecollectError("--store: the URL is empty; leave the option out instead")
     if not space:
         raise RecollectError("--space: a space has a name of at least one character")
     settings = config.load_settings().settings
