@@ -15,12 +15,13 @@ from typing import Any, Final
 import numpy as np
 
 from recollect.stores.postgres.forget_quotes import TOMBSTONES, Removed, remove_quotes
+from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.jobs import settle
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.packing import erase, purge_dead
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import int8s, plain, texts
-from recollect.stores.postgres.write import GONE, Ground, advance, lock_space
+from recollect.stores.postgres.write import GONE, advance, lock_space
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten

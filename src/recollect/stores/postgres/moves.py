@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.postgres import signs
+from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.packing import mark_dead
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import floats_of, int8s, plain, texts
-from recollect.stores.postgres.write import Ground, advance, insert_passages, lock_space
+from recollect.stores.postgres.write import advance, insert_passages, lock_space
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 

@@ -8,13 +8,14 @@ stands for, nor what rests on it alone. Always holds: writing a batch again chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from recollect.stores.limits import require_storable
 from recollect.stores.postgres import write_parts, write_session, write_vectors
+from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.lexical import forward
 from recollect.stores.postgres.packing import PACK_AFTER
 from recollect.stores.postgres.pool import Cursor, Transaction
@@ -80,34 +81,6 @@ _ADVANCE: Final = """
         next_job = %s, documents = documents + %s, total_length = total_length + %s
     WHERE space_id = %s
 """
-
-
-@dataclass(slots=True, kw_only=True)
-class Ground:
-    """What a batch meets: the counters, what is known, what was forgotten."""
-
-    next_sequence: int
-    next_passage: int
-    next_embedder: int
-    next_job: int
-    packed_to: int
-    known: frozenset[str] = frozenset()
-    tombstoned: frozenset[str] = frozenset()
-    """Identities and segments that a tombstone stands for."""
-    documents: int = 0
-    """Added to the warm index."""
-    total_length: int = 0
-    places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
-    """Number, start and end of passages written in this batch, by segment and ordinal."""
-    embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Number and dimensions of embedders that this batch brought."""
-    vectored: set[tuple[int, int]] = field(default_factory=set)
-    """Embedder and passage of vectors written in this batch."""
-
-    @property
-    def tail(self) -> int:
-        """How many passages wait to be packed."""
-        return self.next_passage - 1 - self.packed_to
 
 
 async def take_turn(work: Transaction) -> bool:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.postgres import signs
+from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import bools, escaped, int8s, plain, texts, vectors
 from recollect.values.segment import VectorSet
-
-if TYPE_CHECKING:
-    from recollect.stores.postgres.write import Ground
 
 _EMBEDDER: Final = """
     SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND name = %s
