@@ -31,8 +31,8 @@ SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 CLOSE_SECONDS = 1.0
 """How long closing waits for the spool to drain."""
-BUG_ATTEMPTS = 5
-"""How often a batch is offered to a store that fails on it for no reason it can name."""
+BUG_SECONDS = 60.0
+"""How long a batch is offered to a store that fails on it for no reason it can name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class DurableArchive:
         self._running: set[asyncio.Task[Any]] = set()
         self._away_until = 0.0
         self._closed = False
-        self._stuck: tuple[bytes, int] = (b"", 0)
+        self._stuck: tuple[bytes, float] = (b"", 0.0)
         self.set_aside = 0
         """How many spooled batches the store refused; they lie beside the spool."""
         self._drain_said = ""
@@ -120,15 +120,16 @@ class DurableArchive:
         return await self._to_spool(batch, said)
 
     async def settle(self, seconds: float) -> int:
-        """Give the spool this long to drain; returns how many batches still wait in it."""
+        """Give the spool this long to drain; returns how many batches still wait in it, 1 where
+        it cannot be looked into."""
         await self._settle_in()
         await self._look_at_spool()
         if self._draining is not None:
             await asyncio.wait({self._draining}, timeout=seconds)
         if self._spool is None:
-            return 0
+            return 0 if self._open_spool is None else 1  # it cannot be looked into
         waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS)
-        return int(self._spooling) if isinstance(waiting, Failure) else waiting
+        return 1 if isinstance(waiting, Failure) else waiting
 
     async def close(self) -> None:
         """Stop draining and close what was opened; what waits in the spool stays there."""
@@ -260,11 +261,13 @@ class DurableArchive:
         raise StoreUnavailable(written.said)
 
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:
-        if issubclass(failure.error, StoreError):
+        if issubclass(failure.error, StoreError | OSError):
             return False
-        held, count = self._stuck
-        self._stuck = (record, count + 1 if held == record else 1)
-        return self._stuck[1] >= BUG_ATTEMPTS
+        held, since = self._stuck
+        if held != record:
+            self._stuck = (record, time.monotonic())
+            return False
+        return time.monotonic() - since > BUG_SECONDS
 
 
 async def _write(store: Store, record: bytes) -> Written:
