@@ -63,15 +63,18 @@ class Member:
     async def ask(self) -> None:
         """A query that the newest message answers, every other time by vector too."""
         newest = planned_batch(self.name, self.number - 1).segments[-1]
-        words = (newest.passages[0].words[0], *self.random.sample(WORDS, 2))
+        word = newest.passages[0].words[0]
         vector = None
         if self.queries % 2:
             values = b"\0\0\0\x3e" * DIMENSIONS  # 64 times an eighth: length one
             vector = AskedVector(embedder=EMBEDDER, values=values)
-        found = await self.store.candidates(CandidateQuery(words=words, vector=vector))
+        common = tuple(self.random.sample(WORDS, 2))
+        await self.store.candidates(CandidateQuery(words=common, vector=vector))
+        # Alone: a long passage may stand behind fifty short ones that hold the common words.
+        found = await self.store.candidates(CandidateQuery(words=(word,)))
         if newest.segment.id not in {passage.segment for passage in found.passages}:
             raise AssertionError("a query for a word that only one message holds did not find it")
-        self.queries += 1
+        self.queries += 2
 
     async def look(self) -> None:
         """Another member's session, its newest segments, and now and then all sessions."""
