@@ -227,6 +227,10 @@ class SessionKeeper:
         if kept.written is not None and kept.written.session_stale:
             keeping.loaded, keeping.stale = False, True
             keeping.path, keeping.last_record = (), LastRecord()
+        elif kept.where == "spool":
+            # What waits may turn out stale: another process's turn may wait before it. Nothing
+            # later rests on it.
+            keeping.path, keeping.last_record = (), LastRecord()
         else:
             keeping.path = state.path
             keeping.last_record = LastRecord() if recorded is None else recorded.last
