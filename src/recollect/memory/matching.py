@@ -6,13 +6,11 @@ text is found wherever it stands, in the line it was imported as, too, however t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
-from recollect.errors import FormatError
-from recollect.formats.json_spans import decode
+from recollect.formats.held_text import HeldText
 from recollect.ports import Store
 from recollect.values.message import MessageId
 from recollect.values.segment import Fact, FactId, Segment, StoredSegment
@@ -61,9 +59,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
     """Whether a piece, a job or a state holds the text, whomever it is about."""
-    return order.matching is not None and _holds(
-        order.matching, (), held.decode("utf-8", "replace")
-    )
+    return order.matching is not None and HeldText(order.matching).stands_in(held)
 
 
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
@@ -98,38 +94,8 @@ def fact_identity(id: FactId) -> MessageId:  # noqa: A002
 
 
 def _holds(wanted: str | None, texts: tuple[str, ...], line: str | None) -> bool:
+    """Texts as they were said; a line as JSON spells it."""
     if wanted is None:
         return False
     folded = wanted.casefold()
-    if any(folded in text.casefold() for text in texts):
-        return True
-    if line is None:
-        return False
-    if folded in line.casefold():
-        return True
-    # escaped, a text reads differently from how it was written
-    return "\\" in line and any(folded in text.casefold() for text in _strings(_value(line)))
-
-
-def _value(line: str) -> Any:
-    """The value that a line holds; a fact's line has its number in front."""
-    number, tab, rest = line.partition("\t")
-    held = rest if tab and number.isdigit() else line
-    try:
-        return decode(held.encode("utf-8", "surrogatepass"))
-    except FormatError:
-        return None
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-        if value[:1] in ("{", "[", '"') and "\\" in value:  # arguments of calls are JSON in JSON
-            yield from _strings(_value(value))
-    elif isinstance(value, dict):
-        for key, held in value.items():
-            yield key
-            yield from _strings(held)
-    elif isinstance(value, list):
-        for held in value:
-            yield from _strings(held)
+    return any(folded in text.casefold() for text in texts) or HeldText(wanted).stands_in(line)

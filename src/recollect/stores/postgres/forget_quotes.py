@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from recollect.stores.held_text import HeldText
+from recollect.formats.held_text import HeldText
 from recollect.stores.postgres import ledger
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts

@@ -78,12 +78,6 @@ class Statement:
         """Whether it has run."""
         return self._result is not None
 
-    @property
-    def changed(self) -> int:
-        """How many rows it changed."""
-        assert self._result is not None
-        return self._result.command_tuples or 0
-
     def rows(self) -> list[tuple[Any, ...]]:
         """Its rows."""
         assert self._result is not None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from recollect.stores.held_text import HeldText
+from recollect.formats.held_text import HeldText
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import forget_jobs, forget_text_in_jobs
 from recollect.stores.sqlite.lanes import checkpoint

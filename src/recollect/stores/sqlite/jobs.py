@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from recollect.stores.held_text import HeldText
+from recollect.formats.held_text import HeldText
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.packing import json_list, pack_ids, pack_text, unpack_ids, unpack_text
 from recollect.stores.sqlite.rows import readable

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from recollect.stores.held_text import HeldText
+from recollect.formats.held_text import HeldText
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import json_list, pack_ids, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from recollect.errors import FormatError
+from recollect.formats.held_text import HeldText
 from recollect.formats.session_state import without_quotes
-from recollect.stores.held_text import HeldText
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack_ids
 from recollect.values.batch import SessionWrite, StoredSession
