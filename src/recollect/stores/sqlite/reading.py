@@ -10,13 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.matrix import Matrices
 from recollect.stores.sqlite.packing import json_list, pack_text, text_of
 from recollect.stores.sqlite.rows import (
     SELECT_FACT,
     SELECT_SEGMENT,
-    Row,
     readable,
     stored_fact,
     stored_segment,

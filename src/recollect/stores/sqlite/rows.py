@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, cast, get_args
 
+from recollect.stores.sqlite.database import Row
 from recollect.stores.sqlite.packing import (
     pack_list,
     pack_text,
@@ -29,7 +30,6 @@ from recollect.values.segment import (
 )
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 INSERT_SEGMENT: Final = """
 INSERT INTO segment (
