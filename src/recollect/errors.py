@@ -6,6 +6,7 @@
     │   └── UnknownFormat     nothing in it says what format it is
     ├── MissingExtra          an optional dependency is not installed; names the extra
     ├── StaleSession          the session moved on while this turn was prepared
+    ├── EmbedderError         an embedder could not be loaded, or did not answer as it must
     └── StoreError            a store could not do what it was asked
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
         ├── BatchRefused      it can never take this batch as it is
@@ -47,6 +48,10 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 class StaleSession(RecollectError):  # noqa: N818
     """Another turn of the session was committed meanwhile; prepare again."""
+
+
+class EmbedderError(RecollectError):
+    """An embedder could not be loaded or failed; recall goes on by words alone."""
 
 
 class StoreError(RecollectError):

@@ -14,10 +14,10 @@ from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import CandidateQuery, Candidates
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.lookup import CandidateQuery, Candidates, EmbedderKind, Surroundings
+from recollect.values.message import MessageId
 from recollect.values.overflow import Overflow
-from recollect.values.recalled import Recalled
+from recollect.values.recalled import Recalled, RecallRequest
 from recollect.values.segment import (
     Fact,
     FactId,
@@ -66,22 +66,44 @@ class RecogniseOverflow(Protocol):
 class Recaller(Protocol):
     """Finds what a turn needs from memory; the engine bounds how long it may take."""
 
-    async def recall(
-        self, *, space: SpaceId, session: SessionId, query: str, shown: frozenset[EntryKey]
-    ) -> Recalled:
-        """What bears on `query` and is not among `shown`."""
+    async def recall(self, request: RecallRequest) -> Recalled:
+        """What bears on the request and its view does not show, packed into its budget."""
         ...
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors; the engine runs it in the background."""
+    """Turns texts into vectors: passages in the background, a turn's question in the turn.
 
-    name: str
-    """Names the model and all that changes its vectors; vectors are kept by it."""
-    dimensions: int
+    Invariants: the name is known before loading, and costs nothing to ask for; nothing blocks
+    the event loop; an embedder that is not ready is left out of a turn, never waited for.
+    """
+
+    @property
+    def name(self) -> str:
+        """Names the model and all that changes its vectors; vectors are kept by it."""
+        ...
+
+    @property
+    def kind(self) -> EmbedderKind:
+        """What its similarities are weighed as."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector; known once it is ready."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is loaded."""
+        ...
+
+    async def load(self) -> None:
+        """Get ready; EmbedderError where it cannot, and why. Loading again does nothing."""
+        ...
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """One vector a text, in order: little-endian float32 of length one."""
+        """One vector a text, in order: little-endian float32 of length one. Loads if need be."""
         ...
 
 
@@ -107,6 +129,22 @@ class Archive(Protocol):
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """What may answer the query, with what scoring it needs."""
+        ...
+
+    async def around(
+        self,
+        ids: Sequence[SegmentId],
+        query: CandidateQuery,
+        *,
+        reach: int = 2,
+        passages_each: int = 3,
+    ) -> Surroundings:
+        """The segments up to `reach` places before and behind each of these in its session.
+
+        Noise and what went cold do not count as places, nor does what the query leaves out.
+        Each neighbour comes with its first `passages_each` passages, described for the query
+        whatever the query's limits and times are; those of `ids` themselves are left out.
+        """
         ...
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
@@ -153,6 +191,14 @@ class Archive(Protocol):
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
     ) -> tuple[Vector, ...]:
         """The vectors of an embedder, ordered by segment and ordinal, for export."""
+        ...
+
+    async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
+        """Remove segments whose source no longer says so, as a file that was changed.
+
+        No tombstones: what is said again comes back. Index and vectors go with them; quotes in
+        ledger and session states stay, for they were sent. Returns how many went.
+        """
         ...
 
     async def facts(

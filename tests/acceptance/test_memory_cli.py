@@ -74,7 +74,7 @@ def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
     assert len(told["hits"]) == 3
     scores = [hit["score"] for hit in told["hits"]]
     assert scores == sorted(scores, reverse=True)
-    assert all(0 < score < 1 for score in scores)
+    assert all(score > 0 for score in scores)
     assert {hit["session"] for hit in told["hits"]} == {"work"}
     assert "webhook" in told["hits"][0]["passage"]
     shown = talked.text("memory", "search", "webhook")
@@ -83,8 +83,21 @@ def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
     assert talked.json("memory", "search", "webhook", "--session", "home")["hits"] == []
     nothing = talked.run("memory", "search", "submarine")
     assert nothing.returncode == 0
-    assert nothing.stdout.decode().startswith("Nothing shares a word")
+    assert nothing.stdout.decode().startswith("Nothing answers")
     assert "no words" in talked.refused("memory", "search", "the of and")
+
+
+def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
+    told = talked.json("memory", "search", "payment webhook", "--limit", "3", "--explain")
+    assert len(told["hits"]) == 3
+    for hit in told["hits"]:
+        parts = {part["name"]: part["points"] for part in hit["parts"]}
+        assert sum(parts.values()) == pytest.approx(hit["score"], abs=0.001)
+        assert parts["words"] > 0
+    assert told["certainty"] > told["needed"], "memory holds something on it"
+    shown = talked.text("memory", "search", "payment webhook", "--explain")
+    assert "2 of 2 words" in shown
+    assert "A turn that asks this would recall this" in shown
 
 
 def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:

@@ -17,7 +17,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import CONTRACT, run_check
 from recollect.values.batch import Batch, Written
 from recollect.values.job import Lease
-from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.upkeep import ForgetOrder, Forgotten
@@ -81,9 +81,100 @@ class ScoresOneWayOnly(Whole):
     async def candidates(self, query: CandidateQuery) -> Candidates:
         found = await self.real.candidates(query)
         if query.words:
-            kept = tuple(replace(one, similarity=None) for one in found.passages)
+            kept = tuple(
+                replace(one, similarities=(None,) * len(query.vectors)) for one in found.passages
+            )
             found = replace(found, passages=kept)
         return found
+
+
+class MixesEmbeddersUp(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(query)
+        kept = tuple(replace(one, similarities=one.similarities[::-1]) for one in found.passages)
+        return replace(found, passages=kept)
+
+
+class AsksOneEmbedder(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(replace(query, vectors=query.vectors[:1]))
+        rest = (None,) * (len(query.vectors) - 1)
+        kept = tuple(
+            replace(one, similarities=(*one.similarities, *rest)) for one in found.passages
+        )
+        return replace(found, passages=kept)
+
+
+class LeavesOutAfterTheLimit(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(replace(query, leave_out=frozenset()))
+        kept = tuple(one for one in found.passages if one.segment not in query.leave_out)
+        return replace(found, passages=kept)
+
+
+class CountsWithoutTheLeftOut(Whole):
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        found = await self.real.candidates(query)
+        return replace(found, documents=found.documents - len(query.leave_out))
+
+
+class SeesTheLeftOutAround(Whole):
+    async def around(
+        self, ids: Sequence[SegmentId], query: CandidateQuery, **asked: Any
+    ) -> Surroundings:
+        return await self.real.around(ids, replace(query, leave_out=frozenset()), **asked)
+
+
+class LooksOnePlaceFar(Whole):
+    async def around(
+        self, ids: Sequence[SegmentId], query: CandidateQuery, **asked: Any
+    ) -> Surroundings:
+        return await self.real.around(ids, query, **{**asked, "reach": 1})
+
+
+class CountsArrivalsNotPlaces(Whole):
+    """Takes whatever arrived next for a neighbour, of any session, noise too."""
+
+    async def around(
+        self, ids: Sequence[SegmentId], query: CandidateQuery, **asked: Any
+    ) -> Surroundings:
+        found = await self.real.around(ids, query, **asked)
+        order = [row.segment.id for row in await self.real.page(limit=10_000)]
+        return replace(
+            found,
+            neighbours=tuple(
+                replace(one, distance=order.index(one.segment) - order.index(one.of))
+                for one in found.neighbours
+            ),
+        )
+
+
+class TellsOfStrangersOnly(Whole):
+    async def around(
+        self, ids: Sequence[SegmentId], query: CandidateQuery, **asked: Any
+    ) -> Surroundings:
+        found = await self.real.around(ids, query, **asked)
+        kept = tuple(one for one in found.neighbours if one.segment not in ids)
+        return replace(found, neighbours=kept)
+
+
+class DescribesWithoutCounts(Whole):
+    async def around(
+        self, ids: Sequence[SegmentId], query: CandidateQuery, **asked: Any
+    ) -> Surroundings:
+        found = await self.real.around(ids, query, **asked)
+        return replace(found, passages=tuple(replace(one, counts={}) for one in found.passages))
+
+
+class WithdrawsForGood(Whole):
+    async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
+        done = await self.real.forget(ForgetOrder(at=at, segments=tuple(ids)))
+        return len(done.segments)
+
+
+class WithdrawsNothing(Whole):
+    async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
+        return len(await self.real.known(ids))
 
 
 class LeavesNoTombstone(Whole):
@@ -163,7 +254,7 @@ class BreaksTiesByArrival(Whole):
     async def candidates(self, query: CandidateQuery) -> Candidates:
         wide = replace(query, vector_limit=1_000, lexical_limit=1_000)
         found = await self.real.candidates(wide)
-        limit = query.vector_limit if query.vector else query.lexical_limit
+        limit = query.vector_limit if query.vectors else query.lexical_limit
         return replace(found, passages=found.passages[:limit])
 
 
@@ -212,6 +303,23 @@ BROKEN = (
     (CountsWordsNotPassages, "any_order_of_steps_answers_like_the_model"),
     (FiltersAfterTheLimit, "filters_come_before_limits"),
     (ScoresOneWayOnly, "both_ways_carry_both_scores"),
+    (MixesEmbeddersUp, "several_embedders_are_asked_at_once"),
+    (AsksOneEmbedder, "several_embedders_are_asked_at_once"),
+    (AsksOneEmbedder, "any_order_of_steps_answers_like_the_model"),
+    (LeavesOutAfterTheLimit, "what_is_left_out_crowds_nobody_out"),
+    (LeavesOutAfterTheLimit, "any_order_of_steps_answers_like_the_model"),
+    (CountsWithoutTheLeftOut, "leaving_out_changes_no_statistics"),
+    (SeesTheLeftOutAround, "what_is_left_out_is_no_place"),
+    (SeesTheLeftOutAround, "any_order_of_steps_answers_like_the_model"),
+    (LooksOnePlaceFar, "neighbours_are_counted_in_places"),
+    (CountsArrivalsNotPlaces, "neighbours_are_of_the_same_session"),
+    (CountsArrivalsNotPlaces, "only_what_is_indexed_is_a_place"),
+    (TellsOfStrangersOnly, "asked_ones_are_neighbours_too"),
+    (DescribesWithoutCounts, "surroundings_are_described_like_candidates"),
+    (WithdrawsForGood, "withdrawn_segments_can_come_back"),
+    (WithdrawsForGood, "withdrawing_leaves_all_else"),
+    (WithdrawsNothing, "withdrawn_segments_are_gone"),
+    (WithdrawsNothing, "any_order_of_steps_answers_like_the_model"),
     (LeavesNoTombstone, "segments_can_be_forgotten"),
     (LeavesNoTombstone, "any_order_of_steps_answers_like_the_model"),
     (ForgetsByIdOnly, "sessions_can_be_forgotten"),

@@ -23,7 +23,7 @@ from recollect.engine import Context, Engine, Session
 from recollect.formats.json_spans import array_spans, object_spans
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.history import Composed, Entry
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
+from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.request import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
@@ -48,7 +48,7 @@ class FixedRecall:
             ),
         )
 
-    async def recall(self, **_: Any) -> Recalled:
+    async def recall(self, request: RecallRequest) -> Recalled:
         return self.found
 
 

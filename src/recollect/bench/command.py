@@ -1,24 +1,42 @@
-"""`recollect bench NAME [--json]`: measure what the documentation claims, on this machine."""
+"""`recollect bench NAME [--json]`: measure what the documentation claims, on this machine.
+
+Owns which benches there are, which options each takes, and how a result is shown. A bench is a
+module of its name with `run(progress, **options)`; one that draws more than a list of figures
+has a `draw(result)` too.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from recollect.bench.result import BenchResult
+from recollect.surfaces.cli.progress import ShownProgress
 
-BENCHES = {
+BENCHES: Final = {
+    "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
     "store": "a store beside hand-written SQL of the same durability",
     "tokens": "the token counter against o200k",
     "turn": "what shaping a request costs beside json.loads + json.dumps",
 }
+RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
+EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "none")
+_TAKES: Final[Mapping[str, frozenset[str]]] = {
+    "recall": frozenset(
+        {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
+    ),
+    "store": frozenset({"store", "quick", "large", "spaces"}),
+    "turn": frozenset({"recall", "store", "quick"}),
+}
+"""The options of each bench; one that is not named takes none."""
 
 
 @click.command()
@@ -27,18 +45,56 @@ BENCHES = {
 @click.option(
     "--store",
     metavar="URL",
-    help="store: sqlite: (a temporary file, the default), sqlite:FOLDER, postgresql://… of a"
-    " role that may create databases, or pg18 and pg16 for a temporary server.",
+    help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER, postgresql://…"
+    " of a role that may create databases, or pg18 and pg16 for a temporary server.",
 )
-@click.option("--quick", is_flag=True, help="store: a few seconds, to see that it runs.")
+@click.option("--quick", is_flag=True, help="store, recall, turn --recall: to see that it runs.")
 @click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
 @click.option(
     "--spaces", type=click.IntRange(min=0), help="store: how many spaces beside, 0 for none."
 )
-def bench(name: str, *, as_json: bool, **of_store: Any) -> None:
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice(RECALL_SETS),
+    help="recall: which questions, locomo unless named; may be given several times. own: your"
+    " transcripts, see --paths.",
+)
+@click.option(
+    "--embedder",
+    type=click.Choice(EMBEDDERS),
+    help="recall: what makes vectors; hash unless named.",
+)
+@click.option(
+    "--paths",
+    multiple=True,
+    metavar="FILE",
+    help="recall: a transcript, or a folder of them, for --set own; may be given several times.",
+)
+@click.option(
+    "--misses",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="recall: show N questions whose evidence was not found, and what was shown instead.",
+)
+@click.option("--svg", metavar="FILE", help="recall: draw the figures as a picture.")
+@click.option(
+    "--compare",
+    metavar="A,B",
+    help="recall: only compare what two stores rank, as in sqlite,pg18.",
+)
+@click.option(
+    "--no-cache", is_flag=True, help="recall: make every vector anew, without those kept earlier."
+)
+@click.option(
+    "--recall", is_flag=True, help="turn: what recalling costs, beside its SQL and products bare."
+)
+def bench(name: str, *, as_json: bool, **options: Any) -> None:
     """Measure one part of Recollect; figures in the documentation come from here.
 
     \b
+    recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
     store      a store beside hand-written SQL of the same durability
     tokens     the token counter against o200k
@@ -46,24 +102,39 @@ def bench(name: str, *, as_json: bool, **of_store: Any) -> None:
     """
     given = {
         option: value
-        for option, value in of_store.items()
-        if value is not None and value is not False
+        for option, value in options.items()
+        if value is not None and value is not False and value != ()
     }
-    if given and name != "store":
-        raise click.UsageError(f"--{next(iter(given))} belongs to `recollect bench store`")
+    _refuse_foreign(name, given)
     module = importlib.import_module(f"recollect.bench.{name}")
+    with ShownProgress() as bars:
 
-    def progress(said: str) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\r\x1b[K{said}", nl=False, err=True)
+        def progress(said: str, done: int = 0, total: int | None = None) -> None:
+            # A bar draws from a thread of its own: not where times are measured.
+            if total is not None:
+                bars.show(said, done, total)
+            elif sys.stderr.isatty():
+                bars.clear()
+                click.echo(f"\r\x1b[K{said}", nl=False, err=True)
 
-    result: BenchResult = module.run(progress, **given)
+        result: BenchResult = module.run(progress, **given)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
         click.echo(json.dumps(result.as_json(), indent=2))
     else:
-        _draw(result)
+        getattr(module, "draw", _draw)(result)
+
+
+def _refuse_foreign(name: str, given: Mapping[str, Any]) -> None:
+    """An option of another bench is a mistake worth telling."""
+    for option in given:
+        if option not in _TAKES.get(name, ()):
+            spelled = "--set" if option == "sets" else f"--{option.replace('_', '-')}"
+            owners = " and ".join(
+                f"`recollect bench {owner}`" for owner, takes in _TAKES.items() if option in takes
+            )
+            raise click.UsageError(f"{spelled} belongs to {owners}")
 
 
 def _draw(result: BenchResult) -> None:

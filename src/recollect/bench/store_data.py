@@ -165,7 +165,7 @@ class Corpus:
             rng.shuffle(words)
             asked = AskedVector(embedder=EMBEDDER, values=row.tobytes())
             made.append(
-                CandidateQuery(words=tuple(words[: int(rng.integers(3, 13))]), vector=asked)
+                CandidateQuery(words=tuple(words[: int(rng.integers(3, 13))]), vectors=(asked,))
             )
         return made
 

@@ -225,9 +225,9 @@ class PostgresBaseline:
 
     def candidates(self, query: CandidateQuery) -> tuple[list[tuple[Any, ...]], Mapping[str, int]]:
         """The best by words and by vector, each with counts and similarity; frequencies."""
-        assert query.vector is not None
+        (near_to,) = query.vectors
         connection, space, words = self._connection, self._space, list(query.words)
-        asked = _Halfvec(query.vector.values)
+        asked = _Halfvec(near_to.values)
         row = connection.execute(
             _LEXICAL, [space, words, space, query.lexical_limit], binary=True
         ).fetchone()

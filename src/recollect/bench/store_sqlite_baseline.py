@@ -169,7 +169,7 @@ class SqliteBaseline:
         return answered, dict(counted)
 
     def _similarities(self, query: CandidateQuery) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        assert query.vector is not None
+        (asked,) = query.vectors
         if self._ids is None:
             rows: list[Any] = self._connection.execute(
                 "SELECT passage, numbers FROM vector ORDER BY passage"
@@ -177,7 +177,7 @@ class SqliteBaseline:
             self._ids = np.array([row[0] for row in rows], dtype=np.int64)
             joined = b"".join([row[1] for row in rows])
             self._matrix = np.frombuffer(joined, dtype="<f4").reshape(-1, DIMENSIONS)
-        return self._ids, self._matrix @ np.frombuffer(query.vector.values, dtype="<f4")
+        return self._ids, self._matrix @ np.frombuffer(asked.values, dtype="<f4")
 
     def settle(self) -> None:
         """What an operator would let happen between loading and asking."""

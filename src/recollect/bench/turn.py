@@ -25,6 +25,7 @@ from typing import Any
 from recollect.bench.result import BenchResult
 from recollect.config import build
 from recollect.engine import Context, Engine, Session
+from recollect.errors import RecollectError
 
 WARM = ("warm_untouched", "warm_under_edits")
 KINDS = ("cold", *WARM)
@@ -43,8 +44,20 @@ WORDS = (
 """Stretches of words; drawing stretches keeps the making of a body out of the figures."""
 
 
-def run(progress: Callable[[str], None] = lambda _: None) -> BenchResult:
-    """Measure, and set every figure in relation to the baseline of the same run."""
+def run(
+    progress: Callable[[str], None] = lambda _: None, *, recall: bool = False, **options: Any
+) -> BenchResult:
+    """Measure, and set every figure in relation to the baseline of the same run.
+
+    With `recall`, only what recalling costs, which takes minutes (`turn_recall.py`); its `options`
+    are for that.
+    """
+    if recall:
+        from recollect.bench import turn_recall
+
+        return turn_recall.run(progress, **options)
+    if options:
+        raise RecollectError("--store and --quick of `recollect bench turn` go with --recall")
     progress("shaping 2,000 messages")
     small = _measure(MESSAGES, ROUNDS)
     progress("shaping 20,000 messages")

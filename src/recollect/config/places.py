@@ -29,9 +29,26 @@ def space_file(space: str) -> Path:
     return data_home() / "spaces" / f"{file_name(space)}.db"
 
 
+def embedding_cache_file(store: Path, space: str) -> Path:
+    """Where vectors are cached that were made for the space whose store is this file.
+
+    However the file is spelled: forgetting must find what embedding wrote.
+    """
+    named = f"{space}\0{store.expanduser().resolve()}"
+    return data_home() / "embeddings" / f"{file_name(named)}.db"
+
+
 def spool_folder() -> Path:
     """Where batches wait that a store could not take."""
     return data_home() / "spool"
+
+
+def models_folders() -> tuple[Path, ...]:
+    """Where models are looked for, the first of which gets new ones: `RECOLLECT_MODELS` where
+    it is set, then `models` in the folder of all data."""
+    given = os.environ.get("RECOLLECT_MODELS")
+    own = data_home() / "models"
+    return (Path(given).expanduser(), own) if given else (own,)
 
 
 def file_name(name: str) -> str:

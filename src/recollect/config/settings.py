@@ -22,7 +22,7 @@ FALLBACK_WINDOW_TOKENS = 200_000
 Preset = Literal["recollect", "seeds"]
 Placement = Literal["before-newest-user", "after-system"]
 Scope = Literal["auto", "session", "space"]
-EmbedderName = Literal["auto", "hash", "static", "onnx", "remote"]
+EmbedderName = Literal["auto", "none", "hash", "static", "onnx", "onnx+static", "remote"]
 RemoteProvider = Literal["openai", "gemini", "voyage"]
 Citations = Literal["auto", "on", "off"]
 Counter = Literal["script-aware", "seeds"]
@@ -81,6 +81,15 @@ class Remote(Validated):
 
     provider: Annotated[RemoteProvider | None, "Whose embeddings"] = None
     model: Annotated[str | None, "Which of its models; none: the provider's usual one"] = None
+    dimensions: Annotated[
+        Positive | None, "Numbers of a vector, where the model offers a choice; none: its own"
+    ] = None
+    base_url: Annotated[
+        str | None, "Another server that speaks the provider's wire; none: the provider's own"
+    ] = None
+    key_variable: Annotated[
+        str | None, "Environment variable that holds the key; none: the provider's usual one"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,9 @@ class Recall(Validated):
         AlsoKnownAs(words={"transformer": "onnx"}),
         'What makes vectors; "auto" takes only what is local and installed',
     ] = "auto"
+    onnx_model: Annotated[
+        str | None, "The ONNX model: a folder, or its name among the downloaded; none: the first"
+    ] = None
     min_score: Annotated[
         Ratio | None, "Lowest score that is recalled; none: the calibrated absolute score"
     ] = None

@@ -25,7 +25,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
-        "RECOLLECT_MODELS",  # the tests' models
+        "RECOLLECT_MODELS",  # where ONNX models lie
         "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
         "RECOLLECT_SOAK",  # the long test runs
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +18,11 @@ from recollect.config import Settings
 from recollect.engine.archive import CLOSE_SECONDS, DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
+from recollect.engine.files.following import Following
 from recollect.engine.gate import Gate
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
+from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.session import Context, Observation, Session
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession
@@ -57,7 +59,8 @@ class Engine:
         recognise_overflow: RecogniseOverflow | None = None,
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
-        embedder: str | None = None,
+        files: Following | None = None,
+        embedders: Sequence[str] = (),
         deployment_secret: bytes = b"",
         off_the_loop: bool = False,
     ) -> None:
@@ -73,11 +76,12 @@ class Engine:
             self._keeper = SessionKeeper(
                 archive,
                 self.settings,
-                embedder=embedder,
+                embedders=embedders,
                 off_the_loop=off_the_loop,
                 kept=self._wake_jobs,
             )
         self._jobs = jobs
+        self._files = files
         self._clock = clock or SystemClock()
         self._recaller = recaller
         count = counter.count_text if counter else None
@@ -120,6 +124,7 @@ class Engine:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         async with held.lock:
             boundary = self._boundary()
+            self._follow_files(boundary)
             state = await self._loaded(held, boundary)
             path = await self._path(held, state, request, format, boundary)
             outgoing = await self._shape(path, held) if path.readable else None
@@ -145,6 +150,13 @@ class Engine:
                 # Let the write begin: a task that never ran is dropped when the loop is closed.
                 await asyncio.sleep(0)
             return context
+
+    def _follow_files(self, boundary: Boundary) -> None:
+        """Memory files are looked at beside the turns; what is wrong with them is told."""
+        if self._files is not None:
+            self._files.wake()
+            if trouble := self._files.trouble():
+                boundary.note("ingest", "skipped", trouble)
 
     async def _loaded(self, held: Session, boundary: Boundary) -> SessionState:
         """The session's state, as it was left where the store knows it."""
@@ -187,8 +199,12 @@ class Engine:
 
         What the store could not take stays in the spool and is written next time.
         """
+        if self._files is not None:
+            await self._files.close()
         if self._jobs is not None:
             await self._jobs.close()
+        if isinstance(self._recaller, MemoryRecaller):
+            await self._recaller.close()
         if self._keeper is not None:
             await self.settle(CLOSE_SECONDS)
             await self._keeper.archive.close()

@@ -6,7 +6,7 @@ store where it looks after its own index; here they are given the store and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -33,7 +33,7 @@ class PacksItsIndex(Protocol):
 
 
 def handlers_of(
-    store: Store, settings: Settings, clock: Clock, embedder: Embedder | None = None
+    store: Store, settings: Settings, clock: Clock, embedders: Sequence[Embedder] = ()
 ) -> Mapping[str, Handler]:
     """What to do for each kind of job of this space."""
     handlers: dict[str, Handler] = {
@@ -48,21 +48,24 @@ def handlers_of(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
     }
-    if embedder is not None:
-        handlers["embed"] = partial(embed, store=store, embedder=embedder, clock=clock)
+    if embedders:
+        handlers["embed"] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
     if isinstance(store, PacksItsIndex):
         handlers["pack"] = partial(_pack, store=store, clock=clock)
     return handlers
 
 
 def runner_of(
-    store: Store, settings: Settings, clock: Clock | None = None, embedder: Embedder | None = None
+    store: Store,
+    settings: Settings,
+    clock: Clock | None = None,
+    embedders: Sequence[Embedder] = (),
 ) -> JobRunner:
     """A worker for this space."""
     clock = clock or SystemClock()
     return JobRunner(
         store,
-        handlers_of(store, settings, clock, embedder),
+        handlers_of(store, settings, clock, embedders),
         clock,
         attempt=attempted,
         lease_seconds=settings.jobs.lease_seconds,
@@ -72,14 +75,17 @@ def runner_of(
 
 
 def in_process_jobs(
-    archive: DurableArchive, settings: Settings, clock: Clock | None
+    archive: DurableArchive,
+    settings: Settings,
+    clock: Clock | None,
+    embedders: Sequence[Embedder] = (),
 ) -> BackgroundJobs | None:
     """Jobs beside the engine; None where a worker runs them."""
     if not settings.jobs.in_process:
         return None
 
     async def open_runner() -> JobRunner:
-        return runner_of(await archive.store(), settings, clock)
+        return runner_of(await archive.store(), settings, clock, embedders)
 
     return BackgroundJobs(open_runner, attempt=attempted)
 

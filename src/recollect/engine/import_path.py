@@ -72,7 +72,7 @@ class ImportRules:
     redaction: Redaction
     weigher: Weigher
     now: float
-    embedder: str | None = None
+    embedders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ async def _write_stretch(
         said_at=recording.said_at,
         redaction=rules.redaction,
         now=rules.now,
-        embedder=rules.embedder,
+        embedders=rules.embedders,
         origins=recording.origins,
         tool_names=recording.tool_names,
     )

@@ -162,9 +162,10 @@ def _vector_sets(vectors: SeedVectors | None, attached: Sequence[Vector]) -> tup
 def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]:
     if not fresh:
         return ()
-    if rules.embedder is None or not any(new.passages for new in fresh):
+    if not rules.embedders or not any(new.passages for new in fresh):
         return (evict_job(rules.now),)
-    return evict_job(rules.now), NewJob(kind=EMBED_JOB, key=rules.embedder, run_at=rules.now)
+    embed = (NewJob(kind=EMBED_JOB, key=name, run_at=rules.now) for name in rules.embedders)
+    return evict_job(rules.now), *embed
 
 
 def _new_segment(

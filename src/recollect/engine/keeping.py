@@ -73,14 +73,14 @@ class SessionKeeper:
         archive: DurableArchive,
         settings: Settings,
         *,
-        embedder: str | None = None,
+        embedders: Sequence[str] = (),
         off_the_loop: bool = False,
         kept: Callable[[], None] = lambda: None,
     ) -> None:
         """`kept` is called whenever the store took something: there may be jobs to do."""
         self.archive = archive
         self._settings = settings
-        self._embedder = embedder
+        self._embedders = tuple(embedders)
         self._off_the_loop = off_the_loop
         self._kept = kept
         self._tasks: set[asyncio.Task[None]] = set()
@@ -311,7 +311,8 @@ class SessionKeeper:
                 said_at=now,
                 redaction=self._settings.redaction,
                 now=now,
-                embedder=self._embedder,
+                embedders=self._embedders,
+                indexed="sessions" in self._settings.index.sources,
                 tool_names=called_tools(chunk, entries),
             ),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recollect.turn.align import Alignment
 from recollect.turn.apply import Applied
+from recollect.values.recalled import Recalled
 
 
 def said_of_alignment(alignment: Alignment | None) -> str:
@@ -24,3 +25,15 @@ def said_of_application(applied: Applied | None) -> str:
     if applied.gone:
         said += f", {len(applied.gone)} edits rest: their messages are not in this history"
     return said
+
+
+def said_of_recall(found: Recalled) -> str:
+    """What memory found, or why it was not asked further; and what was not as it should be."""
+    gate = found.gate
+    if gate is not None and not gate.open:
+        said = f"nothing recalled: {gate.reason}"
+    else:
+        said = f"{len(found.facts)} facts and {len(found.passages)} passages"
+        if gate is not None:
+            said += f" ({gate.reason})"
+    return "; ".join((said, *found.notes))

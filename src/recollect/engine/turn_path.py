@@ -13,7 +13,7 @@ from math import ceil
 from recollect.config import Settings
 from recollect.engine.boundary import Boundary
 from recollect.engine.gate import Gate
-from recollect.engine.telling import said_of_alignment, said_of_application
+from recollect.engine.telling import said_of_alignment, said_of_application, said_of_recall
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
@@ -22,6 +22,7 @@ from recollect.rules.moments import WORTHWHILE_SHARE, batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.turn.align import Alignment, align
 from recollect.turn.apply import Applied, apply
+from recollect.turn.ask import ask
 from recollect.turn.extend import extend
 from recollect.turn.inject import InjectResult, inject
 from recollect.turn.prune import PruneResult, prune
@@ -78,6 +79,8 @@ class TurnPath:
     """Messages that may not leave the view: they are not durable yet."""
     trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
+    recalled: Recalled = field(default_factory=Recalled)
+    """What memory found for this turn, whether or not it was put back."""
 
     async def run(
         self,
@@ -358,16 +361,24 @@ class TurnPath:
         elif self._has_its_block():
             self.boundary.note("recall", "nothing", "this turn has its block already")
         else:
-            shown = frozenset(entry.key for entry in self._visible())
+            request = ask(
+                self._visible(),
+                asked,
+                self.settings.recall,
+                space=space,
+                session=session,
+                now=self.now,
+                budget_tokens=self._block_budget(),
+                count_tokens=self.weigher.text,
+            )
             found = await self.boundary.wait(
                 "recall",
-                lambda: recaller.recall(
-                    space=space, session=session, query=asked.text, shown=shown
-                ),
+                lambda: recaller.recall(request),
                 unchanged=Recalled(),
-                said=lambda r: f"{len(r.facts)} facts and {len(r.passages)} passages",
+                said=said_of_recall,
                 seconds=self.settings.recall.deadline_seconds,
             )
+            self.recalled = found
             if not found.empty:
                 await self._inject(found)
 
@@ -381,9 +392,12 @@ class TurnPath:
         recent = {entry.key for entry in self.entries[since:]}
         return any(isinstance(edit, Insert) and edit.anchor in recent for edit in self.edits)
 
-    async def _inject(self, found: Recalled) -> None:
+    def _block_budget(self) -> int:
+        """What the block may take, as an estimate."""
         room = self.limits.available_tokens - self.used_tokens()
-        budget = min(self.limits.block_tokens, room) - MESSAGE_TOKENS
+        return self.estimated(min(self.limits.block_tokens, room) - MESSAGE_TOKENS)
+
+    async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(
             "inject",
             lambda: inject(
@@ -391,7 +405,7 @@ class TurnPath:
                 found,
                 self.weigher,
                 placement=self.settings.recall.placement,
-                budget_tokens=self.estimated(budget),
+                budget_tokens=self._block_budget(),
                 turn=self.number,
             ),
             unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=""),

@@ -8,6 +8,7 @@ job's completion.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from recollect.memory.runner import GiveUp
@@ -23,15 +24,31 @@ _FLOAT_BYTES: Final = 4
 
 
 async def embed(
-    lease: Lease, *, store: Archive, embedder: Embedder, clock: Clock, passages: int = PASSAGES
+    lease: Lease,
+    *,
+    store: Archive,
+    embedders: Sequence[Embedder],
+    clock: Clock,
+    passages: int = PASSAGES,
 ) -> Batch:
     """The vectors of the next passages, and a job for the rest; the job's key is the embedder."""
-    if lease.key != embedder.name:
+    embedder = next((one for one in embedders if one.name == lease.key), None)
+    if embedder is None:
         raise GiveUp("it is for an embedder that this worker does not have")
+    batch, more = await embed_next(store, embedder, clock, passages=passages)
+    if not more:
+        return batch
+    return replace(batch, jobs=(NewJob(kind=KIND, key=lease.key, run_at=batch.at),))
+
+
+async def embed_next(
+    store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
+) -> tuple[Batch, bool]:
+    """The vectors of the next passages that wait for one, and whether more wait."""
     found = await store.unembedded(embedder.name, limit=passages + 1)
     now = clock.now()
     if not found:
-        return Batch(at=now)
+        return Batch(at=now), False
     chosen = found[:passages]
     values = await embedder.embed([passage.text for passage in chosen])
     _check(values, len(chosen), embedder)
@@ -44,14 +61,8 @@ async def embed(
         )
         for passage, value in zip(chosen, values, strict=True)
     )
-    rest = (NewJob(kind=KIND, key=lease.key, run_at=now),) if len(found) > passages else ()
-    return Batch(
-        at=now,
-        vectors=(
-            VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors),
-        ),
-        jobs=rest,
-    )
+    made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    return Batch(at=now, vectors=(made,)), len(found) > passages
 
 
 def _check(values: Sequence[bytes], wanted: int, embedder: Embedder) -> None:

@@ -31,7 +31,7 @@ COVERS: Final = (
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
-    "the spool of this machine",
+    "the spool of this machine, and its embedding cache, which is emptied",
     "a history that is sent again: tombstones keep it out of the archive",
 )
 CANNOT: Final = (

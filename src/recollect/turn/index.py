@@ -1,6 +1,9 @@
 """Index a segment: the passages it is found by, from nothing but the segment as it is stored.
 
-So that what is written on arrival and what is indexed anew later are the same. Every passage
+So that what is written on arrival and what is indexed anew later are the same. Beside its words
+a passage is indexed by who speaks, by the days it speaks of (`by=caroline`, `on=2023-05-07`) and
+by whether it is an instruction that is to last (`is=standing`):
+"last Sunday" means a day only beside the day it was said. Every passage
 is a span of the stored text, behind the channel's prefix and beside thinking. All of them are
 found by their words. Of a long tool result only head, tail and what looks like an error get a
 vector (design.md 7): logs are looked for by their words, and vectors cost a model's time.
@@ -13,7 +16,10 @@ from collections.abc import Iterator
 
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import thinking_spans
+from recollect.search.dates import days_meant
 from recollect.search.passages import Passage, split_passages
+from recollect.search.speakers import speaker_of, speaker_word
+from recollect.search.standing import STANDING_WORD, is_standing
 from recollect.search.tokenize import tokenize
 from recollect.values.segment import NewPassage, Segment
 
@@ -41,17 +47,33 @@ def index(segment: Segment) -> tuple[NewPassage, ...]:
     is_call = segment.role == "assistant" and segment.tool is not None
     readable = _ESCAPE.sub(_unescaped, text) if is_call and "\\" in text else text
     embedded = _embedded(segment, passages)
+    marks = _marks(segment, passages)
+    dated = segment.tool is None
     return tuple(
         [
             NewPassage(
                 start=passage.start,
                 end=passage.end,
-                words=tuple(tokenize(readable[passage.start : passage.end])),
+                words=(
+                    *tokenize(readable[passage.start : passage.end]),
+                    *marks,
+                    *(days_meant(passage.text, segment.said_at) if dated else ()),
+                ),
                 embedded=wanted,
             )
             for passage, wanted in zip(passages, embedded, strict=True)
         ]
     )
+
+
+def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
+    """What all passages of a user's message are indexed by: its speaker, and whether it lasts."""
+    if segment.role != "user" or segment.tool is not None or not passages:
+        return ()
+    said = passages[0].text
+    name = speaker_of(said)
+    standing = (STANDING_WORD,) if len(passages) == 1 and is_standing(said) else ()
+    return (speaker_word(name), *standing) if name else standing
 
 
 def _passages(segment: Segment) -> Iterator[Passage]:

@@ -61,13 +61,15 @@ def ingest(
     said_at: Mapping[EntryKey, float] | float,
     redaction: RedactionSettings,
     now: float,
-    embedder: str | None = None,
+    embedders: Sequence[str] = (),
+    indexed: bool = True,
     origins: Mapping[EntryKey, str] | None = None,
     tool_names: Mapping[CallId, str] | None = None,
 ) -> IngestResult:
     """What to write for these messages of a session.
 
-    Times that `said_at` does not know are `now`. `tool_names` says which tool a call was for
+    Times that `said_at` does not know are `now`. Where they are not `indexed` they are kept, and
+    not found. `tool_names` says which tool a call was for
     where the call is not among the entries.
     """
     names = _tool_names(entries, tool_names)
@@ -83,10 +85,11 @@ def ingest(
         redacted += masked
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
-        segments.append(_segment(entry, written, session, source, float(said), origin))
+        new = _segment(entry, written, session, source, float(said), origin)
+        segments.append(new if indexed else replace(new, passages=()))
     jobs: tuple[NewJob, ...] = ()
-    if embedder is not None and _has_embeddable(segments):
-        jobs = (NewJob(kind=EMBED_JOB, key=embedder, run_at=now),)
+    if embedders and _has_embeddable(segments):
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
     return IngestResult(
         segments=tuple(segments),
         jobs=jobs,

@@ -2,16 +2,28 @@
 
 Stores find candidates; `search` alone scores them. Always holds: every candidate carries what
 both kinds of score need, so the order does not depend on which engine found it, nor by which
-way: counts of every asked word, and its similarity wherever it has a vector.
+way: counts of every asked word, and its similarities wherever it has a vector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from recollect.values.message import EntryKey, Role
 from recollect.values.segment import SegmentId, Trust
+
+EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
+"""What makes a vector; how far its similarities can be trusted depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How near a model puts texts that have nothing to do with each other."""
+
+    mean: float
+    spread: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +32,9 @@ class AskedVector:
 
     embedder: str
     values: bytes = field(repr=False)
+    kind: EmbedderKind = "onnx"
+    scale: Scale | None = None
+    """What makes its similarities comparable; None: not known, so they only rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +43,21 @@ class CandidateQuery:
 
     words: tuple[str, ...] = ()
     """Distinct words as `search` counts them."""
-    vector: AskedVector | None = None
+    vectors: tuple[AskedVector, ...] = ()
+    """One an embedder; an embedder that has no vectors here finds nothing."""
     lexical_limit: int = 50
     vector_limit: int = 50
+    """Of each vector."""
     session: str | None = None
     """Only this session; None is the whole space."""
+    with_files: bool = False
+    """With a session: also what came from memory files, whose sessions begin with `file:`."""
     cold: bool = False
     """Also look through what went cold; slower."""
     said_after: float | None = None
     said_before: float | None = None
+    leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
+    """What is not looked for, because the view shows it; unknown ones do no harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +78,9 @@ class Candidate:
     """Its number of words, repeats included."""
     counts: Mapping[str, int] = field(repr=False)
     """How often it holds each asked word; words it does not hold may be missing."""
-    similarity: float | None = None
-    """Cosine with the asked vector; None without one, or where the passage has no vector."""
+    similarities: tuple[float | None, ...] = ()
+    """Cosine with each asked vector, in their order; None where the passage has no vector of
+    that embedder."""
     tool: str | None = None
     cold: bool = False
 
@@ -79,3 +101,22 @@ class Candidates:
     """In how many of them each asked word stands."""
     cold_searched: int = 0
     """How many cold passages were looked through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A segment that stands near another one in the same session."""
+
+    segment: SegmentId
+    of: SegmentId
+    distance: int
+    """How many places behind it; negative before it. Only segments that are indexed count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What stands around some segments, in no meaningful order."""
+
+    neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
+    passages: tuple[Candidate, ...] = field(default=(), repr=False)
+    """Of the neighbours, the first few of each, described as candidates of the same query."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
-from recollect.values.message import MessageId
+from recollect.values.history import SessionId, SpaceId
+from recollect.values.hit import GateVerdict, Hit
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import FactType as FactType
+
+RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
@@ -30,10 +36,16 @@ class RecalledPassage:
     said_at: str
     """Minute it was said, as shown: `2026-02-10 14:31`."""
     score: float
+    speaker: str | None = None
+    """Who said it, as the block names them; None: the role; empty: the text names them itself."""
     source: str = ""
-    """Where it can be looked up: a segment id, or file and line."""
+    """Where it can be looked up: a segment id, or file and line; empty where it is not cited."""
     message_id: MessageId | None = None
     """Whose words they are, so that forgetting finds the block that quotes them."""
+    sitting: str = ""
+    """What was said together stands together: the session and the day, as a key."""
+    order: tuple[float, int, int] = (0.0, 0, 0)
+    """Where it stands among the others of its sitting: time, arrival, place in its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +54,46 @@ class Recalled:
 
     facts: tuple[RecalledFact, ...] = ()
     passages: tuple[RecalledPassage, ...] = ()
+    gate: GateVerdict | None = None
+    hits: tuple[Hit, ...] = field(default=(), repr=False)
+    """The ranking it was packed from, best first; empty where the gate stayed shut."""
+    notes: tuple[str, ...] = ()
+    """What was not as it should be: an embedder that failed, vectors that are still made."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to put back."""
         return not self.facts and not self.passages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRequest:
+    """What a turn asks of memory."""
+
+    space: SpaceId
+    session: SessionId
+    query: str = field(repr=False)
+    """The last user messages, oldest first."""
+    newest: str = field(default="", repr=False)
+    """The newest of them alone; empty: `query` is all there is."""
+    recent: tuple[str, ...] = field(default=(), repr=False)
+    """What the model said lately: identifiers in it may have lost their origin."""
+    shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    """The messages of this session that the view shows."""
+    asking: EntryKey | None = None
+    """The message that asks: it answers itself best, and says nothing by that."""
+    view: tuple[str, ...] = field(default=(), repr=False)
+    """The texts that the view shows, without those that ask."""
+    scope: RecallScope = "space"
+    now: float
+    budget_tokens: int
+    count_tokens: Callable[[str], int] = field(repr=False)
+    """Tokens of a text, as the budget counts them."""
+    gated: bool = True
+    """Stay silent unless something that left the view is meant."""
+    said_after: float | None = None
+    said_before: float | None = None
+    cold: bool = False
+    """Also look through what went cold; slower."""
+    most_hits: int = 50
+    """How many of the ranking are handed on, explained."""

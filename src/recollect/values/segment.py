@@ -16,8 +16,9 @@ SegmentId = NewType("SegmentId", str)
 """32 hexadecimal digits: a hash of the session and the entry key."""
 FactId = NewType("FactId", str)
 
-Source: TypeAlias = Literal["request", "reply", "import", "hook", "note"]
-"""How a segment came: in a request, as a reply, from a file, by a hook, written by hand."""
+Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
+"""How a segment came: in a request, as a reply, from a transcript, by a hook, written by hand,
+from a memory file that is followed."""
 Trust: TypeAlias = Literal["high", "medium", "low"]
 """What may be made of it: the user's and operator's words, the model's, a tool's output."""
 FactType: TypeAlias = Literal[

@@ -11,7 +11,7 @@ from recollect.engine.housekeeping import runner_of
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.lookup import CandidateQuery, EmbedderKind
 
 OnStore = Callable[[Scenario], None]
 
@@ -20,11 +20,16 @@ class HashEmbedder:
     """A vector made from the text itself."""
 
     name = "hash-8"
+    kind: EmbedderKind = "hash"
     dimensions = 8
+    ready = True
 
     def __init__(self, lose: int = 0) -> None:
         self.texts: list[str] = []
         self.lose = lose
+
+    async def load(self) -> None:
+        """It is always ready."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
         self.texts += texts
@@ -42,18 +47,19 @@ def test_every_passage_gets_one_vector_in_several_jobs(on_store: OnStore) -> Non
         new = examples.segments(count)
         await bench.store.write(Batch(at=NOON, segments=new, jobs=(embed_job(),)))
         embedder = HashEmbedder()
-        runner = runner_of(bench.store, Settings(), bench.clock, embedder)
+        runner = runner_of(bench.store, Settings(), bench.clock, (embedder,))
         result = await runner.run_due()
         assert result.done == 3
         assert len(embedder.texts) == len(set(embedder.texts)) == count
         assert (await bench.store.stats()).vectors == {"hash-8": count}
         assert await bench.store.unembedded("hash-8", limit=1) == ()
         asked = examples.asked(new[7].segment.text, embedder="hash-8", dimensions=8)
-        found = await bench.store.candidates(CandidateQuery(vector=asked, vector_limit=1))
+        found = await bench.store.candidates(CandidateQuery(vectors=(asked,), vector_limit=1))
         (best,) = found.passages
         assert best.segment == new[7].segment.id
-        assert best.similarity is not None
-        assert best.similarity > 0.999
+        (similarity,) = best.similarities
+        assert similarity is not None
+        assert similarity > 0.999
 
     on_store(scenario)
 
@@ -62,7 +68,7 @@ def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnSt
     async def scenario(bench: Bench) -> None:
         jobs = (embed_job(), embed_job("of-another"))
         await bench.store.write(Batch(at=NOON, segments=examples.segments(3), jobs=jobs))
-        runner = runner_of(bench.store, Settings(), bench.clock, HashEmbedder(lose=1))
+        runner = runner_of(bench.store, Settings(), bench.clock, (HashEmbedder(lose=1),))
         assert (await runner.run_due()).dead == 2
         assert (await bench.store.stats()).vectors == {}
         reasons = {job.reason for job in await bench.store.jobs()}

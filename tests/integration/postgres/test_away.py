@@ -21,7 +21,7 @@ from recollect.testing.store_contract import examples
 from recollect.values.lookup import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
 
-QUERY = CandidateQuery(words=("a",), vector=examples.asked("q"))
+QUERY = CandidateQuery(words=("a",), vectors=(examples.asked("q"),))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recollect.ports import Store
 from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import PostgresFleet, packing, vectors
+from recollect.stores.postgres import PostgresFleet, packing, signs, vectors
 from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.lexical import (
     Forwards,
@@ -182,7 +182,7 @@ def test_signs_find_what_comparing_all_vectors_finds(
         shares = []
         for asked in directions[len(new) :]:
             near = AskedVector(embedder="e", values=asked.tobytes())
-            query = CandidateQuery(vector=near, vector_limit=50)
+            query = CandidateQuery(vectors=(near,), vector_limit=50)
             monkeypatch.setattr(vectors, "EXACT_NUMBERS", 4_000 * 384)
             exact = await store.candidates(query)
             monkeypatch.setattr(vectors, "EXACT_NUMBERS", 0)
@@ -198,6 +198,33 @@ def test_signs_find_what_comparing_all_vectors_finds(
 
     shares = asyncio.run(run())
     assert np.mean(shares) > 0.97, shares
+
+
+def test_signs_find_by_numbers_that_weigh_unequally() -> None:
+    """Of static embedders some dimensions say much more than others; their signs do not."""
+    chance = np.random.default_rng(3)
+    weights = np.exp(chance.standard_normal(256))
+    made = (chance.standard_normal((6_020, 256)) * weights).astype("<f4")
+    held, asked = made[:6_000], made[6_000:]
+    layout = Layout(256)
+    rows = []
+    for start in range(0, len(held), layout.slots):
+        some = held[start : start + layout.slots]
+        block = layout.empty()
+        block["signs"][0][:, : len(some)] = layout.signs(some).T
+        layout.mark(block, np.arange(len(some)), used=True)
+        rows.append((start // layout.slots, block.tobytes()))
+    left_out = np.arange(0, 6_000, 7)
+    shares = []
+    for one in asked:
+        found = signs.nearest(rows, 256, one, limit=1_000, allowed=None, left_out=left_out)
+        assert len(found) == len(set(found.tolist())) == 1_000
+        assert not np.isin(found, left_out).any()
+        nearness = held @ one
+        nearness[left_out] = -np.inf
+        shares.append(np.isin(np.argsort(-nearness)[:100], found).mean())
+    # Evenly spread directions are the hardest there are; signs against signs find 0.33 of them.
+    assert np.mean(shares) > 0.6, shares
 
 
 def clustered(count: int, dimensions: int) -> Any:

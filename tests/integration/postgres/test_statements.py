@@ -9,6 +9,7 @@ import re
 import pytest
 
 import recollect.stores.postgres as package
+from recollect.stores.postgres import around, describe
 
 LEADS = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 ACROSS_SPACES = {("fleet", "_DUE")}
@@ -26,6 +27,9 @@ def statements() -> dict[tuple[str, str], str]:
         for name, value in vars(loaded).items():
             if isinstance(value, str) and LEADS.match(value) and "recollect." in value:
                 found[module.name, name] = value
+    for vectors in range(4):  # these are built for the number of asked vectors
+        found["around", f"statement({vectors})"] = around.statement(vectors)
+        found["describe", f"by_number({vectors})"] = describe.by_number(vectors)
     return found
 
 

@@ -99,8 +99,8 @@ def test_a_baseline_finds_what_exact_search_finds(baseline: Baseline) -> None:
     matrix = _matrix(corpus, segments)
     for query in corpus.queries(segments, 10):
         rows, frequencies = baseline.candidates(query)
-        assert query.vector is not None
-        similarities = matrix @ np.frombuffer(query.vector.values, "<f4")
+        (asked,) = query.vectors
+        similarities = matrix @ np.frombuffer(asked.values, "<f4")
         near = {named[at] for at in np.argsort(-similarities)[:40]}
         lexical = {named[at] for at, _ in index.top(query.words, 20)}
         found = {(row[0], row[1]): row for row in rows}

@@ -23,8 +23,7 @@ from recollect.wiring import open_store
 MEMORY_GROUPS = (
     "redaction.",
     "ingest.",
-    "index.max",
-    "index.eviction",
+    "index.",
     "store.",
     "jobs.",
     "ledger.",
@@ -325,6 +324,63 @@ def _(tmp: Path) -> None:
         return kept
 
     assert asyncio.run(with_store(file, after)) == (1,)
+
+
+async def _followed(tmp: Path, settings: dict[str, Any], name: str, *, until: int) -> set[str]:
+    """The sessions after a turn in a workspace with memory files, once so many are there."""
+    workspace = tmp / "workspace"
+    workspace.mkdir(exist_ok=True)
+    (workspace / "MEMORY.md").write_text("# Lamp\n\nThe lamp of the lighthouse is green.\n")
+    (workspace / "extra.md").write_text("# Quay\n\nThe quay is closed on Mondays.\n")
+    memory = open_memory(store=tmp / name, settings=settings, workspace=workspace)
+    store = await open_store(str(tmp / name), space="default")
+    try:
+        await memory.prepare("s", said("where is the harbour master?"))
+        await memory.settle()
+        ends = time.monotonic() + 20.0
+        while (held := {one.session for one in await store.sessions()}) and time.monotonic() < ends:
+            if len(held) >= until:
+                break
+            await asyncio.sleep(0.02)
+        return held
+    finally:
+        await memory.close()
+        await store.close()
+
+
+@acts("index.sources")
+def _(tmp: Path) -> None:
+    assert asyncio.run(_followed(tmp, {}, "both.db", until=2)) == {"s", "file:MEMORY.md"}
+    only = {"index.sources": ("sessions",)}
+    assert asyncio.run(_followed(tmp, only, "sessions.db", until=1)) == {"s"}
+    files = {"index.sources": ("memory",)}
+    assert asyncio.run(_followed(tmp, files, "files.db", until=2)) == {"s", "file:MEMORY.md"}
+
+    async def indexed(store: Store) -> list[int]:
+        held = await store.page(session="s")
+        return [len(await store.passages(one.segment.id)) for one in held]
+
+    assert asyncio.run(with_store(tmp / "both.db", indexed)) == [1]
+    assert asyncio.run(with_store(tmp / "files.db", indexed)) == [0]
+
+
+@acts("index.extra_paths")
+def _(tmp: Path) -> None:
+    settings = {"index.extra_paths": ("extra.md",)}
+    held = asyncio.run(_followed(tmp, settings, "extra.db", until=3))
+    assert held == {"s", "file:MEMORY.md", "file:extra.md"}
+
+
+@acts("index.update_interval")
+def _(tmp: Path) -> None:
+    def interval(spelled: str) -> float:
+        memory = open_memory(
+            store=tmp / "i.db", settings={"index.update_interval": spelled}, workspace=tmp
+        )
+        assert memory._files is not None
+        return memory._files.interval_seconds
+
+    assert interval("10m") == 2 * interval("5m") == 600.0
 
 
 @pytest.mark.parametrize("key", sorted(ACTS))

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from tests.unit.config.test_memory_settings_act import MEMORY_GROUPS
+from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 
 from recollect.config import active_keys, build, load_settings
 from recollect.engine import Context, Engine, Session
 from recollect.rules.tokens import count_text, count_text_seeds
 from recollect.values.edit import Insert, LeaveOut, Shorten
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
+from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 ACTS: dict[str, Callable[[], None]] = {}
 
@@ -45,8 +46,8 @@ class Memory:
         self.seconds = seconds
         self.asked: list[str] = []
 
-    async def recall(self, *, query: str, **_: Any) -> Recalled:
-        self.asked.append(query)
+    async def recall(self, request: RecallRequest) -> Recalled:
+        self.asked.append(request.query)
         await asyncio.sleep(self.seconds)
         words = ("crane harbour winch " * self.chars)[: self.chars]
         return Recalled(
@@ -445,5 +446,5 @@ def test_the_key_changes_what_it_says(key: str) -> None:
 
 
 def test_no_active_key_is_without_a_test() -> None:
-    elsewhere = {key for key in active_keys() if key.startswith(MEMORY_GROUPS)}
-    assert set(ACTS) == set(active_keys()) - elsewhere
+    elsewhere = {key for key in active_keys() if key.startswith((*MEMORY_GROUPS, *RECALL_GROUPS))}
+    assert set(ACTS) == set(active_keys()) - (elsewhere - ELSEWHERE)

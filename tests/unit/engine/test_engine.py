@@ -17,7 +17,7 @@ from recollect.config import build
 from recollect.errors import FormatError, StaleSession
 from recollect.turn.trim import trim
 from recollect.values.overflow import Overflow
-from recollect.values.recalled import Recalled, RecalledFact
+from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
 
 
 class Memory:
@@ -28,8 +28,8 @@ class Memory:
         self.error = error
         self.asked: list[str] = []
 
-    async def recall(self, *, query: str, **_: Any) -> Recalled:
-        self.asked.append(query)
+    async def recall(self, request: RecallRequest) -> Recalled:
+        self.asked.append(request.query)
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
@@ -328,7 +328,7 @@ def test_a_counter_that_raises_does_not_stop_a_turn() -> None:
 
 def test_a_recaller_that_raises_at_once_does_not_stop_a_turn() -> None:
     class Eager:
-        def recall(self, **_: Any) -> Any:
+        def recall(self, request: RecallRequest) -> Any:
             raise RuntimeError
 
     given = request("which port does the server use?")
@@ -441,7 +441,7 @@ def test_a_state_changed_behind_our_back_is_refused() -> None:
     session = Session("s")
 
     class Meddler(Memory):
-        async def recall(self, **_: Any) -> Recalled:
+        async def recall(self, request: RecallRequest) -> Recalled:
             session.state = type(session.state)()
             return Recalled()
 

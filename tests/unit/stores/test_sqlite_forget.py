@@ -204,7 +204,7 @@ def test_session_whose_name_cannot_be_read_hides_no_other(tmp_path: Path) -> Non
         async with await SQLiteStore.open(path, space="mine") as store:
             assert [one.session for one in await store.sessions()] == ["good"]
             words = full_batch(1).segments[0].passages[0].words
-            found = await store.candidates(CandidateQuery(words=words, vector=asked("q")))
+            found = await store.candidates(CandidateQuery(words=words, vectors=(asked("q"),)))
             assert {one.session for one in found.passages} == {"good"}
             assert len(await store.page()) == 4
             assert (await store.check()).problems
@@ -355,13 +355,14 @@ def test_vectors_of_any_length_give_a_cosine(tmp_path: Path) -> None:
             sets = (VectorSet(embedder="e", dimensions=16, vectors=held),)
             await store.write(Batch(at=START, segments=new, vectors=sets))
             ask = AskedVector(embedder="e", values=direction.tobytes())
-            found = await store.candidates(CandidateQuery(vector=ask, vector_limit=30))
+            found = await store.candidates(CandidateQuery(vectors=(ask,), vector_limit=30))
         lengths = np.linalg.norm(values.astype(float), axis=1)
         lengths[4] = 1
         cosines = values.astype(float) @ direction / lengths / np.linalg.norm(direction)
         expected = {one.segment.id: cosine for one, cosine in zip(new, cosines, strict=True)}
         for one in found.passages:
-            assert one.similarity is not None
-            assert abs(one.similarity - expected[one.segment]) < 1e-6
+            (similarity,) = one.similarities
+            assert similarity is not None
+            assert abs(similarity - expected[one.segment]) < 1e-6
 
     asyncio.run(run())

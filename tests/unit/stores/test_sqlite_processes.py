@@ -50,7 +50,9 @@ async def _work(path: Path, process: int) -> int:
         for _ in range(25):
             await store.write(_batch(process, written))
             written += 1
-            query = CandidateQuery(words=("turn", str(process)), vector=asked("q", embedder="e"))
+            query = CandidateQuery(
+                words=("turn", str(process)), vectors=(asked("q", embedder="e"),)
+            )
             found = await store.candidates(query)
             assert found.documents >= written
             (lease,) = await store.claim(now=START, lease_seconds=60, kinds=("embed",))
@@ -172,11 +174,11 @@ def test_vectors_of_another_process_are_found(tmp_path: Path) -> None:
         near = asked("q", embedder="e")
         for turn in range(40):  # small blocks are joined on the way
             await writer.write(_batch(0, turn))
-            found = await reader.candidates(CandidateQuery(vector=near, vector_limit=1_000))
+            found = await reader.candidates(CandidateQuery(vectors=(near,), vector_limit=1_000))
             assert len(found.passages) == turn + 1
         again = await SQLiteStore.open(path, space="shared")
-        fresh = await again.candidates(CandidateQuery(vector=near, vector_limit=7))
-        assert fresh == await reader.candidates(CandidateQuery(vector=near, vector_limit=7))
+        fresh = await again.candidates(CandidateQuery(vectors=(near,), vector_limit=7))
+        assert fresh == await reader.candidates(CandidateQuery(vectors=(near,), vector_limit=7))
         assert await again.vectors("e") == await reader.vectors("e")
         for store in (reader, writer, again):
             await store.close()

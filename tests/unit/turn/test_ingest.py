@@ -158,7 +158,7 @@ def test_no_secret_is_in_any_field_of_the_result() -> None:
         user([result(f"first line\n{TOKEN}\nDB_PASSWORD={PASSWORD}", is_error=True)]),
         user([{"type": "document", "source": {"type": "text", "data": f"key {TOKEN}"}}]),
     ]
-    made = taken(messages, embedder="hash")
+    made = taken(messages, embedders=("hash",))
     told = repr(asdict(made)) + repr(made)
     for secret in (TOKEN, OPAQUE, PASSWORD):
         assert secret not in told
@@ -302,13 +302,13 @@ def test_our_own_notes_are_not_indexed() -> None:
 
 
 def test_one_embedding_job_an_embedder_and_none_without_need() -> None:
-    made = taken([user("something to embed"), user("and another thing")], embedder="hash-256")
+    made = taken([user("something to embed"), user("and another thing")], embedders=("hash-256",))
     (job,) = made.jobs
     assert (job.kind, job.key, job.cost_tokens, job.run_at) == ("embed", "hash-256", 0, 20.0)
     assert json.loads(job.payload) == {}
-    assert taken([user("ok")], embedder="hash-256").jobs == ()
+    assert taken([user("ok")], embedders=("hash-256",)).jobs == ()
     assert taken([user("something to embed")]).jobs == ()
-    assert taken([], embedder="hash-256").jobs == ()
+    assert taken([], embedders=("hash-256",)).jobs == ()
     assert taken([]).reason == "no new messages"
 
 
@@ -385,7 +385,7 @@ def test_any_conversation_is_ingested_whole_and_alike(
             said_at=1.0,
             redaction=Redaction(),
             now=2.0,
-            embedder="e",
+            embedders=("e",),
         )
         for _ in range(2)
     )

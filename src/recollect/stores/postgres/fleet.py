@@ -15,6 +15,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from recollect.stores.postgres.driver import driver_errors
+from recollect.stores.postgres.in_files import FileMemo
 from recollect.stores.postgres.link import SECONDS
 from recollect.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction, connect
 from recollect.stores.postgres.schema import (
@@ -53,6 +54,7 @@ class PostgresFleet:
         self.server = server
         self.admin_url = admin_url
         self.embedders = EmbedderMemo()
+        self.files = FileMemo()
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod

@@ -1,5 +1,8 @@
 """Removes segments and all that quotes them, in one transaction, and leaves tombstones.
 
+Withdrawing is the lesser thing: segments go with index and vectors, what quotes them stays, and
+nothing keeps them from coming back.
+
 By content an identity goes wherever it was said; by place single segments go, and what quotes
 their words stays while these are said elsewhere. What always holds when it commits: no row of
 the space holds a text that is said nowhere any more, a word of it in the index, its vector, or a
@@ -9,16 +12,19 @@ scrubbed, and `cannot` says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from recollect.stores.postgres.driver import Raw
 from recollect.stores.postgres.forget_quotes import TOMBSTONES, Removed, remove_quotes
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.jobs import settle
+from recollect.stores.postgres.lexical import Ints
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
-from recollect.stores.postgres.packing import erase, purge_dead
+from recollect.stores.postgres.packing import erase, mark_dead, purge_dead
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import int8s, plain, texts
 from recollect.stores.postgres.write import GONE, advance, lock_space
@@ -47,6 +53,10 @@ _BY_PLACE: Final = """
         AND (%(anywhere)s OR session = ANY(%(sessions)s::text[]))
         AND (%(before)s::float8 IS NULL OR said_at < %(before)s)
     ORDER BY sequence
+"""
+_BY_ID: Final = """
+    SELECT sequence FROM recollect.segments
+    WHERE space_id = %s AND id = ANY(%s::text[]) ORDER BY sequence
 """
 _PASSAGES: Final = """
     SELECT passage_no FROM recollect.passages
@@ -97,6 +107,29 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
     )
 
 
+async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
+    """Remove segments with their passages, words and vectors, and leave no mark; how many went."""
+    ground = await lock_space(work, name)
+    found = await work.rows(_BY_ID, (work.space_id, texts(ids)))
+    if not found:
+        return 0
+    sequences = int8s([sequence for (sequence,) in found])
+    numbers = await _passages_of(work, sequences)
+    await drop_index(work, numbers, ground)
+    await drop_vectors(work, numbers)
+    # Nobody asked for these words to be gone for good: the next merge takes them out of the runs.
+    await mark_dead(work, numbers[numbers <= ground.packed_to])
+    await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
+    await advance(work, ground)
+    await work.send(NEW_EPOCH, (work.space_id,))
+    return len(found)
+
+
+async def _passages_of(work: Transaction, sequences: Raw) -> Ints:
+    found = await work.rows(_PASSAGES, (work.space_id, sequences))
+    return np.array([number for (number,) in found], np.int64)
+
+
 async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
     """Which segments go, and which identities get a tombstone."""
     by_content = _named(
@@ -139,8 +172,7 @@ async def _remove_segments(work: Transaction, meant: _Meant, ground: Ground) -> 
     if not meant.rows:
         return 0, 0
     sequences = int8s([sequence for sequence, _, _ in meant.rows])
-    found = await work.rows(_PASSAGES, (work.space_id, sequences))
-    numbers = np.array([number for (number,) in found], np.int64)
+    numbers = await _passages_of(work, sequences)
     terms = await drop_index(work, numbers, ground)
     vectors = await drop_vectors(work, numbers)
     await erase(work, numbers[numbers <= ground.packed_to], terms)

@@ -1,9 +1,9 @@
-"""Words as numbers: forward rows, posting blocks, and candidates ordered by BM25. Pure.
+"""Words as numbers: forward rows and posting blocks. Pure.
 
 A word is a 32-bit hash that its space keys: words that were chosen to share a number in one space
 do not in another. A passage has a forward row: its terms, sorted, with their counts. A run
 turns the forward rows of a range of passages around: postings sorted by term, cut into blocks
-that fit a page. Never tokenizes and never has the last word: `search` scores what is found here.
+that fit a page. Never tokenizes, and never orders: see `ordering`.
 Always holds: a block's postings are sorted by term and passage, and a passage's number in it is
 relative to the first of its run, below 65,536.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -32,11 +32,10 @@ _BUCKET_POSTINGS: Final = 400
 _MOST: Final = 65_535
 _TERMS_KEPT: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
-_SATURATION, _LENGTH_SHARE = 1.2, 0.75
-"""Okapi's k1 and b as in `search/bm25.py`, which a test compares with this."""
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+NONE: Final = np.empty(0, np.int64)
 
 
 class _Terms(dict[tuple[UUID, str], int]):
@@ -237,106 +236,3 @@ def block_without(raw: bytes, gone: NDArray[Any]) -> tuple[int, int, bytes] | No
     kept = terms[stays]
     made = encode_block(kept, numbers[stays], lengths[stays], counts[stays])
     return int(kept[0]), int(kept[-1]), made
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """Where an asked term stands: postings of one block or of forward rows."""
-
-    term: int
-    base: int
-    """The number that relative ones add to."""
-    numbers: NDArray[Any]
-    lengths: NDArray[Any]
-    counts: NDArray[Any]
-
-
-def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[Hit]:
-    """Postings of asked terms in forward rows."""
-    wanted = np.array(sorted(asked), np.uint32)
-    found = np.flatnonzero(np.isin(rows.terms, wanted))
-    if not len(found):
-        return
-    of_row = np.searchsorted(np.cumsum(rows.sizes), found, side="right")
-    terms = rows.terms[found]
-    for term in np.unique(terms).tolist():
-        here = terms == term
-        owner = of_row[here]
-        yield Hit(term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[found[here]])
-
-
-def order_candidates(
-    hits: Sequence[Hit],
-    *,
-    frequencies: dict[int, int],
-    documents: int,
-    average_length: float,
-    limit: int,
-    allowed: Ints | None = None,
-) -> tuple[Ints, Ints]:
-    """The best passages by Okapi BM25, and those of which some fill the limit: they score alike.
-
-    Only allowed ones where that is given.
-    """
-    none = np.empty(0, np.int64)
-    if not hits or limit <= 0:
-        return none, none
-    by_base: dict[int, dict[int, list[Hit]]] = {}
-    for hit in hits:
-        by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
-    best: list[tuple[Ints, Floats]] = []
-    for base, by_term in by_base.items():
-        # In one order, so that passages with the same words have the very same score.
-        mine = [_joined(by_term[term]) for term in sorted(by_term)]
-        best.append(_score(mine, frequencies, documents, average_length, limit, allowed, base))
-    numbers = np.concatenate([one[0] for one in best])
-    scores = np.concatenate([one[1] for one in best])
-    if len(numbers) <= limit:
-        return numbers, none
-    edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    return numbers[scores > edge], numbers[scores == edge]
-
-
-def _joined(hits: Sequence[Hit]) -> Hit:
-    """Hits of one term and base as one: a frequent word stands in many blocks."""
-    if len(hits) == 1:
-        return hits[0]
-    return Hit(
-        hits[0].term,
-        hits[0].base,
-        np.concatenate([hit.numbers for hit in hits]),
-        np.concatenate([hit.lengths for hit in hits]),
-        np.concatenate([hit.counts for hit in hits]),
-    )
-
-
-def _score(
-    hits: Sequence[Hit],
-    frequencies: dict[int, int],
-    documents: int,
-    average_length: float,
-    limit: int,
-    allowed: Ints | None,
-    base: int,
-) -> tuple[Ints, Floats]:
-    low = min(int(hit.numbers.min()) for hit in hits)
-    high = max(int(hit.numbers.max()) for hit in hits)
-    totals = np.zeros(high - low + 1)
-    for hit in hits:
-        held = frequencies[hit.term]
-        worth = np.log1p((documents - held + 0.5) / (held + 0.5)) * (_SATURATION + 1.0)
-        share = _LENGTH_SHARE / average_length if average_length else 0.0
-        damping = _SATURATION * (1.0 - _LENGTH_SHARE + share * hit.lengths)
-        counts = hit.counts.astype(np.float64)
-        totals[hit.numbers.astype(np.int64) - low] += worth * counts / (counts + damping)
-    if allowed is not None:
-        inside = allowed[(allowed >= base + low) & (allowed <= base + high)] - base - low
-        chosen = np.zeros(len(totals), bool)
-        chosen[inside] = True
-        totals[~chosen] = 0.0
-    matching = np.flatnonzero(totals)
-    if len(matching) > limit:
-        values = totals[matching]
-        edge = np.partition(values, len(values) - limit)[len(values) - limit]
-        matching = matching[values >= edge]
-    return matching + base + low, totals[matching]

@@ -209,7 +209,12 @@ class Pool:
             raise StoreUnavailable("the fleet is closed")
         while self._idle:
             link = self._idle.pop()
-            if await link.usable():
+            try:
+                usable = await link.usable()
+            except BaseException:  # cancelled while it waited: nobody else knows of this link
+                await link.close()
+                raise
+            if usable:
                 return link
             await link.close()
         now = time.monotonic()

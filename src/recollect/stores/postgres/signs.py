@@ -1,10 +1,10 @@
 """The signs of warm vectors in blocks: what a large space is searched by first.
 
 A block holds the signs of a fixed number of neighbouring passages, in a row that fits a page. A
-search reads all blocks of the space and counts differing bits here: 2 to 4 ms at 20,000
-passages, where a row a vector took the server 6 to 8. The price is what travels: 48 bytes a
-passage at 384 dimensions, so 10 MB at 200,000. Always holds: a slot is marked
-exactly while its passage is warm and has a vector of the embedder.
+search reads all blocks of the space and counts bits here: some milliseconds at 20,000 passages,
+where a row a vector took the server 6 to 8. The price is what travels: 48 bytes a passage at 384
+dimensions, so 10 MB at 200,000. Always holds: a slot is marked exactly while its passage is warm
+and has a vector of the embedder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import byteas, int4s
 
 _BLOCK_BYTES: Final = 6_144
+_PLANES: Final = 4
+"""Bits that a number of the asked vector is taken with."""
 Ints = NDArray[np.int64]
 
 _SOME: Final = """
@@ -139,27 +141,49 @@ def nearest(
     *,
     limit: int,
     allowed: Ints | None,
+    left_out: Ints,
 ) -> Ints:
-    """The passages whose signs differ least from those of the asked vector."""
+    """The passages whose signs go best with the asked vector."""
     if not rows:
         return np.empty(0, np.int64)
     layout = Layout(dimensions)
     blocks = layout.read([raw for _, raw in rows])
-    sought = layout.signs(asked[None, :])[0]
-    distances = np.zeros((len(blocks), layout.slots), np.uint16)
-    for word in range(layout.words):
-        distances += np.bitwise_count(blocks["signs"][:, word, :] ^ sought[word])
+    scores = _agreement(layout, blocks["signs"], asked)
     wanted = layout.used(blocks)
     firsts = np.array([block_no for block_no, _ in rows], np.int64) * layout.slots
-    if allowed is not None:
+    if allowed is not None or len(left_out):
         numbers = firsts[:, None] + np.arange(layout.slots)
-        wanted = wanted & np.isin(numbers, allowed)
-    # Distances are small numbers: counting them finds the limit without sorting.
-    within = np.cumsum(np.bincount(distances[wanted], minlength=1))
-    edge = int(np.searchsorted(within, limit))
-    block, slot = np.nonzero(wanted & (distances <= edge))
+        if allowed is not None:
+            wanted = wanted & np.isin(numbers, allowed)
+        if len(left_out):
+            wanted = wanted & np.isin(numbers, left_out, invert=True)
+    block, slot = np.nonzero(wanted)
     numbers = firsts[block] + slot
-    if len(numbers) > limit:
-        nearest_first = np.argsort(distances[block, slot], kind="stable")
-        numbers = numbers[nearest_first[:limit]]
-    return numbers
+    if len(numbers) <= limit:
+        return numbers
+    found = scores[block, slot]
+    return numbers[np.argpartition(found, len(found) - limit)[len(found) - limit :]]
+
+
+def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
+    """For every slot, the sum of the asked vector's numbers where the slot's sign is plus.
+
+    Its numbers are taken in a few steps, and the bits of these counted one after the other. To
+    compare signs with its signs alone finds less: of the 150 nearest of 5,955 passages, embedded
+    by a static model, 85 of a hundred are among the first 600, and 95 this way.
+    """
+    low = float(asked.min())
+    step = (float(asked.max()) - low) / (2**_PLANES - 1) or 1.0
+    steps = np.rint((asked - low) / step).astype(np.int64)
+    scores = np.zeros((len(signs), layout.slots))
+    every = layout.signs(np.ones((1, len(asked))))[0]
+    weighed = [(low, every)]
+    for plane in range(_PLANES):
+        held = layout.signs((steps >> plane & 1)[None, :])[0]
+        weighed.append((step * 2**plane, held))
+    for weight, held in weighed:
+        counted = np.zeros(scores.shape, np.uint16)
+        for word in range(layout.words):
+            counted += np.bitwise_count(signs[:, word, :] & held[word])
+        scores += weight * counted
+    return scores

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from recollect.errors import StoreError
 from recollect.stores.postgres import (
+    around,
     candidates,
     check,
     forget,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from recollect.stores.postgres.pool import Transaction
     from recollect.values.job import JobRecord, Lease, QueueState
     from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-    from recollect.values.lookup import CandidateQuery, Candidates
+    from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
     from recollect.values.message import MessageId
     from recollect.values.segment import (
         Fact,
@@ -143,6 +144,18 @@ class PostgresStore:
         """What may answer the query, with what scoring it needs."""
         return await candidates.find(self._open_fleet(), self._id, query)
 
+    async def around(
+        self,
+        ids: Sequence[SegmentId],
+        query: CandidateQuery,
+        *,
+        reach: int = 2,
+        passages_each: int = 3,
+    ) -> Surroundings:
+        """The segments up to `reach` places before and behind each of these in its session."""
+        async with self._reading() as work:
+            return await around.around(work, ids, query, reach=reach, passages_each=passages_each)
+
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """These segments, in this order."""
         async with self._reading() as work:
@@ -202,6 +215,16 @@ class PostgresStore:
         """The vectors of an embedder, ordered by segment and ordinal."""
         async with self._reading() as work:
             return await read.vectors(work, embedder, after=after, limit=limit)
+
+    async def withdraw(
+        self,
+        ids: Sequence[SegmentId],
+        *,
+        at: float,  # noqa: ARG002 - nothing here keeps a time
+    ) -> int:
+        """Remove segments whose source no longer says so; they may come back."""
+        async with self._turn() as work:
+            return await forget.withdraw(work, self.space, ids)
 
     async def facts(
         self, ids: Sequence[FactId] | None = None, *, superseded: bool = False

@@ -1,28 +1,25 @@
-"""Finds the passages that may answer a query: the best by words and the best by vector.
+"""Finds the passages that may answer a query: the best by words and the best by each vector.
 
-Both halves look through everything, in one snapshot and one thread. Must never score for the
+All ways look through everything, in one snapshot and one thread. Must never score for the
 caller: it chooses, and hands over what `search` needs. Always holds: the same store and query
 give the same candidates; ties go by segment id and ordinal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.lexical import Postings, counts_in, distinct, postings_of, scores_of
-from recollect.stores.sqlite.matrix import Matrices, Matrix, number_list
-from recollect.stores.sqlite.packing import json_list, pack_text, text_of, unpack_text
-from recollect.stores.sqlite.rows import readable
+from recollect.stores.sqlite.describe import COLUMNS, described
+from recollect.stores.sqlite.lexical import Scores, distinct, scores_of
+from recollect.stores.sqlite.matrix import Matrices, number_list
+from recollect.stores.sqlite.nearest import asked_vectors
+from recollect.stores.sqlite.packing import json_list, pack_text
+from recollect.stores.sqlite.recent import Recent
 from recollect.stores.sqlite.vectors import Numbers
-from recollect.values.lookup import AskedVector, Candidate, CandidateQuery, Candidates
-from recollect.values.message import EntryKey
-from recollect.values.segment import SegmentId
+from recollect.values.lookup import CandidateQuery, Candidates
 
 _TOTALS: Final = "SELECT documents, words, cold_documents, cold_change FROM totals"
 _ALLOWED: Final = """
@@ -41,65 +38,49 @@ _PLACES: Final = """
 SELECT p.id, g.id, p.ordinal FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
 WHERE p.id IN (SELECT value FROM json_each(?))
 """
-_ROWS: Final = """
-SELECT p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at,
-  g.trust, p.start, p.stop, p.length, CAST(g.tool AS BLOB), g.cold
-FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
-JOIN session AS s ON s.number = g.session
-WHERE p.id IN (SELECT value FROM json_each(?))
-"""
+_ROWS: Final = f"""
+SELECT {COLUMNS} FROM json_each(?) AS j CROSS JOIN passage AS p ON p.id = j.value
+JOIN segment AS g ON g.sequence = p.segment JOIN session AS s ON s.number = g.session
+"""  # noqa: S608
 
-# float32 sums of some thousand products are right within this; what is that near the last
-# place is compared again in float64.
-_NEAR: Final = 1e-5
-_DECIMALS: Final = 9
-
-Similarities = npt.NDArray[np.float64]
 _NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A query's vector beside the vectors it is compared with."""
-
-    matrix: Matrix
-    direction: Similarities
-    """Of length one."""
-
-    def exact(self, rows: npt.NDArray[np.intp]) -> Similarities:
-        """The cosine of some rows, the same whatever rows stand beside them."""
-        values = self.matrix.values[rows].astype(np.float64)
-        lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
-        products = np.einsum("ij,j->i", values, self.direction)
-        usable = np.isfinite(lengths) & (lengths > 0)
-        cosines: Similarities = np.zeros(len(rows))
-        np.divide(products, lengths, out=cosines, where=usable)
-        return cosines.round(_DECIMALS)
-
-
-def find_candidates(db: Database, matrices: Matrices, query: CandidateQuery) -> Candidates:
+def find_candidates(
+    db: Database, matrices: Matrices, recent: Recent, query: CandidateQuery
+) -> Candidates:
     """What may answer the query, with what scoring it needs."""
+    recent.look(db)
     documents, words, cold_documents, cold_change = db.row(_TOTALS)
     average = words / documents if documents else 0.0
     cold = query.cold and cold_documents > 0
-    allowed = _allowed(db, query)
-    postings = postings_of(db, query.words, cold=cold)
+    allowed = _allowed(db, recent, query)
+    left_out = recent.left_out(db, query.leave_out).passages
+    postings = recent.postings(db, query.words, cold=cold)
     by_words, scores = scores_of(
-        db, postings, documents=documents, average_length=average, allowed=allowed
+        db,
+        postings,
+        documents=documents,
+        average_length=average,
+        allowed=allowed,
+        left_out=left_out,
     )
-    chosen = _best(db, by_words, scores, query.lexical_limit)
-    asked = _asked(db, matrices, query.vector)
-    if asked is not None:
+    chosen = [_best(db, by_words, scores, query.lexical_limit)]
+    asked = asked_vectors(db, matrices, query.vectors)
+    for one in asked:
+        if one is None or query.vector_limit <= 0:
+            continue
         warm = None
         if cold_documents and not query.cold:
-            warm = matrices.warm(db, asked.matrix, cold_change)
-        nearest = _nearest(db, asked, allowed, warm, query.vector_limit)
-        chosen = distinct(np.concatenate([chosen, nearest]))
+            warm = matrices.warm(db, one.matrix, cold_change)
+        near = one.near(query.vector_limit, allowed=allowed, left_out=left_out, warm=warm)
+        chosen.append(_best(db, *near, query.vector_limit))
+    rows = db.rows(_ROWS, (json_list(distinct(np.concatenate(chosen)).tolist()),))
     searched = 0
     if cold:
         searched = cold_documents if allowed is None else _count_cold(db, allowed)
     return Candidates(
-        passages=_described(db, postings, asked, chosen),
+        passages=described(rows, postings, asked),
         documents=documents,
         average_length=average,
         document_frequencies={one.word: one.document_frequency for one in postings},
@@ -107,16 +88,18 @@ def find_candidates(db: Database, matrices: Matrices, query: CandidateQuery) -> 
     )
 
 
-def _allowed(db: Database, query: CandidateQuery) -> Numbers | None:
+def _allowed(db: Database, recent: Recent, query: CandidateQuery) -> Numbers | None:
     """The passages that the filters let through, ascending; None when there are no filters."""
     times = query.said_after, query.said_before
-    if query.session is not None:
-        joined = db.value(_ALLOWED_IN_SESSION, (*times, pack_text(query.session)))
-    elif times != (None, None):
-        joined = db.value(_ALLOWED, times)
-    else:
-        return None
-    return np.sort(number_list(joined))
+    if query.session is None:
+        if times == (None, None):
+            return None
+        return np.sort(number_list(db.value(_ALLOWED, times)))
+    own = number_list(db.value(_ALLOWED_IN_SESSION, (*times, pack_text(query.session))))
+    if not query.with_files:
+        return np.sort(own)
+    in_files = recent.in_files(db, said_after=query.said_after, said_before=query.said_before)
+    return distinct(np.concatenate([own, in_files]))  # the session may be a file's itself
 
 
 def _count_cold(db: Database, allowed: Numbers) -> int:
@@ -124,7 +107,7 @@ def _count_cold(db: Database, allowed: Numbers) -> int:
     return count
 
 
-def _best(db: Database, passages: Numbers, scores: Similarities, limit: int) -> Numbers:
+def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
     """The passages with the highest scores; ties by segment id and ordinal."""
     if limit <= 0:
         return _NO_NUMBERS
@@ -139,87 +122,3 @@ def _best(db: Database, passages: Numbers, scores: Similarities, limit: int) -> 
         rows.sort(key=lambda row: row[1:])
         tied = np.array([row[0] for row in rows[:wanted]], dtype=np.int64)
     return np.concatenate([sure, tied])
-
-
-def _asked(db: Database, matrices: Matrices, vector: AskedVector | None) -> _Asked | None:
-    if vector is None:
-        return None
-    matrix = matrices.fresh(db, vector.embedder)
-    if matrix is None or not matrix.rows:
-        return None
-    direction = np.frombuffer(vector.values, dtype="<f4").astype(np.float64)
-    if len(direction) != matrix.dimensions:
-        raise StoreError(
-            f"{vector.embedder} has {matrix.dimensions} dimensions here, not {len(direction)}"
-        )
-    length = float(np.sqrt(np.einsum("i,i->", direction, direction)))
-    if not np.isfinite(length) or length == 0.0:
-        return None
-    return _Asked(matrix=matrix, direction=direction / length)
-
-
-def _nearest(
-    db: Database,
-    asked: _Asked,
-    allowed: Numbers | None,
-    warm: npt.NDArray[np.bool_] | None,
-    limit: int,
-) -> Numbers:
-    """The passages whose vectors are nearest; ties by segment id and ordinal."""
-    matrix = asked.matrix
-    if limit <= 0:
-        return _NO_NUMBERS
-    # Not `@`: that starts BLAS's threads, which wait for each other on a busy machine (15 ms
-    # instead of 0.2 for 2,000 rows), and rounds a row by where it stands.
-    similarities = np.vecdot(matrix.values, asked.direction.astype(np.float32))
-    if matrix.scaled:
-        similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
-    among = warm
-    if allowed is not None:
-        among = np.isin(matrix.passages, allowed)
-        if warm is not None:
-            among &= warm
-    rows = np.arange(matrix.rows) if among is None else np.flatnonzero(among)
-    if among is not None:
-        similarities = similarities[rows]
-    if len(rows) > limit:
-        last = np.partition(similarities, len(rows) - limit)[len(rows) - limit]
-        rows = rows[similarities >= last - _NEAR]
-    return _best(db, matrix.passages[rows], asked.exact(rows), limit)
-
-
-def _described(
-    db: Database, postings: list[Postings], asked: _Asked | None, chosen: Numbers
-) -> tuple[Candidate, ...]:
-    rows = db.rows(_ROWS, (json_list(chosen.tolist()),))
-    rows.sort()
-    passages = np.array([row[0] for row in rows], dtype=np.int64)
-    counts = counts_in(postings, passages)
-    similarities: list[float | None] = [None] * len(rows)
-    if asked is not None:
-        at = asked.matrix.find(passages)
-        held = np.flatnonzero(at >= 0)
-        for which, cosine in zip(held.tolist(), asked.exact(at[held]).tolist(), strict=True):
-            similarities[which] = cosine
-    described = zip(rows, counts, similarities, strict=True)
-    return tuple(readable(described, lambda one: _candidate(*one)))
-
-
-def _candidate(row: tuple[Any, ...], counts: dict[str, int], similarity: float | None) -> Candidate:
-    return Candidate(
-        segment=SegmentId(row[1]),
-        ordinal=row[2],
-        key=EntryKey(row[3]),
-        session=text_of(row[4]),
-        sequence=row[5],
-        role=row[6],
-        said_at=row[7],
-        trust=row[8],
-        start=row[9],
-        end=row[10],
-        length=row[11],
-        counts=counts,
-        similarity=similarity,
-        tool=unpack_text(row[12]),
-        cold=bool(row[13]),
-    )

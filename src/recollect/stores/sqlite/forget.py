@@ -10,7 +10,7 @@ emptied after. Always holds: whatever could not be reached is told, one sentence
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.formats.held_text import HeldText
@@ -37,6 +37,7 @@ SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
 _ROWS: Final = "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens FROM segment "
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_TIME: Final = _ROWS + "WHERE said_at < ?"
 _OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at < ?"
@@ -69,6 +70,45 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     """Remove what the order names, within the caller's transaction."""
     meant = _meant(db, order)
     rows = meant.rows
+    gone = _remove(db, rows)
+    marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
+    db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in marks])
+    db.run_many(_PUT_GONE, [(row[1],) for row in rows])
+    removed = _remove_quotes(db, order, meant)
+    _clear_separators(db, gone.words)
+    return replace(
+        removed,
+        segments=tuple(SegmentId(row[1]) for row in rows),
+        message_ids=tuple(map(MessageId, sorted(meant.identities))),
+        passages=gone.passages,
+        vectors=gone.vectors,
+        cannot=(COPIES,),
+    )
+
+
+def withdraw(db: Database, ids: Iterable[SegmentId]) -> int:
+    """Remove segments within the caller's transaction, as `forget` does, but leave no mark.
+
+    What quotes them stays. Returns how many went.
+    """
+    rows = db.rows(_OF_IDS, (json_list(ids),))
+    if rows:
+        _clear_separators(db, _remove(db, rows).words)
+    return len(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gone:
+    """What went with segments."""
+
+    passages: int
+    vectors: int
+    words: set[bytes] = field(repr=False)
+    """Those that were said in them, as the index has them."""
+
+
+def _remove(db: Database, rows: list[Row]) -> _Gone:
+    """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
     warm = passages_of(db, [row[0] for row in rows if not row[3]])
     cold = passages_of(db, [row[0] for row in rows if row[3]])
     said = _words_of(db, warm, cold)
@@ -76,19 +116,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
     _remove_segments(db, rows)
-    marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
-    db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in marks])
-    db.run_many(_PUT_GONE, [(row[1],) for row in rows])
-    removed = _remove_quotes(db, order, meant)
-    _clear_separators(db, said)
-    return replace(
-        removed,
-        segments=tuple(SegmentId(row[1]) for row in rows),
-        message_ids=tuple(map(MessageId, sorted(meant.identities))),
-        passages=len(warm) + len(cold),
-        vectors=vectors,
-        cannot=(COPIES,),
-    )
+    return _Gone(passages=len(warm) + len(cold), vectors=vectors, words=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +228,13 @@ def told_of_log(db: Database, forgotten: Forgotten) -> Forgotten:
     if empty_log(db):
         return forgotten
     return replace(forgotten, cannot=(LOG_IN_USE, *forgotten.cannot))
+
+
+def log_emptied(db: Database, went: int) -> int:
+    """Empty the log after segments were withdrawn, if others let it; how many went."""
+    if went:
+        empty_log(db)
+    return went
 
 
 def empty_log(db: Database) -> bool:

@@ -72,38 +72,73 @@ def scores_of(
     documents: int,
     average_length: float,
     allowed: Numbers | None,
+    left_out: Numbers,
 ) -> tuple[Numbers, Scores]:
-    """The passages that hold any of the words, ascending, and the score of each."""
-    held = [one.passages for one in postings if len(one.passages)]
+    """The passages that hold any of the words and may be chosen, ascending, and their scores.
+
+    `allowed` are the only ones that may, None for all; `left_out` may not. Both ascend.
+    """
+    held = [one for one in postings if len(one.passages)]
     if not held:
         return np.empty(0, dtype=np.int64), np.empty(0)
-    passages = held[0] if len(held) == 1 else distinct(np.concatenate(held))
-    scores = np.zeros(len(passages))
-    damping = _damping(_lengths(db, passages), average_length)
-    for one in postings:
-        if not len(one.passages):
-            continue
-        frequency = one.document_frequency
-        worth = math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
-        at = np.searchsorted(passages, one.passages)
-        scores[at] += worth * (one.counts * (_SATURATION + 1.0) / (one.counts + damping[at]))
+    every = np.concatenate([one.passages for one in held])
+    counts = np.concatenate([one.counts for one in held])
+    worths = np.repeat(
+        [_worth(one.document_frequency, documents) for one in held],
+        [len(one.passages) for one in held],
+    )
+    gains = worths * (
+        counts * (_SATURATION + 1.0) / (counts + _damping(_lengths(db, every), average_length))
+    )
+    passages, at = _places(every)
+    # which adds them up in the order of the words
+    scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
     if allowed is not None:
-        among = np.isin(passages, allowed, assume_unique=True)
+        among = _found(passages, allowed)[0]
         passages, scores = passages[among], scores[among]
+    if len(left_out):
+        stays = np.ones(len(passages), dtype=np.bool_)
+        stays[_found(passages, left_out)[0]] = False
+        passages, scores = passages[stays], scores[stays]
     return passages, scores
+
+
+def _worth(frequency: int, documents: int) -> float:
+    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
+    """Each number once, ascending, and where each of the given ones stands among them.
+
+    The numbers are a few ascending stretches, which a stable sort only has to merge: searching
+    for each of them took twice as long.
+    """
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    new = np.concatenate(([True], ascending[1:] != ascending[:-1]))
+    at = np.empty(len(numbers), dtype=np.intp)
+    at[order] = np.cumsum(new) - 1
+    return ascending[new], at
 
 
 def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str, int]]:
     """How often each of these passages holds each word; words it does not hold are missing."""
     counts: list[dict[str, int]] = [{} for _ in range(len(passages))]
     for one in postings:
-        if not len(one.passages):
-            continue
-        at = np.minimum(np.searchsorted(one.passages, passages), len(one.passages) - 1)
-        hits = np.flatnonzero(one.passages[at] == passages)
-        for hit, count in zip(hits.tolist(), one.counts[at[hits]].tolist(), strict=True):
+        at, hits = _found(one.passages, passages)
+        for hit, count in zip(hits.tolist(), one.counts[at].tolist(), strict=True):
             counts[hit][one.word] = count
     return counts
+
+
+def _found(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where those of `wanted` that stand in `held` stand there, and where in `wanted`."""
+    if not len(held):
+        nowhere = np.empty(0, dtype=np.intp)
+        return nowhere, nowhere
+    at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    hits = np.flatnonzero(held[at] == wanted)
+    return at[hits], hits
 
 
 def distinct(numbers: Numbers) -> Numbers:

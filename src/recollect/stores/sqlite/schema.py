@@ -230,5 +230,12 @@ _SECOND: Final = (
     "ALTER TABLE embedder ADD COLUMN complete_to INTEGER NOT NULL DEFAULT 0",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND)
+# Neighbours are asked for in every recall; a long session has stretches that went cold.
+_THIRD: Final = (
+    """
+    CREATE INDEX segment_place ON segment (session, sequence) WHERE NOT cold AND noise IS NULL
+    """,
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

@@ -14,19 +14,21 @@ from types import TracebackType
 from typing import Self
 
 from recollect.stores.sqlite import check, cold, forget, jobs, ledger, reading
+from recollect.stores.sqlite.around import find_around
 from recollect.stores.sqlite.candidates import find_candidates
 from recollect.stores.sqlite.connection import SpaceFile, space_file
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keys import EncryptionKey
 from recollect.stores.sqlite.lanes import Lane
 from recollect.stores.sqlite.matrix import Matrices
+from recollect.stores.sqlite.recent import Recent
 from recollect.stores.sqlite.sessions import read_session
 from recollect.stores.sqlite.write import known_segments, tombstoned, write_batch
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
 from recollect.values.message import MessageId
 from recollect.values.segment import (
     Fact,
@@ -57,6 +59,7 @@ class SQLiteStore:
         self._reader = Lane(file, name="read")
         self._searcher = Lane(file, name="search")
         self._matrices = Matrices()
+        self._recent = Recent()
 
     @classmethod
     async def open(
@@ -112,7 +115,30 @@ class SQLiteStore:
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """As `Archive.candidates`."""
-        return await self._searcher.read(lambda db: find_candidates(db, self._matrices, query))
+        return await self._searcher.read(
+            lambda db: find_candidates(db, self._matrices, self._recent, query)
+        )
+
+    async def around(
+        self,
+        ids: Sequence[SegmentId],
+        query: CandidateQuery,
+        *,
+        reach: int = 2,
+        passages_each: int = 3,
+    ) -> Surroundings:
+        """As `Archive.around`."""
+        return await self._searcher.read(
+            lambda db: find_around(
+                db,
+                self._matrices,
+                self._recent,
+                ids=ids,
+                query=query,
+                reach=reach,
+                passages_each=passages_each,
+            )
+        )
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """As `Archive.segments`."""
@@ -167,6 +193,15 @@ class SQLiteStore:
         return await self._searcher.read(
             lambda db: reading.vectors(db, self._matrices, embedder, after=after, limit=limit)
         )
+
+    async def withdraw(
+        self,
+        ids: Sequence[SegmentId],
+        *,
+        at: float,  # noqa: ARG002 - nothing stays that could carry a time
+    ) -> int:
+        """As `Archive.withdraw`."""
+        return await self._writer.run_after(partial(forget.withdraw, ids=ids), forget.log_emptied)
 
     async def facts(
         self, ids: Sequence[FactId] | None = None, *, superseded: bool = False

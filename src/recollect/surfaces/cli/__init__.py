@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "recollect.surfaces.cli.explain:explain",
     "export": "recollect.surfaces.cli.export:export",
     "import": "recollect.surfaces.cli.import_:import_",
+    "models": "recollect.surfaces.cli.models:models",
     "memory": "recollect.surfaces.cli.memory:memory",
     "worker": "recollect.surfaces.cli.worker:worker",
 }

@@ -23,6 +23,7 @@ from recollect.memory.jobs import RunResult
 from recollect.ports import Store
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.worker_fleet import FleetWorker
+from recollect.wiring.embedders import choose_embedders
 
 IDLE_SECONDS = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -170,7 +171,7 @@ async def _spaces(
 async def _run(
     store: Store, settings: config.Settings, tally: Tally, stop: asyncio.Event, *, once: bool
 ) -> None:
-    runner = runner_of(store, settings)
+    runner = runner_of(store, settings, embedders=choose_embedders(settings).used)
 
     def told(result: RunResult) -> None:
         tally.add(store.space, result)

@@ -18,6 +18,7 @@ from recollect.errors import StoreError
 from recollect.memory.jobs import RunResult
 from recollect.memory.runner import until
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.wiring.embedders import choose_embedders
 
 if TYPE_CHECKING:
     from recollect.config import Settings
@@ -42,6 +43,7 @@ class FleetWorker:
     ) -> None:
         self._fleet = fleet
         self._settings = settings
+        self._embedders = choose_embedders(settings).used
         self._told = told
         self._concurrency = concurrency
         self._quiet_until: dict[str, float] = {}
@@ -84,7 +86,7 @@ class FleetWorker:
         store = await self._fleet.space(name)
         taken = 0
         try:
-            result = await runner_of(store, self._settings).run_due(
+            result = await runner_of(store, self._settings, embedders=self._embedders).run_due(
                 stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
             )
             taken = result.taken

@@ -64,12 +64,12 @@ class Member:
         """A query that the newest message answers, every other time by vector too."""
         newest = planned_batch(self.name, self.number - 1).segments[-1]
         word = newest.passages[0].words[0]
-        vector = None
+        vectors: tuple[AskedVector, ...] = ()
         if self.queries % 2:
             values = b"\0\0\0\x3e" * DIMENSIONS  # 64 times an eighth: length one
-            vector = AskedVector(embedder=EMBEDDER, values=values)
+            vectors = (AskedVector(embedder=EMBEDDER, values=values),)
         common = tuple(self.random.sample(WORDS, 2))
-        await self.store.candidates(CandidateQuery(words=common, vector=vector))
+        await self.store.candidates(CandidateQuery(words=common, vectors=vectors))
         # Alone: a long passage may stand behind fifty short ones that hold the common words.
         found = await self.store.candidates(CandidateQuery(words=(word,)))
         if newest.segment.id not in {passage.segment for passage in found.passages}:

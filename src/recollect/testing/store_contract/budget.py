@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
 
+from recollect.testing.store_contract.cases import for_every
 from recollect.testing.store_contract.examples import START
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.job import Lease, NewJob
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 NOW = START + 1_000
 
@@ -90,3 +97,48 @@ async def budget_is_never_exceeded(spaces: Spaces) -> None:
                 await chance.choice(stores).fail(lease, reason="no", retry_at=now + 1)
         now += chance.choice((2, 20))
     assert min(spent.values()) > 200, "the budget is used"
+
+
+def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:
+    from hypothesis import strategies as st
+
+    turn = st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from((1.0, 15.0)))
+    costs = st.lists(st.integers(0, 50), min_size=1, max_size=10)
+    return st.tuples(costs, st.integers(0, 120), st.lists(turn, min_size=1, max_size=8))
+
+
+async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
+    """However jobs are claimed, fail and expire: each has one holder, the budget holds."""
+    names = count()
+
+    async def hold(case: tuple[list[int], int, list[tuple[int, int, float]]]) -> None:
+        costs, budget, turns = case
+        store = await spaces.open(f"case{next(names)}")
+        jobs = tuple(
+            NewJob(kind="work", key=f"{place}", cost_tokens=cost)
+            for place, cost in enumerate(costs)
+        )
+        await store.write(Batch(at=START, jobs=jobs))
+        now, spent = START, 0
+        held: dict[str, Lease] = {}
+        for limit, fate, later in turns:
+            leases = await store.claim(
+                now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
+                day_tokens=budget, max_attempts=99,
+            )  # fmt: skip
+            assert len(leases) <= limit
+            for lease in leases:
+                before = held.get(lease.id)
+                assert before is None or before.expires_at <= now, "two hold one job"
+                held[lease.id] = lease
+                spent += lease.cost_tokens
+            assert (await store.queue(day="d")).spent_tokens_today == spent <= budget
+            for lease in leases[:fate]:
+                assert await store.fail(lease, reason="no", retry_at=now)
+                held[lease.id] = replace(lease, expires_at=now)
+            now += later
+        left = [record.cost_tokens for record in await store.jobs(limit=1_000)]
+        assert sorted(left) == sorted(costs), "a job was lost"
+        await spaces.finish(store)
+
+    await for_every(_claims, hold)

@@ -33,7 +33,7 @@ async def _filled(store: Store, count: int = 40) -> tuple[Model, tuple[NewSegmen
 def _queries(new: tuple[NewSegment, ...]) -> tuple[CandidateQuery, ...]:
     words = tuple(dict.fromkeys((*new[2].passages[0].words, *new[-2].passages[0].words)))
     near = asked("q", embedder="e", like=vector("e" + new[1].segment.text))
-    warm = CandidateQuery(words=words, vector=near, lexical_limit=8, vector_limit=8)
+    warm = CandidateQuery(words=words, vectors=(near,), lexical_limit=8, vector_limit=8)
     return warm, replace(warm, cold=True), replace(warm, cold=True, said_before=START + 12.5)
 
 

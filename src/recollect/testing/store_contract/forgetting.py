@@ -44,7 +44,7 @@ async def _hold(
     )
     for cold in (False, True):
         query = CandidateQuery(
-            words=words, vector=asked("q", embedder="e"), lexical_limit=99, vector_limit=99,
+            words=words, vectors=(asked("q", embedder="e"),), lexical_limit=99, vector_limit=99,
             cold=cold,
         )  # fmt: skip
         model.expect(query, await store.candidates(query))

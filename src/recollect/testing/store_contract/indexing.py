@@ -29,7 +29,7 @@ def _long() -> NewSegment:
 
 async def _ask(store: Store, model: Model, *words: str) -> None:
     near = asked("q", embedder="e")
-    query = CandidateQuery(words=words, vector=near, lexical_limit=30, vector_limit=30)
+    query = CandidateQuery(words=words, vectors=(near,), lexical_limit=30, vector_limit=30)
     model.expect(query, await store.candidates(query))
 
 

@@ -14,12 +14,14 @@ import numpy as np
 
 from recollect.search.bm25 import score_document
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery, Candidates
+from recollect.values.lookup import Candidate, CandidateQuery, Candidates, Surroundings
 from recollect.values.message import MessageId
-from recollect.values.segment import NewPassage, NewSegment, SegmentId
+from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
 SIMILARITY_TOLERANCE = 1e-4
 _SCORE_TOLERANCE = 1e-9
+FILE_SESSIONS = "file:"
+"""How the sessions of memory files begin, as `CandidateQuery.with_files` says."""
 
 Place = tuple[SegmentId, int]
 
@@ -53,19 +55,29 @@ class Model:
         return tuple(stored)
 
     def forget(self, ids: Iterable[SegmentId], *, by_place: bool = False) -> None:
-        """Remove segments and what rests on them."""
+        """Remove segments and what rests on them, for good."""
+        for gone in self._remove(ids):
+            if by_place:
+                self.empty_places.add(gone.segment.id)
+            else:
+                self.tombstones.add(gone.segment.message_id)
+
+    def withdraw(self, ids: Iterable[SegmentId]) -> int:
+        """Remove segments until they are written again; returns how many went."""
+        return len(self._remove(ids))
+
+    def _remove(self, ids: Iterable[SegmentId]) -> list[NewSegment]:
+        removed: list[NewSegment] = []
         for one in ids:
             gone = self.segments.pop(one, None)
             if gone is None:
                 continue
-            if by_place:
-                self.empty_places.add(one)
-            else:
-                self.tombstones.add(gone.segment.message_id)
+            removed.append(gone)
             self.cold.discard(one)
             for held in self.vectors.values():
                 for ordinal in range(len(gone.passages)):
                     held.pop((one, ordinal), None)
+        return removed
 
     def evict_to(self, max_segments: int) -> int:
         """Move what was said first to cold, until so many are warm; noise does not count."""
@@ -103,15 +115,16 @@ class Model:
         found = {(one.segment, one.ordinal): one for one in answer.passages}
         assert len(found) == len(answer.passages), "a passage stands twice in the answer"
         if not query.cold:
-            assert len(found) <= query.lexical_limit + query.vector_limit
+            most = query.lexical_limit + query.vector_limit * len(query.vectors)
+            assert len(found) <= most
             assert answer.cold_searched == 0
         scores: dict[Place, float] = {}
-        similarities: dict[Place, float] = {}
+        similarities: list[dict[Place, float]] = [{} for _ in query.vectors]
         for new, ordinal, passage in self._passages(set() if query.cold else self.cold):
             if not _wanted(new, query):
                 continue
             place = (new.segment.id, ordinal)
-            counts = Counter(word for word in passage.words if word in frequencies)
+            counts = _counts(passage, query)
             score = score_document(
                 term_counts=counts,
                 length=len(passage.words),
@@ -122,16 +135,69 @@ class Model:
             )
             if counts:
                 scores[place] = score
-            similarity = self._similarity(place, query)
-            if similarity is not None:
-                similarities[place] = similarity
+            cosines = self._similarities(place, query)
+            for held, cosine_ in zip(similarities, cosines, strict=True):
+                if cosine_ is not None:
+                    held[place] = cosine_
             if (candidate := found.pop(place, None)) is not None:
-                _compare(candidate, new, passage, counts, similarity)
+                _compare(candidate, new, passage, counts, cosines)
                 assert candidate.cold == (new.segment.id in self.cold)
         assert not found, "passages that the query does not ask for"
         places = {(one.segment, one.ordinal) for one in answer.passages}
         _holds_best(places, scores, query.lexical_limit, _SCORE_TOLERANCE)
-        _holds_best(places, similarities, query.vector_limit, SIMILARITY_TOLERANCE)
+        for held in similarities:
+            _holds_best(places, held, query.vector_limit, SIMILARITY_TOLERANCE)
+
+    def expect_around(
+        self,
+        ids: Sequence[SegmentId],
+        query: CandidateQuery,
+        answer: Surroundings,
+        *,
+        reach: int = 2,
+        passages_each: int = 3,
+    ) -> None:
+        """Hold what a store says of the surroundings of segments against what is known here."""
+        neighbours: dict[tuple[SegmentId, SegmentId], int] = {}
+        for one in dict.fromkeys(ids):
+            if one in self.segments:
+                behind, before = self._walks(one, query)
+                for distance, near in enumerate(behind[:reach], 1):
+                    neighbours[near, one] = distance
+                for distance, near in enumerate(before[:reach], 1):
+                    neighbours[near, one] = -distance
+        told = {(one.segment, one.of): one.distance for one in answer.neighbours}
+        assert len(told) == len(answer.neighbours), "a neighbour is told twice"
+        assert told == neighbours
+        found = {(one.segment, one.ordinal): one for one in answer.passages}
+        assert len(found) == len(answer.passages), "a passage stands twice in the answer"
+        for near in {near for near, _ in neighbours}.difference(ids):
+            new = self.segments[near]
+            for ordinal, passage in enumerate(new.passages[:passages_each]):
+                candidate = found.pop((near, ordinal), None)
+                assert candidate is not None, "a passage of a neighbour is missing"
+                cosines = self._similarities((near, ordinal), query)
+                _compare(candidate, new, passage, _counts(passage, query), cosines)
+                assert not candidate.cold
+        assert not found, "passages that are no neighbour's first ones"
+
+    def _walks(
+        self, start: SegmentId, query: CandidateQuery
+    ) -> tuple[list[SegmentId], list[SegmentId]]:
+        """The places of a session behind a segment and those before it, the nearest first."""
+        session = self.segments[start].segment.session
+        walk = [
+            id_
+            for id_, new in self.segments.items()
+            if id_ == start or (new.segment.session == session and self._is_place(id_, query))
+        ]
+        at = walk.index(start)
+        return walk[at + 1 :], walk[:at][::-1]
+
+    def _is_place(self, id_: SegmentId, query: CandidateQuery) -> bool:
+        new = self.segments[id_]
+        indexed = new.segment.noise is None and bool(new.passages) and id_ not in self.cold
+        return indexed and id_ not in query.leave_out
 
     def _passages(self, left_out: set[SegmentId]) -> Iterable[tuple[NewSegment, int, NewPassage]]:
         for id_, new in self.segments.items():
@@ -139,11 +205,12 @@ class Model:
                 for ordinal, passage in enumerate(new.passages):
                     yield new, ordinal, passage
 
-    def _similarity(self, place: Place, query: CandidateQuery) -> float | None:
-        if query.vector is None:
-            return None
-        values = self.vectors.get(query.vector.embedder, {}).get(place)
-        return None if values is None else cosine(values, query.vector.values)
+    def _similarities(self, place: Place, query: CandidateQuery) -> tuple[float | None, ...]:
+        held = [self.vectors.get(near.embedder, {}).get(place) for near in query.vectors]
+        return tuple(
+            None if values is None else cosine(values, near.values)
+            for values, near in zip(held, query.vectors, strict=True)
+        )
 
 
 def cosine(one: bytes, other: bytes) -> float:
@@ -156,10 +223,19 @@ def cosine(one: bytes, other: bytes) -> float:
 def _wanted(new: NewSegment, query: CandidateQuery) -> bool:
     kept = new.segment
     return (
-        (query.session is None or kept.session == query.session)
+        (query.session is None or kept.session == query.session or _asked_file(kept, query))
         and (query.said_after is None or kept.said_at > query.said_after)
         and (query.said_before is None or kept.said_at < query.said_before)
+        and kept.id not in query.leave_out
     )
+
+
+def _asked_file(kept: Segment, query: CandidateQuery) -> bool:
+    return query.with_files and kept.session.startswith(FILE_SESSIONS)
+
+
+def _counts(passage: NewPassage, query: CandidateQuery) -> Counter[str]:
+    return Counter(word for word in passage.words if word in query.words)
 
 
 def _compare(
@@ -167,7 +243,7 @@ def _compare(
     new: NewSegment,
     passage: NewPassage,
     counts: Counter[str],
-    similarity: float | None,
+    similarities: tuple[float | None, ...],
 ) -> None:
     """A candidate carries what scoring needs, by whatever way it was found."""
     kept = new.segment
@@ -178,11 +254,13 @@ def _compare(
     assert (candidate.role, candidate.trust, candidate.tool) == (kept.role, kept.trust, kept.tool)
     assert candidate.said_at == kept.said_at
     assert candidate.sequence > 0
-    if similarity is None:
-        assert candidate.similarity is None
-    else:
-        assert candidate.similarity is not None, "found by words, it has its similarity too"
-        assert abs(candidate.similarity - similarity) <= SIMILARITY_TOLERANCE
+    assert len(candidate.similarities) == len(similarities), "one for each asked vector"
+    for said, similarity in zip(candidate.similarities, similarities, strict=True):
+        if similarity is None:
+            assert said is None
+        else:
+            assert said is not None, "found in another way, it has its similarity too"
+            assert abs(said - similarity) <= SIMILARITY_TOLERANCE
 
 
 def _holds_best(

@@ -1,17 +1,14 @@
-"""The checks that make up their own cases: any order of writes, evictions and forgetting.
-
-Needs hypothesis, which is imported when they run. Hypothesis draws in a thread of its own and
-hands each case to the event loop of the check, where the store lives.
+"""The checks that make up their own cases: any text, and any order of writes, evictions,
+withdrawals and forgetting (see `cases.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from recollect.testing.store_contract.cases import for_every
 from recollect.testing.store_contract.examples import (
     START,
     asked,
@@ -24,8 +21,8 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder
 
 if TYPE_CHECKING:
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
     from recollect.ports import Store
 
-_CASES = 25
 _WORDS = ("apple", "pear", "src/a.py", "数据", "NEAR", '"')
 _SESSIONS = ("one", "two")
 _PLACES = 10
@@ -42,34 +38,13 @@ _PLACES = 10
 Step: TypeAlias = tuple[str, Any]
 
 
-async def _for_every(
-    drawn: Callable[[], SearchStrategy[Any]],
-    hold: Callable[[Any], Coroutine[Any, Any, None]],
-) -> None:
-    """Hold for every case that hypothesis thinks of."""
-    from hypothesis import HealthCheck, given, settings
-
-    loop = asyncio.get_running_loop()
-
-    @settings(
-        max_examples=_CASES,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(drawn())
-    def run(case: Any) -> None:
-        asyncio.run_coroutine_threadsafe(hold(case), loop).result()
-
-    await asyncio.to_thread(run)
-
-
 def _steps() -> SearchStrategy[list[Step]]:
     from hypothesis import strategies as st
 
     place = st.integers(0, _PLACES - 1)
     places = st.lists(place, min_size=1, max_size=6)
     words = st.lists(st.sampled_from(_WORDS), unique=True, max_size=3).map(tuple)
+    left_out = st.lists(place, max_size=6)
     step = st.one_of(
         st.tuples(st.just("write"), st.tuples(places, places)),
         st.tuples(st.just("write"), st.tuples(places, places)),
@@ -77,6 +52,11 @@ def _steps() -> SearchStrategy[list[Step]]:
         st.tuples(st.just("leave"), st.tuples(st.sampled_from((None, *_SESSIONS)), place)),
         st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
         st.tuples(st.just("warm"), places),
+        st.tuples(st.just("withdraw"), st.lists(place, min_size=1, max_size=3)),
+        st.tuples(
+            st.just("look"),
+            st.tuples(places, words, left_out, st.integers(0, 3), st.integers(0, 2)),
+        ),
         st.tuples(
             st.just("ask"),
             st.tuples(
@@ -86,6 +66,7 @@ def _steps() -> SearchStrategy[list[Step]]:
                 st.integers(0, 5),
                 st.sampled_from((None, *_SESSIONS)),
                 st.booleans(),
+                left_out,
             ),
         ),
     )
@@ -103,6 +84,20 @@ _SEGMENTS = tuple(
 )
 
 
+def _vectors(near: int | None) -> tuple[AskedVector, ...]:
+    """None, or one of each embedder that is like a segment's; one embedder wrote nothing."""
+    if near is None:
+        return ()
+    return tuple(
+        asked("q", embedder=name, like=vector(name + _SEGMENTS[near].segment.text))
+        for name in (("e", "f", "unheard of") if near % 2 else ("e",))
+    )
+
+
+def _left_out(places: Sequence[int]) -> frozenset[SegmentId]:
+    return frozenset(ids(_SEGMENTS[place] for place in places))
+
+
 class _Pair:
     """Two stores on one memory that take steps by turns, and the model beside them."""
 
@@ -118,7 +113,8 @@ class _Pair:
     async def write(self, given: tuple[Sequence[int], Sequence[int]]) -> None:
         new = tuple(_SEGMENTS[place] for place in given[0])
         embedded = [_SEGMENTS[place] for place in given[1]]
-        batch = Batch(at=START, segments=new, vectors=(vectors(embedded, embedder="e"),))
+        sets = (vectors(embedded, embedder="e"), vectors(embedded[1:], embedder="f"))
+        batch = Batch(at=START, segments=new, vectors=sets)
         stored = self.model.write(batch)
         assert (await self.store.write(batch)).stored == stored
 
@@ -159,16 +155,29 @@ class _Pair:
         self.model.cold -= back
         assert await self.store.warm(sorted(wanted)) == len(back)
 
+    async def withdraw(self, places: Sequence[int]) -> None:
+        gone = ids(_SEGMENTS[place] for place in places)
+        assert await self.store.withdraw(gone, at=START) == self.model.withdraw(gone)
+
+    async def look(self, drawn: tuple[Any, ...]) -> None:
+        places, words, left_out, reach, passages_each = drawn
+        near = ids(_SEGMENTS[place] for place in places)
+        query = CandidateQuery(
+            words=words, vectors=_vectors(places[0]), leave_out=_left_out(left_out)
+        )
+        found = await self.store.around(near, query, reach=reach, passages_each=passages_each)
+        self.model.expect_around(near, query, found, reach=reach, passages_each=passages_each)
+
     async def ask(self, drawn: tuple[Any, ...]) -> None:
-        words, near, lexical_limit, vector_limit, session, cold = drawn
-        like = None if near is None else vector("e" + _SEGMENTS[near].segment.text)
+        words, near, lexical_limit, vector_limit, session, cold, left_out = drawn
         query = CandidateQuery(
             words=words,
-            vector=None if like is None else asked("q", embedder="e", like=like),
+            vectors=_vectors(near),
             lexical_limit=lexical_limit,
             vector_limit=vector_limit,
             session=session,
             cold=cold,
+            leave_out=_left_out(left_out),
         )
         self.model.expect(query, await self.store.candidates(query))
 
@@ -176,14 +185,19 @@ class _Pair:
         page = await self.store.page()
         assert [row.segment.id for row in page] == list(self.model.segments)
         assert {row.segment.id for row in page if row.cold} == self.model.cold
-        held = {(one.segment, one.ordinal): one.values for one in await self.store.vectors("e")}
-        assert held == self.model.vectors.get("e", {})
+        for embedder in ("e", "f"):
+            vectors_ = await self.store.vectors(embedder)
+            held = {(one.segment, one.ordinal): one.values for one in vectors_}
+            assert held == self.model.vectors.get(embedder, {})
         for cold in (False, True):
-            await self.take("ask", (_WORDS, 0, 50, 50, None, cold))
+            await self.take("ask", (_WORDS, 0, 50, 50, None, cold, ()))
+            await self.take("ask", (_WORDS, 1, 1, 1, None, cold, (0, 1, 2, 5)))
+        await self.take("look", (range(_PLACES), _WORDS, (), 2, 3))
 
 
 async def any_order_of_steps_answers_like_the_model(spaces: Spaces) -> None:
-    """Whatever is written, forgotten, evicted and warmed in any order: the answers are right."""
+    """Whatever is written, forgotten, withdrawn, evicted and warmed, in any order: the answers
+    are right."""
     names = count()
 
     async def hold(steps: list[Step]) -> None:
@@ -195,7 +209,7 @@ async def any_order_of_steps_answers_like_the_model(spaces: Spaces) -> None:
         await spaces.close(pair.other)
         await spaces.finish(pair.store)
 
-    await _for_every(_steps, hold)
+    await for_every(_steps, hold)
 
 
 def _histories() -> SearchStrategy[list[tuple[list[str], int]]]:
@@ -227,49 +241,4 @@ async def any_text_is_stored_once(spaces: Spaces) -> None:
             assert all(0 <= one.start < one.end <= len(row.segment.text) for one in spans)
         await spaces.finish(store)
 
-    await _for_every(_histories, hold)
-
-
-def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:
-    from hypothesis import strategies as st
-
-    turn = st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from((1.0, 15.0)))
-    costs = st.lists(st.integers(0, 50), min_size=1, max_size=10)
-    return st.tuples(costs, st.integers(0, 120), st.lists(turn, min_size=1, max_size=8))
-
-
-async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
-    """However jobs are claimed, fail and expire: each has one holder, the budget holds."""
-    names = count()
-
-    async def hold(case: tuple[list[int], int, list[tuple[int, int, float]]]) -> None:
-        costs, budget, turns = case
-        store = await spaces.open(f"case{next(names)}")
-        jobs = tuple(
-            NewJob(kind="work", key=f"{place}", cost_tokens=cost)
-            for place, cost in enumerate(costs)
-        )
-        await store.write(Batch(at=START, jobs=jobs))
-        now, spent = START, 0
-        held: dict[str, Lease] = {}
-        for limit, fate, later in turns:
-            leases = await store.claim(
-                now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
-                day_tokens=budget, max_attempts=99,
-            )  # fmt: skip
-            assert len(leases) <= limit
-            for lease in leases:
-                before = held.get(lease.id)
-                assert before is None or before.expires_at <= now, "two hold one job"
-                held[lease.id] = lease
-                spent += lease.cost_tokens
-            assert (await store.queue(day="d")).spent_tokens_today == spent <= budget
-            for lease in leases[:fate]:
-                assert await store.fail(lease, reason="no", retry_at=now)
-                held[lease.id] = replace(lease, expires_at=now)
-            now += later
-        left = [record.cost_tokens for record in await store.jobs(limit=1_000)]
-        assert sorted(left) == sorted(costs), "a job was lost"
-        await spaces.finish(store)
-
-    await _for_every(_claims, hold)
+    await for_every(_histories, hold)

@@ -118,10 +118,10 @@ async def _vectors_of(spaces: Spaces, dimensions: int) -> None:
         like = vector("e" + new[place].segment.text, dimensions=dimensions)
         for limit in (1, 10, 60):
             near = asked(f"q{place}", embedder="e", dimensions=dimensions, like=like)
-            query = CandidateQuery(vector=near, vector_limit=limit)
+            query = CandidateQuery(vectors=(near,), vector_limit=limit)
             found = await store.candidates(query)
             model.expect(query, found)
-            best = max(found.passages, key=lambda one: one.similarity or -1.0)
+            best = max(found.passages, key=lambda one: one.similarities[0] or -1.0)
             assert best.segment == new[place].segment.id
 
 
@@ -152,15 +152,16 @@ async def both_ways_carry_both_scores(spaces: Spaces) -> None:
     like = vector("e" + new[40].segment.text)
     query = CandidateQuery(
         words=words,
-        vector=asked("q", embedder="e", like=like),
+        vectors=(asked("q", embedder="e", like=like),),
         lexical_limit=6,
         vector_limit=6,
     )
     found = await store.candidates(query)
     model.expect(query, found)
-    assert any(one.similarity is None for one in found.passages)
-    assert any(not one.counts for one in found.passages if one.similarity is not None)
-    assert any(one.counts and one.similarity is not None for one in found.passages)
+    with_vector = [one for one in found.passages if one.similarities != (None,)]
+    assert len(with_vector) < len(found.passages)
+    assert any(not one.counts for one in with_vector)
+    assert any(one.counts for one in with_vector)
 
 
 async def filters_come_before_limits(spaces: Spaces) -> None:
@@ -181,7 +182,7 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
     ]  # fmt: skip
     model = await _filled(store, *loud, *quiet, e=256)
     near = asked("q", embedder="e", like=vector("e" + loud[5].segment.text))
-    base = CandidateQuery(words=("target",), vector=near, lexical_limit=5, vector_limit=5)
+    base = CandidateQuery(words=("target",), vectors=(near,), lexical_limit=5, vector_limit=5)
     for query in (
         replace(base, session="quiet"),
         replace(base, session="loud"),
@@ -194,7 +195,7 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
         replace(base, said_after=START + 10, said_before=START + 12),
     ):
         await _ask(store, model, query)
-        await _ask(store, model, replace(query, vector=None))
+        await _ask(store, model, replace(query, vectors=()))
         await _ask(store, model, replace(query, words=()))
 
 
@@ -209,8 +210,8 @@ async def embedders_stand_side_by_side(spaces: Spaces) -> None:
     await store.write(more)
     for embedder, dimensions in (("small", 256), ("large", 384)):
         near = asked("q", embedder=embedder, dimensions=dimensions)
-        await _ask(store, model, CandidateQuery(vector=near, vector_limit=40))
-        await _ask(store, model, CandidateQuery(vector=near, vector_limit=7))
+        await _ask(store, model, CandidateQuery(vectors=(near,), vector_limit=40))
+        await _ask(store, model, CandidateQuery(vectors=(near,), vector_limit=7))
     stats = await store.stats()
     assert dict(stats.vectors) == {"small": 30, "large": 30}
 
@@ -221,19 +222,19 @@ async def unknown_embedder_finds_nothing_by_vector(spaces: Spaces) -> None:
     new = segments(20)
     model = await _filled(store, *new, e=256)
     stranger = asked("q", embedder="unheard of", dimensions=64)
-    await _ask(store, model, CandidateQuery(vector=stranger))
+    await _ask(store, model, CandidateQuery(vectors=(stranger,)))
     words = new[0].passages[0].words[:3]
-    await _ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vector=stranger))
+    await _ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vectors=(stranger,)))
 
 
 async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
     """A vector of another length than the embedder's is an error, and says so."""
     store = await spaces.open()
     model = await _filled(store, *segments(5), e=256)
-    bad = CandidateQuery(vector=asked("q", embedder="e", dimensions=128))
+    bad = CandidateQuery(vectors=(asked("q", embedder="e", dimensions=128),))
     (outcome,) = await asyncio.gather(store.candidates(bad), return_exceptions=True)
     assert isinstance(outcome, StoreError), repr(outcome)
-    await _ask(store, model, CandidateQuery(vector=asked("q", embedder="e")))
+    await _ask(store, model, CandidateQuery(vectors=(asked("q", embedder="e"),)))
 
 
 async def similarity_is_a_cosine(spaces: Spaces) -> None:
@@ -253,7 +254,7 @@ async def similarity_is_a_cosine(spaces: Spaces) -> None:
     for factor in (1.0, 9.5):
         longer = replace(near, values=_times(near.values, factor))
         for limit in (3, 30):
-            await _ask(store, model, CandidateQuery(vector=longer, vector_limit=limit))
+            await _ask(store, model, CandidateQuery(vectors=(longer,), vector_limit=limit))
 
 
 def _times(values: bytes, factor: float) -> bytes:
@@ -264,7 +265,7 @@ async def empty_query_finds_nothing(spaces: Spaces) -> None:
     """A query without words and vector, or of an empty memory, has statistics and no passage."""
     store = await spaces.open()
     model = Model()
-    for query in (CandidateQuery(), CandidateQuery(words=("any",), vector=asked("q"))):
+    for query in (CandidateQuery(), CandidateQuery(words=("any",), vectors=(asked("q"),))):
         await _ask(store, model, query)
     model = await _filled(store, *segments(5))
     found = await store.candidates(CandidateQuery())

@@ -47,7 +47,7 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     words = tuple(dict.fromkeys(full_batch(0).segments[0].passages[0].words))
     model = Model()
     model.write(full_batch(0))
-    query = CandidateQuery(words=words, vector=asked("q"), cold=True)
+    query = CandidateQuery(words=words, vectors=(asked("q"),), cold=True)
     model.expect(query, await two.candidates(query))
     places = [MessageId(new.segment.id) for new in full_batch(0).segments]
     assert await two.tombstoned(places) == frozenset()
@@ -69,7 +69,7 @@ async def unreadable_record_hides_no_other(spaces: Spaces) -> None:
     stored = await store.segments(ids(batch.segments))
     assert [row.segment for row in stored] == [new.segment for new in good]
     words = tuple(dict.fromkeys(word for new in good for word in new.passages[0].words))
-    query = CandidateQuery(words=words, vector=asked("q"))
+    query = CandidateQuery(words=words, vectors=(asked("q"),))
     found = {one.segment for one in (await store.candidates(query)).passages}
     assert found - {bad.segment.id} == set(ids(good))
     assert [one.session for one in await store.sessions()] == [SESSION]
@@ -127,7 +127,7 @@ async def scrubbing_leaves_what_is_kept(spaces: Spaces) -> None:
     model.write(full_batch(0))
     model.write(full_batch(2))
     words = tuple(dict.fromkeys(full_batch(2).segments[0].passages[0].words))
-    query = CandidateQuery(words=words, vector=asked("q"))
+    query = CandidateQuery(words=words, vectors=(asked("q"),))
     model.expect(query, await store.candidates(query))
     written = await store.write(full_batch(3))
     assert written.stored == ids(full_batch(3).segments)
@@ -144,6 +144,8 @@ async def closed_store_says_so(spaces: Spaces) -> None:
         store.session(SESSION),
         store.sessions(),
         store.candidates(CandidateQuery(words=("any",))),
+        store.around([full_batch(0).segments[0].segment.id], CandidateQuery()),
+        store.withdraw([full_batch(0).segments[0].segment.id], at=START),
         store.segments([full_batch(0).segments[0].segment.id]),
         store.page(),
         store.facts([FactId("fact-0")]),
@@ -181,7 +183,7 @@ async def many_callers_at_once(spaces: Spaces) -> None:
         replace(full_batch(number, session=f"s{number}"), session=None) for number in range(50)
     ]
     words = tuple(dict.fromkeys(batches[7].segments[0].passages[0].words))
-    query = CandidateQuery(words=words, vector=asked("q"), lexical_limit=20, vector_limit=20)
+    query = CandidateQuery(words=words, vectors=(asked("q"),), lexical_limit=20, vector_limit=20)
 
     async def look(store: Store) -> None:
         found = await store.candidates(query)

@@ -39,14 +39,14 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
     assert sum(record.kind == "work" for record in records) == _MANY
     near = asked("q", like=vector(EMBEDDER + new[77].segment.text))
     words = tuple(dict.fromkeys((*new[5].passages[0].words, *new[1_500].passages[0].words)))
-    query = CandidateQuery(words=words, vector=near)
+    query = CandidateQuery(words=words, vectors=(near,))
     model.expect(query, await store.candidates(query))
     assert len(await store.unembedded("other", limit=_MANY * 2)) == _MANY
     assert len(await store.vectors(EMBEDDER, limit=_MANY * 2)) == _MANY
     assert await store.evict(max_segments=500, said_before=None) == _MANY - 500
     model.evict_to(500)
     for cold in (False, True):
-        query = CandidateQuery(words=words, vector=near, cold=cold)
+        query = CandidateQuery(words=words, vectors=(near,), cold=cold)
         model.expect(query, await store.candidates(query))
     assert await store.warm(ids(new)) == _MANY - 500
     model.cold.clear()
@@ -70,7 +70,8 @@ async def many_small_writes_add_up(spaces: Spaces) -> None:
         await store.write(batch)
         if number % 30 == 29:
             words = tuple(dict.fromkeys(new[number // 2].passages[0].words))
-            query = CandidateQuery(words=words, vector=asked("q"), lexical_limit=9, vector_limit=9)
+            near = asked("q")
+            query = CandidateQuery(words=words, vectors=(near,), lexical_limit=9, vector_limit=9)
             model.expect(query, await store.candidates(query))
     assert len(await store.page()) == 150
 
@@ -89,7 +90,7 @@ async def ties_are_broken_by_id(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=new, vectors=(equal,)))
     first = sorted(ids(new))[:10]
     near = asked("q", embedder="e")
-    by_vector = await store.candidates(CandidateQuery(vector=near, vector_limit=10))
+    by_vector = await store.candidates(CandidateQuery(vectors=(near,), vector_limit=10))
     assert sorted(one.segment for one in by_vector.passages) == first
     by_words = await store.candidates(CandidateQuery(words=("same",), lexical_limit=10))
     assert sorted(one.segment for one in by_words.passages) == first

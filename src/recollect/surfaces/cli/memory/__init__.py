@@ -16,6 +16,8 @@ SUBCOMMANDS = {
     "search": "searching:search",
     "add": "adding:add",
     "forget": "forgetting:forget",
+    "index": "indexing:index",
+    "embed": "embedding:embed",
     "evict": "upkeep:evict",
     "reindex": "upkeep:reindex",
     "check": "upkeep:check",

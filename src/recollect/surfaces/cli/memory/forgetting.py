@@ -90,12 +90,13 @@ async def _forget(
     from recollect.memory.forget import find_meant
     from recollect.memory.forget import forget as forget_all
     from recollect.wiring import open_spool
+    from recollect.wiring.embedders import forget_cached
 
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:
         if ask and not _confirmed(await find_meant(store, [spool], order), order, draw=draw):
             return None
-        return await forget_all(store, [spool], order, now=order.at)
+        return await forget_all(store, [spool], order, now=order.at, cascades=(forget_cached,))
     finally:
         await spool.close()
 

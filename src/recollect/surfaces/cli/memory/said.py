@@ -44,6 +44,8 @@ def heading_of(
     line.append(f"  {when(segment.said_at)}  {plain_line(segment.session)}  ")
     line.append(segment.id, style="dim")
     marks: list[str] = [segment.source] if segment.source == "note" else []
+    if segment.source == "file" and segment.origin is not None:
+        marks.append(plain_line(segment.origin))
     if segment.noise is not None:
         marks.append(f"noise: {segment.noise}")
     marks.extend(odd)

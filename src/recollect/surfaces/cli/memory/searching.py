@@ -1,19 +1,20 @@
-"""`recollect memory search QUERY`: passages that share words with the query, best first.
+"""`recollect memory search QUERY`: what recall would find for it, best first, explained.
 
-The store finds candidates, `search.bm25` scores them; a score is the share of what no passage
-could exceed, so 0.8 means the same in every memory. Never shows a passage without its source.
+The same search as a turn's, with the gate left open: words and, where an embedder is at hand,
+meaning. Never shows a passage without its source. `--explain` says of each hit what its score is
+made of, and whether a turn that asks this would have recalled anything.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.errors import RecollectError
-from recollect.search.bm25 import score_ceiling, score_document
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.memory.said import as_json as segment_as_json
@@ -25,18 +26,22 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
-from recollect.values.lookup import Candidate, CandidateQuery
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from recollect.ports import Store
+    from recollect.values.hit import Hit, ScorePart
+    from recollect.values.lookup import AskedVector
+    from recollect.values.recalled import Recalled, RecallRequest
     from recollect.values.segment import SegmentId, StoredSegment
 
-_CANDIDATES_A_HIT = 5
-_LEAST_CANDIDATES = 50
+_HITS_A_MESSAGE = 4
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH_CHARS = 60
+_BAR_CHARS = 24
+_BUDGET_TOKENS_A_HIT = 120
+_EMBED_SECONDS = 30.0
 # Words as people see them; a character of an unspaced script is one by itself.
 _SHOWN_WORDS = re.compile(
     r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
@@ -44,14 +49,21 @@ _SHOWN_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A segment that answers, by its best passage."""
+class Found:
+    """A message that answers, by its best passage."""
 
     stored: StoredSegment
-    score: float
-    start: int
-    end: int
+    hit: Hit
     words: frozenset[str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a search found, and what there is to say about it."""
+
+    found: tuple[Found, ...]
+    recalled: Recalled
+    embedders: str
 
 
 @click.command("search")
@@ -66,6 +78,7 @@ class Hit:
 )
 @click.option("--session", metavar="NAME", help="Only in this session.")
 @click.option("--cold", is_flag=True, help="Also in what left the index; slower.")
+@click.option("--explain", is_flag=True, help="What each score is made of.")
 @store_options
 def search(
     *,
@@ -73,100 +86,157 @@ def search(
     limit: int,
     session: str | None,
     cold: bool,
+    explain: bool,
     url: str | None,
     space: str,
     as_json: bool,
 ) -> None:
-    """Find what was said, by its words."""
+    """Find what was said, by its words and its meaning."""
     asked = " ".join(query)
-    words = tuple(dict.fromkeys(tokenize(asked)))
-    if not words:
+    if not tokenize(asked):
         raise RecollectError(
             f"{plain_line(asked)!r} holds no words that are searched for; "
             "use other words than the most common ones"
         )
 
-    async def work(store: Store, place: Place) -> list[Hit]:
-        del place
-        wanted = CandidateQuery(
-            words=words,
-            lexical_limit=max(_LEAST_CANDIDATES, limit * _CANDIDATES_A_HIT),
-            vector_limit=0,
-            session=session,
-            cold=cold,
-        )
-        return await find(store, wanted, limit=limit)
+    async def work(store: Store, place: Place) -> Answer:
+        return await _search(store, place, asked, limit=limit, session=session, cold=cold)
 
-    hits = with_store(url, space, work)
+    answer = with_store(url, space, work)
     if as_json:
-        print_json({"query": asked, "hits": [_as_json(hit) for hit in hits]})
-    elif not hits:
+        print_json(_told(asked, answer, explain=explain))
+        return
+    for note in answer.recalled.notes:
+        click.echo(note, err=True)
+    if not answer.found:
         where = "" if cold else "; --cold also looks into what left the index"
-        click.echo(f"Nothing shares a word with that query{where}.")
+        click.echo(f"Nothing answers to that query{where}.")
     else:
-        _draw(hits)
+        _draw(answer, explain=explain)
 
 
-async def find(store: Store, query: CandidateQuery, *, limit: int) -> list[Hit]:
-    """The best segments for a query, each by its best passage."""
-    found = await store.candidates(query)
-    ceiling = score_ceiling(
-        document_frequencies=found.document_frequencies,
-        documents=found.documents,
-        query=query.words,
+async def _search(
+    store: Store, place: Place, asked: str, *, limit: int, session: str | None, cold: bool
+) -> Answer:
+    from recollect.turn.recall import recall
+    from recollect.values.recalled import RecallRequest
+
+    request = RecallRequest(
+        space=place.space,
+        session=session or "",
+        query=asked,
+        scope="space" if session is None else "session",
+        now=time.time(),
+        budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
+        count_tokens=lambda text: len(text) // 4 + 1,
+        gated=False,
+        cold=cold,
+        most_hits=limit * _HITS_A_MESSAGE,
     )
-    best: dict[SegmentId, tuple[float, Candidate]] = {}
-    for candidate in found.passages:
-        score = score_document(
-            term_counts=candidate.counts,
-            length=candidate.length,
-            average_length=found.average_length,
-            document_frequencies=found.document_frequencies,
-            documents=found.documents,
-            query=query.words,
-        )
-        known = best.get(candidate.segment)
-        if score > 0 and (known is None or (-score, candidate.ordinal) < _order(known)):
-            best[candidate.segment] = (score, candidate)
-    ranked = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[: max(limit, 0)]
-    stored = {one.segment.id: one for one in await store.segments([id_ for id_, _ in ranked])}
-    return [
-        Hit(
-            stored=stored[id_],
-            score=score / ceiling,
-            start=candidate.start,
-            end=candidate.end,
-            words=frozenset(query.words),
-        )
-        for id_, (score, candidate) in ranked
+    vectors, notes, embedders = await _vectors(store, place, request)
+    recalled = await recall(request, archive=store, vectors=vectors, settings=place.settings.recall)
+    best: dict[SegmentId, Hit] = {}
+    for hit in recalled.hits:
+        best.setdefault(hit.passage.segment, hit)
+    chosen = dict(list(best.items())[:limit])
+    stored = {one.segment.id: one for one in await store.segments(list(chosen))}
+    words = frozenset(tokenize(asked))
+    found = tuple(
+        Found(stored=stored[id_], hit=hit, words=words)
+        for id_, hit in chosen.items()
         if id_ in stored
-    ]
+    )
+    return Answer(found=found, recalled=replace(recalled, notes=notes), embedders=embedders)
 
 
-def _order(known: tuple[float, Candidate]) -> tuple[float, int]:
-    return -known[0], known[1].ordinal
+async def _vectors(
+    store: Store, place: Place, request: RecallRequest
+) -> tuple[tuple[AskedVector, ...], tuple[str, ...], str]:
+    """The question's vectors, by the embedders of the settings; a failing one is told."""
+    from recollect.engine.asking import QuestionVectors
+    from recollect.wiring.embedders import choose_embedders
+
+    embedders = choose_embedders(place.settings)
+    asking = QuestionVectors(
+        embedders.used, seconds=_EMBED_SECONDS, pii=place.settings.redaction.pii
+    )
+    await asking.load()
+    vectors, notes = await asking.of(request, store)
+    return vectors, notes, embedders.said
 
 
-def _as_json(hit: Hit) -> dict[str, Any]:
-    text = hit.stored.segment.text[hit.start : hit.end]
-    told = segment_as_json(hit.stored)
+def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
+    gate = answer.recalled.gate
+    return {
+        "query": asked,
+        "embedders": answer.embedders,
+        "notes": list(answer.recalled.notes),
+        "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
+        "needed": None if gate is None else gate.threshold,
+        "hits": [_as_json(found, explain=explain) for found in answer.found],
+    }
+
+
+def _as_json(found: Found, *, explain: bool) -> dict[str, Any]:
+    passage = found.hit.passage
+    text = found.stored.segment.text[passage.start : passage.end]
+    told = segment_as_json(found.stored)
     told.pop("text")
-    return {"score": round(hit.score, 4), "passage": text, "start": hit.start, **told}
+    shown = {"score": round(found.hit.score, 4), "passage": text, "start": passage.start}
+    if explain:
+        shown["parts"] = [
+            {"name": part.name, "points": round(part.points, 4), "why": part.why}
+            for part in found.hit.parts
+        ]
+    return {**shown, **told}
 
 
-def _draw(hits: list[Hit]) -> None:
+def _draw(answer: Answer, *, explain: bool) -> None:
     out = console()
-    for number, hit in enumerate(hits, 1):
-        out.print(heading(hit.stored, score=hit.score, number=number), soft_wrap=True)
-        out.print(_snippet(hit), soft_wrap=True)
+    for number, found in enumerate(answer.found, 1):
+        out.print(heading(found.stored, score=found.hit.score, number=number), soft_wrap=True)
+        out.print(_snippet(found), soft_wrap=True)
+        if explain:
+            for part in found.hit.parts:
+                out.print(_part_line(part, found.hit.score), soft_wrap=True)
+    if explain:
+        out.print(_verdict(answer), soft_wrap=True)
 
 
-def _snippet(hit: Hit) -> Text:
+def _part_line(part: ScorePart, score: float) -> Text:
+    """A bar as long as the part's share of the score, its points, and why."""
+    from rich.text import Text as RichText
+
+    length = round(_BAR_CHARS * min(1.0, abs(part.points) / score)) if score > 0 else 0
+    line = RichText(f"     {part.points:+.3f}  ")
+    line.append("█" * length, style="cyan" if part.points > 0 else "red")
+    line.append(" " * (_BAR_CHARS - length))
+    line.append(f"  {part.name:<10}  ", style="bold")
+    line.append(part.why, style="dim")
+    return line
+
+
+def _verdict(answer: Answer) -> str:
+    """Whether a turn that asks this would have been given anything."""
+    gate = answer.recalled.gate
+    if gate is None or gate.score is None or gate.threshold is None:
+        return ""
+    would = "would recall this" if gate.score >= gate.threshold else "would stay silent"
+    return (
+        f"A turn that asks this {would}: certainty {gate.score:.2f}, {gate.threshold:.2f} is "
+        f"needed. Vectors: {answer.embedders or 'none'}."
+    )
+
+
+def _snippet(found: Found) -> Text:
     """The passage around its first match, matches marked."""
     from rich.text import Text as RichText
 
-    line = plain_line(hit.stored.segment.text[hit.start : hit.end])
-    spans = [match.span() for match in _SHOWN_WORDS.finditer(line) if _matches(match[0], hit.words)]
+    passage = found.hit.passage
+    line = plain_line(found.stored.segment.text[passage.start : passage.end])
+    spans = [
+        match.span() for match in _SHOWN_WORDS.finditer(line) if _matches(match[0], found.words)
+    ]
     start = 0
     if len(line) > _SNIPPET_CHARS and spans:
         start = max(0, min(spans[0][0] - _BEFORE_MATCH_CHARS, len(line) - _SNIPPET_CHARS))

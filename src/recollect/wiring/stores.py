@@ -1,27 +1,24 @@
-"""Settings into an engine: the one place that knows which adapter stands behind which seam.
+"""URLs into stores, fleets and spools: the one place that knows which engine stands behind one.
 
-What is only needed to build one is imported when it is built: a command that looks into a store
-does not load the engine, and nothing loads a driver that is not used.
+What is only needed to build one is imported when it is built: nothing loads a driver that is not
+used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recollect.config import Settings, load_settings
+from recollect.config import Settings
 from recollect.config.places import space_file, spool_folder
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Recaller, Store, TokenCounter
+from recollect.ports import Store
 from recollect.values.history import SpaceId
 from recollect.values.upkeep import ScrubResult, SpoolState
 
 if TYPE_CHECKING:
-    from recollect.blocking import BlockingEngine
-    from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
     from recollect.stores.postgres import PostgresFleet
     from recollect.stores.spool import FileSpool
@@ -32,65 +29,6 @@ SQLITE_SCHEME = "sqlite://"
 SQLITE_OPEN_SECONDS = 1.0
 """A file is at hand, but its tables may have to be made; a server answers soon or is away."""
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
-
-
-def open_memory(
-    *,
-    space: SpaceId = "default",
-    store: str | Path | None = None,
-    config: Path | str | None = None,
-    openclaw: Path | str | None = None,
-    clock: Clock | None = None,
-    recaller: Recaller | None = None,
-    counter: TokenCounter | None = None,
-    off_the_loop: bool = False,
-    settings: Settings | Mapping[str, Any] | None = None,
-    **arguments: Any,
-) -> Engine:
-    """An engine for one space, with settings from arguments, environment and files.
-
-    Top-level settings are arguments (`window_tokens=200_000`, `preset="seeds"`); deeper ones go
-    into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
-    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
-    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
-    store that is away stops nobody; `ingest.enabled = false` keeps nothing at all.
-    """
-    from recollect.engine import Engine
-    from recollect.engine.housekeeping import in_process_jobs
-    from recollect.providers.overflow import recognise_overflow
-
-    if isinstance(settings, Settings):
-        if arguments or config or openclaw:
-            raise SettingsError("give either a Settings or what it is to be made of, not both")
-        chosen = settings
-    else:
-        chosen = load_settings(
-            arguments={**(settings or {}), **arguments},
-            file=None if config is None else Path(config),
-            openclaw=None if openclaw is None else Path(openclaw),
-        ).settings
-    archive = None
-    if chosen.ingest.enabled:
-        archive = _archive(chosen, space, str(store) if store is not None else chosen.store.url)
-    return Engine(
-        chosen,
-        space=space,
-        clock=clock,
-        recaller=recaller,
-        counter=counter,
-        recognise_overflow=recognise_overflow,
-        archive=archive,
-        jobs=in_process_jobs(archive, chosen, clock) if archive else None,
-        deployment_secret=deployment_secret(),
-        off_the_loop=off_the_loop,
-    )
-
-
-def open_blocking_memory(**arguments: Any) -> BlockingEngine:
-    """As `open_memory`, for code without an event loop."""
-    from recollect.blocking import BlockingEngine
-
-    return BlockingEngine(open_memory(**arguments))
 
 
 def deployment_secret() -> bytes:
@@ -193,7 +131,13 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
     return Path(url).expanduser()
 
 
-def _archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
+def is_server(url: str | None) -> bool:
+    """Whether a store's URL names a server, and not a file."""
+    return url is not None and url.startswith(POSTGRES_SCHEMES)
+
+
+def open_archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
+    """The way to a space's store; it is opened with the first request."""
     from recollect.engine.archive import DurableArchive
 
     key = settings.store.key

@@ -1,0 +1,75 @@
+"""Turns what became of the questions into flat figures: whole, by split and by category.
+
+Owns the names of the figures. Pure. Always holds: a figure is the mean over the questions it
+names, and one that has no question is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Final
+
+from recollect.bench.recall_ask import Outcome, StrangerOutcome
+from recollect.bench.recall_judge import Verdict
+from recollect.bench.recall_sets import Question
+
+_MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {
+    "all_4k": lambda verdict: float(verdict.all_in),
+    "strict_4k": lambda verdict: float(verdict.strict),
+    "recall_at_10": lambda verdict: verdict.recall_at_10,
+}
+MEASURES: Final = tuple(_MEASURES)
+
+
+def recall_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """What recall found, and what its gate lost."""
+    figures = verdict_figures([(one.question, one.verdict) for one in outcomes])
+    lost = [(one.question, float(one.lost)) for one in outcomes]
+    return figures | _by_part("lost", lost)
+
+
+def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, float]:
+    """The three measures of what was found: whole first, then by split and category."""
+    figures: dict[str, float] = {}
+    for name, measure in _MEASURES.items():
+        figures |= _by_part(name, [(question, measure(found)) for question, found in judged])
+    return {name: figures[name] for name in sorted(figures, key=lambda name: "." in name)}
+
+
+def stranger_figures(outcomes: Sequence[StrangerOutcome]) -> dict[str, float]:
+    """The share of other chats' questions that recalled something."""
+    if not outcomes:
+        return {}
+    figures = {"false_recall": _mean(float(one.recalled) for one in outcomes)}
+    splits = sorted({one.split for one in outcomes})
+    if len(splits) > 1:
+        for split in splits:
+            share = _mean(float(one.recalled) for one in outcomes if one.split == split)
+            figures[f"false_recall.{split}"] = share
+    return figures
+
+
+def _by_part(name: str, values: Sequence[tuple[Question, float]]) -> dict[str, float]:
+    if not values:
+        return {}
+    figures = {name: _mean(value for _, value in values)}
+    for part in (_split, _category):
+        named = sorted({part(question) for question, _ in values})
+        if len(named) > 1:
+            for one in named:
+                held = [value for question, value in values if part(question) == one]
+                figures[f"{name}.{one}"] = _mean(held)
+    return figures
+
+
+def _split(question: Question) -> str:
+    return question.split
+
+
+def _category(question: Question) -> str:
+    return question.category
+
+
+def _mean(values: Iterable[float]) -> float:
+    return round(fmean(values), 4)

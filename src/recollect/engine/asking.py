@@ -1,0 +1,187 @@
+"""Embeds a turn's question by every embedder that is ready, and says which were not.
+
+Owns what happens while an embedder loads, hangs, throws or answers nonsense: it is left out of
+the turn, told, and left alone for a while, and recall goes on with what is there. Must never let
+a turn wait for a model that loads, and never send what is masked in the archive to a remote one.
+What always holds: a vector that is handed on is finite and of its embedder's dimensions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from recollect.engine.boundary import Failure, attempted
+from recollect.ports import Archive, Embedder
+from recollect.rules.redaction import redact
+from recollect.search.probes import probe_texts, scale_of
+from recollect.search.question import question_text
+from recollect.turn.phrase import phrase
+from recollect.values.lookup import AskedVector, Scale
+from recollect.values.recalled import RecallRequest
+
+REST_SECONDS: Final = 30.0
+"""How long an embedder that failed is left alone: one that hangs would cost every turn."""
+_QUESTIONS_KEPT: Final = 64
+_FLOAT_BYTES: Final = 4
+
+
+@runtime_checkable
+class AsksApart(Protocol):
+    """An embedder whose vectors of questions are others than those of passages."""
+
+    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """As `Embedder.embed`, for what is asked."""
+        ...
+
+
+class QuestionVectors:
+    """The vectors of questions, by the embedders of one engine."""
+
+    def __init__(
+        self,
+        embedders: Sequence[Embedder],
+        *,
+        seconds: float,
+        pii: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.embedders = tuple(embedders)
+        self._seconds = seconds
+        self._pii = pii
+        self._monotonic = monotonic
+        self._rests: dict[str, tuple[float, str]] = {}
+        self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._scales: dict[str, Scale] = {}
+
+    async def of(
+        self,
+        request: RecallRequest,
+        archive: Archive,
+        *,
+        among: Sequence[Embedder] | None = None,
+    ) -> tuple[tuple[AskedVector, ...], tuple[str, ...]]:
+        """The vectors of a request's question, and a note on every embedder that gave none.
+
+        Models are asked by what it means without the names of who speaks (`turn.phrase`); hashed
+        trigrams mean nothing, and are better off with them.
+        """
+        asked = self.embedders if among is None else tuple(among)
+        text = question_text(request)
+        phrased = text
+        if any(embedder.kind != "hash" for embedder in asked):
+            phrased = await phrase(request, archive)
+        answers = await asyncio.gather(
+            *(self._one(one, text if one.kind == "hash" else phrased) for one in asked)
+        )
+        vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
+        notes = tuple(answer for answer in answers if isinstance(answer, str))
+        return vectors, notes
+
+    async def _one(self, embedder: Embedder, text: str) -> AskedVector | str:
+        known = self._known.get((embedder.name, text))
+        if known is not None:
+            self._known.move_to_end((embedder.name, text))
+            return self._asked(embedder, known)
+        until, why = self._rests.get(embedder.name, (0.0, ""))
+        if self._monotonic() < until:
+            return f"{embedder.kind} vectors are left out: {why}"
+        if not embedder.ready:
+            self._load(embedder)
+            return f"{embedder.kind} vectors are left out: the model is loading"
+        if embedder.name not in self._scales and embedder.kind != "hash":
+            self._load(embedder)  # it ranks already; its scale is there for the next turn
+        sent = redact(text, pii=self._pii).text if embedder.kind == "remote" else text
+        embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
+        answer = await attempted(asyncio.wait_for(embed([sent]), self._seconds))
+        said = self._failed(answer) if isinstance(answer, Failure) else _nonsense(answer, embedder)
+        if said or isinstance(answer, Failure):
+            self._rests[embedder.name] = self._monotonic() + REST_SECONDS, said
+            return f"{embedder.kind} vectors are left out: {said}"
+        self._keep((embedder.name, text), answer[0])
+        return self._asked(embedder, answer[0])
+
+    def _asked(self, embedder: Embedder, values: bytes) -> AskedVector:
+        return AskedVector(
+            embedder=embedder.name,
+            values=values,
+            kind=embedder.kind,
+            scale=self._scales.get(embedder.name),
+        )
+
+    def _failed(self, failure: Failure) -> str:
+        if failure.error is TimeoutError:
+            return f"no answer within {self._seconds:.3g} s"
+        return failure.said
+
+    def _keep(self, key: tuple[str, str], values: bytes) -> None:
+        self._known[key] = values
+        if len(self._known) > _QUESTIONS_KEPT:
+            self._known.popitem(last=False)
+
+    def _load(self, embedder: Embedder) -> None:
+        """Begin to load, once; the next turns find it ready, or hear why it is not."""
+        task = self._loading.get(embedder.name)
+        if task is not None and not (task.done() or task.get_loop().is_closed()):
+            return
+        self._loading[embedder.name] = asyncio.get_running_loop().create_task(
+            self._loaded(embedder)
+        )
+
+    async def _loaded(self, embedder: Embedder) -> None:
+        outcome = await attempted(self._load_and_scale(embedder))
+        if isinstance(outcome, Failure):
+            self._rests[embedder.name] = self._monotonic() + REST_SECONDS, outcome.said
+
+    async def _load_and_scale(self, embedder: Embedder) -> None:
+        await embedder.load()
+        if embedder.name not in self._scales and embedder.kind != "hash":
+            made = await _embed_probes(embedder)
+            if not any(_nonsense([values], embedder) for values in made):
+                self._scales[embedder.name] = scale_of(made)
+
+    async def load(self) -> None:
+        """Load every embedder now, and learn its scale; one that fails is told by `of`."""
+        for embedder in self.embedders:
+            await self._loaded(embedder)
+
+    def load_all(self) -> None:
+        """Begin to load every embedder, so that the first turns need not go without."""
+        for embedder in self.embedders:
+            if not embedder.ready:
+                self._load(embedder)
+
+    async def close(self) -> None:
+        """Stop waiting for what loads."""
+        loop = asyncio.get_running_loop()
+        for task in self._loading.values():
+            if task.get_loop() is loop and not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=1.0)
+
+
+async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
+    """Our probes as the embedder sees them: questions as questions where it asks apart."""
+    texts = probe_texts()
+    if not isinstance(embedder, AsksApart):
+        return await embedder.embed(texts)
+    half = len(texts) // 2
+    return [*await embedder.embed_questions(texts[:half]), *await embedder.embed(texts[half:])]
+
+
+def _nonsense(answer: Sequence[bytes], embedder: Embedder) -> str:
+    """What is wrong with an answer; empty when nothing is."""
+    if len(answer) != 1:
+        return f"{len(answer)} vectors for one text"
+    if len(answer[0]) != _FLOAT_BYTES * embedder.dimensions:
+        return f"{len(answer[0]) // _FLOAT_BYTES} dimensions instead of {embedder.dimensions}"
+    numbers = struct.unpack(f"<{embedder.dimensions}f", answer[0])
+    if not all(map(math.isfinite, numbers)):
+        return "a vector with numbers that are none"
+    return ""

@@ -1,0 +1,1 @@
+"""Memory files as a source: which are followed, what changed, what is written and withdrawn."""

@@ -1,0 +1,207 @@
+"""A memory file: the text of a Markdown file as sections with their line numbers.
+
+Owns where such a text is cut: at headings, and within a long section at its paragraphs, else at
+its lines. Front matter and fenced code hold no headings and stay whole where they fit. Must never
+read a file. Always holds: sections come in order and leave out nothing but blank lines and
+headings, and a heading is said in every section below it, so that each can be read alone; the
+time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+SECTION_CHARS = 4_000
+"""A longer section is cut."""
+HEADING_CHARS = 200
+"""What a section repeats of a heading; a longer one stands whole in its own section."""
+
+_LEAST_BODY_CHARS = 1_000
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE = re.compile(r" {0,3}(={2,}|-{2,})[ \t]*")
+_NO_SETEXT = re.compile(r" {4}|\t| {0,3}(?:[-*+>|#]|\d{1,9}[.)])")
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_FRONT_LINE = re.compile(r"\s*$|[\s#\[\]{}-]|[\w\"'.-]+\s*[:=]")
+_FRONT_ENDS = {"---": ("---", "..."), "+++": ("+++",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSection:
+    """A piece of a file that is kept as one: its headings on one line, then its body."""
+
+    headings: tuple[str, ...] = field(repr=False)
+    """From the outermost to its own."""
+    text: str = field(repr=False)
+    first_line: int
+    """Counted from 1, the heading's own where it begins a section."""
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heading:
+    level: int
+    title: str
+    lines: int
+    """One, or two where the second underlines it."""
+
+
+def read_sections(text: str) -> tuple[FileSection, ...]:
+    """The sections of a file's text, in order."""
+    return tuple(_Reading(text).sections())
+
+
+class _Reading:
+    """One text by its lines, and which of them belong together."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = [line.removesuffix("\r") for line in text.split("\n")]
+        self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        self.fenced: set[int] = set()
+        """Lines of a fence or of front matter behind its first one."""
+        self.front_lines = self._front()
+        self.headings = dict(self._headings())
+
+    def sections(self) -> Iterator[FileSection]:
+        """Front matter, what stands before the first heading, then heading by heading."""
+        if self.front_lines:
+            yield from self._section((), 0, 0, self.front_lines)
+        marks = [*sorted(self.headings), len(self.lines)]
+        yield from self._section((), self.front_lines, self.front_lines, marks[0])
+        above: list[_Heading] = []
+        for at, following in pairwise(marks):
+            heading = self.headings[at]
+            while above and above[-1].level >= heading.level:
+                above.pop()
+            above.append(heading)
+            path = tuple(one.title[:HEADING_CHARS] for one in above if one.title)
+            below = self.headings.get(following)
+            parent = below is not None and below.level > heading.level
+            body = at + heading.lines
+            if len(heading.title) > HEADING_CHARS:
+                body = at
+            yield from self._section(path, at, body, following, alone=not parent)
+
+    def _section(
+        self, path: tuple[str, ...], at: int, body: int, end: int, *, alone: bool = False
+    ) -> Iterator[FileSection]:
+        """The pieces of a section; `alone` keeps a heading that nothing stands under."""
+        crumbs = " › ".join(path)
+        most_chars = max(SECTION_CHARS - len(crumbs), _LEAST_BODY_CHARS)
+        first: int | None = at
+        for start, last, words in self._pieces(body, end, most_chars):
+            yield FileSection(
+                headings=path,
+                text=f"{crumbs}\n\n{words}" if crumbs else words,
+                first_line=(start if first is None or not path else first) + 1,
+                last_line=last + 1,
+            )
+            first = None
+        if first is not None and alone and crumbs:
+            yield FileSection(headings=path, text=crumbs, first_line=at + 1, last_line=body)
+
+    def _pieces(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
+        """First line, last line and text of what fits together."""
+        begun: tuple[int, int] | None = None
+        for first, last in self._units(body, end, most_chars):
+            if begun is not None and self._size(begun[0], last) <= most_chars:
+                begun = (begun[0], last)
+                continue
+            if begun is not None:
+                yield from self._written(*begun, most_chars)
+            begun = (first, last)
+        if begun is not None:
+            yield from self._written(*begun, most_chars)
+
+    def _units(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int]]:
+        """What is packed: blocks, and of a block that is too long its lines."""
+        for first, last in self._blocks(body, end):
+            if self._size(first, last) <= most_chars:
+                yield first, last
+            else:
+                yield from ((at, at) for at in range(first, last + 1) if self.lines[at].strip())
+
+    def _blocks(self, body: int, end: int) -> Iterator[tuple[int, int]]:
+        """Paragraphs and fences: lines that hang together, blank lines between them left out."""
+        first: int | None = None
+        last = body
+        for at in range(body, end):
+            if first is not None and self._goes_on(at):
+                last = at
+            elif self.lines[at].strip():
+                if first is not None:
+                    yield first, last
+                first = last = at
+            elif first is not None:
+                yield first, last
+                first = None
+        if first is not None:
+            yield first, last
+
+    def _goes_on(self, at: int) -> bool:
+        if at in self.fenced:
+            return True
+        return bool(self.lines[at].strip()) and bool(self.lines[at - 1].strip())
+
+    def _size(self, first: int, last: int) -> int:
+        return self.sizes[last + 1] - self.sizes[first] - 1
+
+    def _written(self, first: int, last: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
+        if first < last or len(self.lines[first]) <= most_chars:
+            yield first, last, "\n".join(self.lines[first : last + 1])
+            return
+        line = self.lines[first]
+        at = 0
+        while at < len(line):
+            stop = at + most_chars
+            space = line.rfind(" ", at + most_chars // 2, stop) if stop < len(line) else -1
+            stop = space if space > 0 else stop
+            if words := line[at:stop].strip():
+                yield first, last, words
+            at = stop
+
+    def _front(self) -> int:
+        """How many lines of front matter there are; a rule across the page is none."""
+        ends = _FRONT_ENDS.get(self.lines[0].rstrip())
+        if ends is None:
+            return 0
+        for at in range(1, len(self.lines)):
+            line = self.lines[at]
+            if line.rstrip() in ends:
+                self.fenced.update(range(1, at + 1))
+                return at + 1
+            if not _FRONT_LINE.match(line):
+                break
+        return 0
+
+    def _headings(self) -> Iterator[tuple[int, _Heading]]:
+        fence = ""
+        for at in range(self.front_lines, len(self.lines)):
+            line = self.lines[at]
+            if fence:
+                self.fenced.add(at)
+                stripped = line.strip()
+                closes = stripped.startswith(fence) and not stripped.strip(fence[0])
+                if closes and not line.startswith("    "):
+                    fence = ""
+            elif opened := _FENCE.match(line):
+                fence = opened[1]
+            elif atx := _ATX.fullmatch(line):
+                title = (atx[2] or "").strip()
+                yield at, _Heading(level=len(atx[1]), title=title, lines=1)
+            elif (under := _UNDERLINE.fullmatch(line)) and self._is_title(at - 1):
+                title = self.lines[at - 1].strip()
+                level = 1 if under[1][0] == "=" else 2
+                yield at - 1, _Heading(level=level, title=title, lines=2)
+
+    def _is_title(self, at: int) -> bool:
+        """Whether the line stands alone above its underline, and is no list, quote or table."""
+        if at < self.front_lines or at in self.fenced:
+            return False
+        line = self.lines[at]
+        before = self.lines[at - 1].strip() if at > self.front_lines else ""
+        if not line.strip() or _NO_SETEXT.match(line) or _FENCE.match(line):
+            return False
+        return not before or _ATX.fullmatch(self.lines[at - 1]) is not None

@@ -1,0 +1,146 @@
+"""Says how likely it is that memory holds something on a question, on an absolute scale.
+
+Relative scores always find a best. Owns the one number that can be compared across questions,
+memories and their sizes, so that asking about nothing in memory recalls nothing; how it was
+fitted is in docs/gate.md. Must never depend on the order of the candidates. What always holds:
+the number lies between 0 and 1; words that memory never heard of count against it at their full
+worth, and a question about names that it never heard of counts against it twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from recollect.search.bm25 import score_ceiling, score_documents
+from recollect.search.names import date_words_in, names_in
+from recollect.search.question import Question
+from recollect.values.lookup import AskedVector, Candidate, Candidates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How much each sign weighs, for a number of embedders."""
+
+    vector: float
+    """The best similarity of each, in spreads above what is unrelated."""
+    words: float
+    """The best passage's share of what its words could score."""
+    unheard: float
+    """Every name of the question is unknown to memory."""
+    size: float
+    """A larger memory holds something near to anything."""
+    bias: float
+
+
+CALIBRATIONS: Final = (
+    Calibration(vector=0.0, words=24.0, unheard=-5.5, size=-0.3, bias=-3.5),
+    Calibration(vector=1.05, words=14.0, unheard=-5.5, size=-0.45, bias=-7.5),
+    Calibration(vector=0.67, words=11.0, unheard=-5.5, size=-0.5, bias=-8.6),
+)
+"""For no vector, one, and two."""
+THRESHOLD: Final = 0.2
+"""From which certainty on something is recalled."""
+_SPEAKER_NAMED: Final = 2.5
+"""The question names somebody who speaks in this memory. It was embedded without that name, which
+lowers its similarities by about so much (`turn.phrase`)."""
+_USUAL_SIZE: Final = 600
+_SIZES: Final = (50, 200_000)
+_MOST_LOGIT: Final = 500.0
+"""A model that puts all texts nearly equally near has a tiny spread, and signs beyond any float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """How likely it is that memory holds something, and what that was told by."""
+
+    probability: float
+    vectors: int
+    """How many embedders had a say."""
+    unheard: bool
+    """All names of the question are unknown to memory."""
+    ahead: float | None = None
+    """By how much the best that left the view answers better than the best it shows, in logits;
+    None where the view shows nothing that was found."""
+
+
+def calibrate(
+    question: Question,
+    found: Candidates,
+    vectors: Sequence[AskedVector],
+    *,
+    shown: Sequence[Candidate] = (),
+) -> Certainty:
+    """How likely it is; `vectors` are those that the candidates' similarities are with.
+
+    `shown` are candidates that the view shows: what answers there just as well is not missed.
+    """
+    telling = [
+        (at, vector.scale)
+        for at, vector in enumerate(vectors)
+        if vector.scale is not None
+        and vector.scale.spread > 0
+        and vector.kind != "hash"
+        # one whose vectors are still made says nothing; taken for unrelated it would shut the gate
+        and any(one.similarities[at] is not None for one in found.passages)
+    ][: len(CALIBRATIONS) - 1]
+    calibration = CALIBRATIONS[len(telling)]
+    dates = date_words_in(question.text)
+    words = [word for word in question.words if word not in dates]
+    ceiling = score_ceiling(
+        document_frequencies=found.document_frequencies, documents=found.documents, query=words
+    )
+
+    def signs_of(some: Sequence[Candidate]) -> list[tuple[float, ...]]:
+        scores = score_documents(
+            [one.counts for one in some],
+            [one.length for one in some],
+            average_length=found.average_length,
+            document_frequencies=found.document_frequencies,
+            documents=found.documents,
+            query=words,
+        )
+        columns = [[calibration.words * (score / ceiling) for score in scores]]
+        for at, scale in telling:
+            near = [one.similarities[at] or 0.0 for one in some]
+            columns.append(
+                [calibration.vector * (cosine - scale.mean) / scale.spread for cosine in near]
+            )
+        return list(zip(*columns, strict=True))
+
+    outside = signs_of(found.passages)
+    unheard = _unheard(question, found)
+    documents = min(max(found.documents, _SIZES[0]), _SIZES[1])
+    bests = [max(signs) for signs in zip(*outside, strict=True)]
+    logit = math.fsum(
+        [
+            *bests,
+            calibration.unheard * unheard,
+            _SPEAKER_NAMED if telling and _names_a_speaker(question, found) else 0.0,
+            calibration.size * math.log(documents / _USUAL_SIZE),
+            calibration.bias,
+        ]
+    )
+    ahead = None
+    if shown and outside:
+        best_shown = max(map(math.fsum, signs_of(shown)))
+        ahead = max(map(math.fsum, outside)) - best_shown
+    return Certainty(
+        probability=1.0 / (1.0 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT))),
+        vectors=len(telling),
+        unheard=unheard,
+        ahead=ahead,
+    )
+
+
+def _names_a_speaker(question: Question, found: Candidates) -> bool:
+    return any(found.document_frequencies.get(word, 0) for word in question.speakers)
+
+
+def _unheard(question: Question, found: Candidates) -> bool:
+    names = names_in(question.text)
+    return bool(names) and not any(
+        found.document_frequencies.get(word, 0) for name in names for word in name
+    )

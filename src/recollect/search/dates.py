@@ -1,0 +1,250 @@
+"""Reads days out of text: those a question asks about, and those a statement speaks of.
+
+Owns what a date in words means. "Last Sunday" means a day only beside the day it was said, so
+statements are resolved when they are stored (`days_meant`), and indexed by words of their own:
+`on=2023-05-07` and `on=2023-05`. A question is read when it is asked (`windows_asked`). It must
+never guess one year where several are possible: a month without one is taken in each of the
+last few. Days are days of UTC, as times are stored. What always holds: the same text and
+time give the same days.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june", "july", "august"),
+    *("september", "october", "november", "december"),
+)
+_MONTH_NUMBERS: Final = {
+    **{name: number for number, name in enumerate(_MONTHS, 1)},
+    **{name[:3]: number for number, name in enumerate(_MONTHS, 1)},
+    "sept": 9,
+}
+_WEEKDAYS: Final = (
+    *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+)
+_NUMBERS: Final = {
+    word: number
+    for number, words in enumerate(
+        ("", "a an one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    )
+    for word in words.split()
+} | {"couple of": 2, "a couple of": 2, "few": 3, "a few": 3}
+_UNIT_DAYS: Final = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.0}
+# How far off "three weeks ago" may be meant: people round.
+_SLACK_DAYS: Final = {"day": 1.0, "week": 3.0, "month": 10.0, "year": 60.0}
+
+_MONTH: Final = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
+_ISO: Final = re.compile(r"\b(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:\b|(?=t\d))")
+# White space is bounded: without that, a run of it is walked again from each of its places.
+_CHINESE: Final = re.compile(
+    r"(?:(\d{4})\s{0,3}年\s{0,3})?(\d{1,2})\s{0,3}月(?:\s{0,3}(\d{1,2})\s{0,3}[日号])?"
+)
+_YEAR: Final = r"\d{4}"
+_NTH: Final = r"\d{1,2}(?:st|nd|rd|th)?"
+_NAMED: Final = re.compile(
+    rf"\b(?:(?P<day>{_NTH})(?: of)? (?P<month>{_MONTH})\b\.?,?(?: (?P<year>{_YEAR}))?"
+    rf"|(?P<month2>{_MONTH})\b\.? (?P<day2>{_NTH})\b(?!:)(?:,? (?P<year2>{_YEAR}))?"
+    rf"|(?P<month3>{_MONTH})\b\.?,?(?: (?:of )?(?P<year3>{_YEAR}))?)"
+)
+# Words that are months only where something says so: "may I", "march on", "this may help".
+_DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sep", "oct", "nov"})
+_BEFORE_MONTH: Final = re.compile(
+    r"\b(?:in|of|since|during|by|until|till|before|after|last|this|early|late|mid)[ -]$"
+)
+_BEFORE_CHARS: Final = 10
+_AGO: Final = re.compile(
+    r"\b(\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|(?:a )?couple of|(?:a )?few)"
+    r" (day|week|month|year)s? (?:ago|back|earlier)\b"
+)
+_WEEKDAY: Final = re.compile(rf"\b(last|this past|past|on|this) ({'|'.join(_WEEKDAYS)})\b")
+_SPAN: Final = re.compile(r"\b(last|past|previous) (week|weekend|month|year)\b")
+_CHINESE_SPANS: Final = {"昨天": 1, "前天": 2, "今天": 0, "昨晚": 1, "上周": 7, "上个月": 30}
+
+_LEAST_YEAR, _MOST_YEAR = 1900, 2200
+_NO_DAY: Final = date(1970, 1, 1)
+_YEARS_BACK: Final = 4
+"""A month without a year is looked for in this year and those before it."""
+_READ_CHARS: Final = 4_000
+_MOST_WINDOWS: Final = 64
+"""A question that names more is a pasted text, and every window is held against every passage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of time that a question asks about, in seconds since the epoch."""
+
+    start: float
+    end: float
+    said: str
+    """As people read it: `2023-05-01 to 2023-06-09`."""
+    words: tuple[str, ...] = ()
+    """What a statement is indexed by that speaks of a day in it."""
+
+
+def windows_asked(question: str, *, asked_at: float) -> tuple[Window, ...]:
+    """The windows a question names.
+
+    They reach a little further than the words: what happened in May is often told in June.
+    """
+    lowered = question[:_READ_CHARS].lower()
+    windows: dict[Window, None] = {}
+    this_year = _day(asked_at).year
+    years = range(this_year, this_year - _YEARS_BACK, -1)
+    for day, month, year in _named_days(lowered):
+        for each in (year,) if year else years:
+            window = _named_window(each, month, day)
+            if window is not None:
+                windows[window] = None
+        if len(windows) >= _MOST_WINDOWS:
+            break
+    windows.update(dict.fromkeys(_relative_windows(lowered, _day(asked_at))))
+    return tuple(windows)[:_MOST_WINDOWS]
+
+
+def days_meant(text: str, said_at: float) -> tuple[str, ...]:
+    """The days and months that a statement speaks of, as words of the index, each once."""
+    lowered = text.lower()
+    said = _day(said_at)
+    words: list[str] = []
+    for day, month, year in _named_days(lowered):
+        meant = _valid(year or _nearest_year(said, month, day), month, day or 1)
+        if meant is not None:
+            words.extend(_words_of(meant, whole_month=day is None))
+    for meant, exact in _relative_days(lowered, said):
+        words.extend(_words_of(meant, whole_month=not exact))
+    return tuple(dict.fromkeys(words))
+
+
+def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
+    """Day, month and year of every date that is named; None for what is left open."""
+    for found in _ISO.finditer(lowered):
+        yield _number(found[3]), int(found[2]), int(found[1])
+    for found in _CHINESE.finditer(lowered):
+        yield _number(found[3]), int(found[2]), _number(found[1])
+    for found in _NAMED.finditer(lowered):
+        month = found["month"] or found["month2"] or found["month3"]
+        day = found["day"] or found["day2"]
+        year = found["year"] or found["year2"] or found["year3"]
+        alone = day is None and year is None
+        before = lowered[max(0, found.start() - _BEFORE_CHARS) : found.start()]
+        named = _BEFORE_MONTH.search(before) and f"{before[-5:]}{month}" != "this may"
+        if alone and month in _DOUBTFUL and not named:
+            continue
+        yield _number(day), _MONTH_NUMBERS[month], _number(year)
+
+
+def _named_window(year: int, month: int, day: int | None) -> Window | None:
+    first = _valid(year, month, day or 1)
+    if first is None:
+        return None
+    words = _words_of(first, whole_month=day is None)
+    if day is None:
+        return _window(first, first + timedelta(days=40), words)
+    return _window(first - timedelta(days=1), first + timedelta(days=8), words[:1])
+
+
+def _relative_windows(lowered: str, today: date) -> Iterator[Window]:
+    for found in _AGO.finditer(lowered):
+        centre = _ago(today, found)
+        slack = timedelta(days=_SLACK_DAYS[found[2]])
+        yield _window(centre - slack, centre + slack + timedelta(days=1))
+    if "yesterday" in lowered or "last night" in lowered:
+        yield _window(today - timedelta(days=2), today)
+    for found in _SPAN.finditer(lowered):
+        back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[found[2]]
+        yield _window(today - timedelta(days=back[0]), today - timedelta(days=back[1]))
+    for found in _WEEKDAY.finditer(lowered):
+        if found[1] != "on":
+            meant = _last_weekday(today, found[2])
+            yield _window(meant - timedelta(days=1), meant + timedelta(days=2))
+    for word, days in _CHINESE_SPANS.items():
+        if word in lowered:
+            meant = today - timedelta(days=days)
+            yield _window(meant - timedelta(days=1), meant + timedelta(days=1))
+
+
+def _relative_days(lowered: str, said: date) -> Iterator[tuple[date, bool]]:
+    """Days a statement means, and whether it means just that day or about that month."""
+    for found in _AGO.finditer(lowered):
+        yield _ago(said, found), found[2] in ("day", "week")
+    if "yesterday" in lowered or "last night" in lowered:
+        yield said - timedelta(days=1), True
+    if "tomorrow" in lowered:
+        yield said + timedelta(days=1), True
+    for found in _SPAN.finditer(lowered):
+        days = {"week": 7, "weekend": (said.weekday() - 5) % 7 or 7, "month": 0, "year": 365}
+        if found[2] == "month":
+            yield said.replace(day=1) - timedelta(days=1), False
+        else:
+            yield said - timedelta(days=days[found[2]]), found[2] != "year"
+    for found in _WEEKDAY.finditer(lowered):
+        yield _last_weekday(said, found[2]), True
+    for word, back in _CHINESE_SPANS.items():
+        if word in lowered and back:
+            yield said - timedelta(days=back), True
+
+
+def _ago(today: date, found: re.Match[str]) -> date:
+    count = int(found[1]) if found[1].isdigit() else _NUMBERS[found[1]]
+    days = min(count * _UNIT_DAYS[found[2]], 36_500)
+    try:
+        return today - timedelta(days=round(days))
+    except OverflowError:
+        return today
+
+
+def _last_weekday(today: date, name: str) -> date:
+    back = (today.weekday() - _WEEKDAYS.index(name)) % 7 or 7
+    return today - timedelta(days=back)
+
+
+def _nearest_year(said: date, month: int, day: int | None) -> int:
+    """The year that makes a date nearest to when it was said: past or soon to come."""
+    years = (said.year - 1, said.year, said.year + 1)
+    near = [
+        (abs((meant - said).days), year)
+        for year in years
+        if (meant := _valid(year, month, day or 15))
+    ]
+    return min(near)[1] if near else said.year
+
+
+def _window(start: date, end: date, words: tuple[str, ...] = ()) -> Window:
+    return Window(start=_seconds(start), end=_seconds(end), said=f"{start} to {end}", words=words)
+
+
+def _words_of(meant: date, *, whole_month: bool) -> tuple[str, ...]:
+    month = f"on={meant:%Y-%m}"
+    return (month,) if whole_month else (f"on={meant:%Y-%m-%d}", month)
+
+
+def _valid(year: int, month: int, day: int) -> date | None:
+    if not (_LEAST_YEAR <= year <= _MOST_YEAR and 1 <= month <= 12):
+        return None
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+def _number(digits: str | None) -> int | None:
+    return int(digits.rstrip("sthndr")) if digits else None
+
+
+def _day(seconds: float) -> date:
+    try:
+        day = datetime.fromtimestamp(seconds, UTC).date()
+    except (OverflowError, OSError, ValueError):
+        return _NO_DAY
+    # a clock that is so far off says nothing, and days beside it may not exist
+    return day if _LEAST_YEAR <= day.year <= _MOST_YEAR else _NO_DAY
+
+
+def _seconds(day: date) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()

@@ -1,0 +1,91 @@
+"""Lifts passages by what stands around them: neighbours, and the stretch they stand in.
+
+A question finds the turn that shares its words; the answer often stands in the next one. Owns
+how much a neighbour lends. It must never lend across sessions: the store names neighbours, and
+a stretch is of one session. What always holds: nothing is ever lowered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from recollect.search.bm25 import inverse_document_frequency
+from recollect.values.lookup import Candidate, Candidates, Neighbour
+from recollect.values.segment import SegmentId
+
+NEIGHBOUR_SHARE: Final = 0.5
+"""What the best neighbour lends of its score."""
+SECOND_SHARE: Final = 0.8
+"""What is left of that at two places' distance (docs/sources.md)."""
+STRETCH_SEGMENTS: Final = 24
+STRETCH_SHARE: Final = 0.2
+_STRETCH_SATURATION: Final = 3.0
+"""How soon repeating a word in a stretch stops mattering: later than in one passage."""
+
+
+def best_of_segments(
+    passages: Sequence[Candidate], scores: Sequence[float]
+) -> dict[SegmentId, float]:
+    """Each segment's best score."""
+    best: dict[SegmentId, float] = {}
+    for one, score in zip(passages, scores, strict=True):
+        if score > best.get(one.segment, -1.0):
+            best[one.segment] = score
+    return best
+
+
+def lift_neighbours(
+    best: Mapping[SegmentId, float], neighbours: Iterable[Neighbour]
+) -> dict[SegmentId, tuple[float, SegmentId]]:
+    """What each segment is lent by its best neighbour, and which that is."""
+    lent: dict[SegmentId, tuple[float, SegmentId]] = {}
+    nothing = (0.0, SegmentId(""))
+    for one in neighbours:
+        fading = SECOND_SHARE ** (abs(one.distance) - 1)
+        for taker, lender in ((one.segment, one.of), (one.of, one.segment)):
+            score = best.get(lender)
+            if score is None:
+                continue
+            points = NEIGHBOUR_SHARE * score * fading
+            if (points, lender) > lent.get(taker, nothing):
+                lent[taker] = (points, lender)
+    return lent
+
+
+def stretch_of(one: Candidate) -> tuple[str, int]:
+    """The stretch of its session that a passage stands in."""
+    return one.session, one.sequence // STRETCH_SEGMENTS
+
+
+def lift_stretches(
+    passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
+) -> dict[tuple[str, int], float]:
+    """What each stretch lends: how well its passages together answer to the words."""
+    held: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for one in passages:
+        held[stretch_of(one)].update(one.counts)
+    worths = {
+        word: inverse_document_frequency(
+            document_frequency=statistics.document_frequencies.get(word, 0),
+            documents=statistics.documents,
+        )
+        for word in words
+    }
+    scores = {
+        stretch: math.fsum(
+            worth * counts[word] / (counts[word] + _STRETCH_SATURATION)
+            for word, worth in worths.items()
+            if counts[word]
+        )
+        for stretch, counts in held.items()
+    }
+    lowest, highest = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    if highest <= lowest:
+        return {}
+    return {
+        stretch: STRETCH_SHARE * (score - lowest) / (highest - lowest)
+        for stretch, score in scores.items()
+    }

@@ -1,0 +1,82 @@
+"""Reads proper names out of a question: whom or what it is about, by name.
+
+A name that memory never heard of is strong evidence that memory holds nothing on the question.
+Owns what counts as a name: a capitalised word that no sentence begins with. Must never take the
+first word of a sentence, a month or a weekday for one, nor a question in which everything is
+capitalised. Scripts without capitals have no names here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from recollect.search.tokenize import STOP_WORDS, tokenize
+
+_WORDS: Final = re.compile(r"[^\W_]+(?:['’.\-][^\W_]+)*")
+_SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
+_MONTHS: Final = frozenset(
+    (
+        *("january", "february", "march", "april", "may", "june", "july", "august"),
+        *("september", "october", "november", "december"),
+        *("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"),
+    )
+)
+_WEEKDAYS: Final = frozenset(
+    (
+        *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+        *("mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"),
+    )
+)
+_NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
+# Words that say when only where they are capitalised: "the sun sat on the mon".
+_DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
+_SHOUTED_INNER: Final = 3
+_TITLED_WORDS, _TITLED_SHARE = 6, 0.6
+"""Where so many words are capitalised, capitals mean nothing."""
+_LEAST_LETTERS: Final = 2
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
+
+
+def names_in(question: str) -> tuple[tuple[str, ...], ...]:
+    """The words of each name, as the index knows them; none where nothing is a name."""
+    words = list(_WORDS.finditer(question))
+    inner = [found for found in words if not _begins_sentence(question, found)]
+    capitalised = [found for found in inner if found[0][:1].isupper()]
+    shouted = len(inner) >= _SHOUTED_INNER and len(capitalised) == len(inner)
+    titled = len(words) >= _TITLED_WORDS and len(capitalised) > _TITLED_SHARE * len(words)
+    if shouted or titled:
+        return ()
+    names: list[tuple[str, ...]] = []
+    for found in capitalised:
+        word = found[0].removesuffix("'s").removesuffix("’s")
+        if len(word) < _LEAST_LETTERS or word.lower() in _NO_NAMES:
+            continue
+        parts = tuple(dict.fromkeys(tokenize(word)))
+        if parts:
+            names.append(parts)
+    return tuple(names)
+
+
+def _begins_sentence(question: str, found: re.Match[str]) -> bool:
+    return _SENTENCE_ENDS.search(question[max(0, found.start() - 4) : found.start()]) is not None
+
+
+def date_words_in(question: str) -> frozenset[str]:
+    """Words of a question that only say when: messages do not hold their own date."""
+    words = [match[0] for match in _WORDS.finditer(question)]
+    lowered = [word.lower() for word in words]
+    certain = [
+        low not in _DOUBTFUL or (word[0].isupper() and not (at == 0 and low in ("may", "march")))
+        for at, (word, low) in enumerate(zip(words, lowered, strict=True))
+    ]
+    months = {at for at, low in enumerate(lowered) if low in _MONTHS and certain[at]}
+    found: set[str] = set()
+    for at, low in enumerate(lowered):
+        is_weekday = low in _WEEKDAYS and certain[at]
+        beside = any(near in months for near in range(at - 2, at + 3))
+        is_day = beside and _DAY.fullmatch(low) is not None
+        if at in months or is_weekday or is_day or _YEAR.fullmatch(low):
+            found.update(tokenize(low))
+    return frozenset(found)

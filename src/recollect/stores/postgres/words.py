@@ -1,0 +1,191 @@
+"""Finds passages by words: posting blocks of the runs, and the newest passages word by word.
+
+Never scores for good: it chooses the best by BM25, and `search` scores what was chosen. Always
+holds: the statistics are those of the space's warm index at the moment the words were looked up,
+whatever the filters, and whatever is left out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.postgres.in_files import InFiles, with_files
+from recollect.stores.postgres.lexical import Forwards, postings_of, term_of
+from recollect.stores.postgres.narrowing import ALLOWED, filtered, filters
+from recollect.stores.postgres.ordering import Hit, hits_in, order_candidates
+from recollect.stores.postgres.packing import forwards_of
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import big_endian, int8s
+from recollect.values.lookup import CandidateQuery
+
+_COLD_AT_ONCE: Final = 4_000
+
+_STATISTICS: Final = """
+    SELECT documents, total_length FROM recollect.counters WHERE space_id = %s
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, dead FROM recollect.runs WHERE space_id = %s
+"""
+# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
+# table the space is: the planner knows tables, not spaces.
+_POSTINGS: Final = """
+    SELECT r.run, t.term, p.block
+    FROM unnest(%(terms)s::bigint[]) AS t (term)
+    CROSS JOIN recollect.runs AS r
+    CROSS JOIN LATERAL (
+        SELECT block FROM recollect.postings
+        WHERE space_id = %(space)s AND run = r.run
+            AND bucket = (t.term >> r.shift)::integer
+            AND first_term <= t.term AND last_term >= t.term
+        OFFSET 0
+    ) AS p
+    WHERE r.space_id = %(space)s
+"""
+_TAIL: Final = """
+    SELECT string_agg(int8send(t.passage_no), ''), string_agg(int4send(t.length), ''),
+           string_agg(int4send(octet_length(t.terms) / 4), ''),
+           string_agg(t.terms, ''), string_agg(t.counts, '')
+    FROM recollect.counters AS c
+    CROSS JOIN LATERAL (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %(space)s AND NOT cold
+            AND octet_length(terms) = 2 * octet_length(counts)
+            AND passage_no > c.packed_to AND passage_no < c.next_passage
+        ORDER BY passage_no OFFSET 0
+    ) AS t
+    WHERE c.space_id = %(space)s
+"""
+_COLD: Final = """
+    SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''),
+           string_agg(int4send(octet_length(terms) / 4), ''),
+           string_agg(terms, ''), string_agg(counts, '')
+    FROM (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %s AND cold AND passage_no > %s
+            AND octet_length(terms) = 2 * octet_length(counts)
+        ORDER BY passage_no LIMIT %s
+    ) AS row
+"""
+_COLD_COUNT: Final = """
+    SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
+"""
+_FIRST_OF: Final = """
+    SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
+    CROSS JOIN LATERAL (
+        SELECT sequence, ordinal FROM recollect.passages
+        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+    ) AS p
+    CROSS JOIN LATERAL (
+        SELECT id FROM recollect.segments
+        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
+    ) AS s
+    ORDER BY s.id, p.ordinal LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundByWords:
+    """What the words found."""
+
+    numbers: Sequence[int] = ()
+    documents: int = 0
+    total_length: int = 0
+    frequencies: dict[int, int] | None = None
+    cold_searched: int = 0
+
+
+async def find_by_words(
+    work: Transaction,
+    query: CandidateQuery,
+    left_out: NDArray[np.int64],
+    in_files: InFiles | None,
+) -> FoundByWords:
+    """The best passages by words, without those that are left out, and the statistics."""
+    terms = sorted({term_of(work.space_id, word) for word in query.words})
+    space = {"space": work.space_id}
+    statistics = await work.send(_STATISTICS, (work.space_id,))
+    cold_count = await work.send(_COLD_COUNT, (work.space_id,)) if query.cold else None
+    allowing = None
+    if filtered(query):
+        allowing = await work.send(ALLOWED, filters(work, query, in_files))
+    runs = blocks = tail = None
+    if terms:
+        runs = await work.send(_RUNS, (work.space_id,))
+        blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
+        tail = await work.send(_TAIL, space)
+    counted = await statistics.fetchone()
+    documents, total_length = counted if counted is not None else (0, 0)
+    cold_searched = (await cold_count.fetchone() or (0,))[0] if cold_count is not None else 0
+    allowed: NDArray[np.int64] | None = None
+    if allowing is not None:
+        packed, cold_allowed = await allowing.fetchone() or (None, 0)
+        allowed = with_files(big_endian(packed, "i8"), in_files, cold=query.cold)
+        cold_allowed += 0 if in_files is None else len(in_files.cold)
+        cold_searched = min(cold_searched, cold_allowed)
+    if runs is None or blocks is None or tail is None:
+        return FoundByWords((), documents, total_length, {}, cold_searched)
+    known = {run: (first, dead) for run, first, dead in await runs.fetchall()}
+    hits = list(_block_hits(await blocks.fetchall(), known))
+    hits.extend(hits_in(forwards_of(await tail.fetchone()), terms))
+    frequencies: dict[int, int] = {}
+    for hit in hits:
+        frequencies[hit.term] = frequencies.get(hit.term, 0) + len(hit.numbers)
+    if query.cold:
+        hits.extend(await _cold_hits(work, terms))
+        frequencies = {term: frequencies.get(term, 0) for term in terms}
+    best, alike = order_candidates(
+        hits,
+        frequencies=frequencies,
+        documents=documents,
+        average_length=total_length / documents if documents else 0.0,
+        limit=query.lexical_limit,
+        allowed=allowed,
+        left_out=left_out,
+    )
+    chosen = best.tolist() + await _first_of(work, alike, query.lexical_limit - len(best))
+    return FoundByWords(chosen, documents, total_length, frequencies, cold_searched)
+
+
+async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
+    """The first of passages that score alike, in the order of their segments' ids."""
+    if len(alike) <= limit:
+        return [int(one) for one in alike]
+    given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
+    return [number for (number,) in await work.rows(_FIRST_OF, given)]
+
+
+def _block_hits(
+    rows: Sequence[tuple[Any, ...]], runs: dict[int, tuple[int, bytes | None]]
+) -> Iterator[Hit]:
+    masks = {run: np.frombuffer(dead, "<u2") for run, (_, dead) in runs.items() if dead}
+    for run, term, block in rows:
+        try:
+            found = postings_of(block, term)
+        except (ValueError, struct.error):  # a damaged block hides no other; `check` tells of it
+            continue
+        if found is None:
+            continue
+        numbers, lengths, counts = found
+        if run in masks:
+            alive = ~np.isin(numbers, masks[run])
+            numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]
+        if len(numbers):
+            yield Hit(term, runs[run][0], numbers, lengths, counts)
+
+
+async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[Hit]:
+    """Look through every cold passage's words, some thousand at a time."""
+    hits: list[Hit] = []
+    after = 0
+    while True:
+        rows: Forwards = forwards_of(await work.row(_COLD, (work.space_id, after, _COLD_AT_ONCE)))
+        hits.extend(hits_in(rows, terms))
+        if len(rows.numbers) < _COLD_AT_ONCE:
+            return hits
+        after = int(rows.numbers[-1])

@@ -1,0 +1,72 @@
+"""Ask: what a turn tells memory about itself, so that recall can judge what it lacks.
+
+Reads the query's messages, what the model said last, and the texts that the view shows. Must
+never count what asks as something that the view holds: a name in the question is lost if nothing
+else in the view says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from recollect.config.settings import Recall as RecallSettings
+from recollect.turn.query import QueryResult, spoken_text
+from recollect.values.history import Entry, SessionId, SpaceId
+from recollect.values.message import Text, ToolCall, ToolResult
+from recollect.values.recalled import RecallRequest, RecallScope
+
+
+def ask(
+    visible: Sequence[Entry],
+    asked: QueryResult,
+    settings: RecallSettings,
+    *,
+    space: SpaceId,
+    session: SessionId,
+    now: float,
+    budget_tokens: int,
+    count_tokens: Callable[[str], int],
+) -> RecallRequest:
+    """The request to memory of a turn whose view shows these entries."""
+    # also where it says too little to be part of the query: "thanks" asks for nothing
+    newest = next((one for one in reversed(visible) if _asks(one)), None)
+    said = next((one for one in reversed(visible) if one.role == "assistant"), None)
+    scope: RecallScope = "space" if settings.scope == "space" else "session"
+    return RecallRequest(
+        space=space,
+        session=session,
+        query=asked.text,
+        newest="" if newest is None else spoken_text(newest),
+        recent=() if said is None else _prose(said),
+        shown=frozenset(entry.key for entry in visible),
+        asking=None if newest is None else newest.key,
+        view=tuple(
+            text
+            for entry in visible
+            if entry is not said and entry is not newest
+            for text in _texts(entry)
+        ),
+        scope=scope,
+        now=now,
+        budget_tokens=budget_tokens,
+        count_tokens=count_tokens,
+        gated=not settings.every_turn,
+    )
+
+
+def _asks(entry: Entry) -> bool:
+    return entry.role == "user" and not entry.message.summary and bool(spoken_text(entry))
+
+
+def _prose(entry: Entry) -> tuple[str, ...]:
+    return tuple(part.text for part in entry.parts if isinstance(part, Text))
+
+
+def _texts(entry: Entry) -> list[str]:
+    texts: list[str] = []
+    for part in entry.parts:
+        if isinstance(part, Text | ToolResult):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts.append(part.arguments)
+    return texts

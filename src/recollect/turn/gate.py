@@ -1,0 +1,202 @@
+"""Gate: whether the turn refers to something that has left the view.
+
+Two ways open it: terms that memory holds and the view has lost, and a calibrated probability that
+memory holds something on the question. Between them they must be rare: a block that nobody needed
+costs tokens and the provider's cache. Which terms may open it alone was measured (docs/gate.md):
+an identifier may; two rare words in one passage may; a single rare word may not. Only the newest
+message opens it: with those before it, every turn after a question would open again. Must never
+open for what the view shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
+from recollect.search.identifiers import identifiers_in, words_of
+from recollect.search.names import names_in
+from recollect.search.question import Question
+from recollect.search.tokenize import tokenize
+from recollect.values.hit import GateVerdict
+from recollect.values.lookup import AskedVector, Candidate, Candidates
+from recollect.values.recalled import RecallRequest
+
+LEAST_WORDS: Final = 2
+"""A message of fewer words ("go on") asks for nothing by itself."""
+LEAST_AHEAD: Final = -1.0
+"""In logits: what left the view may answer a little worse than what it shows, not much worse.
+So it opens on 4 of 10 turns of a coding agent, as often as a lost term does (docs/gate.md)."""
+RARE_SHARE: Final = 0.005
+RARE_LEAST: Final = 2
+"""A word is rare in up to so many passages, or this share of them."""
+IDENTIFIER_SHARE: Final = 0.01
+IDENTIFIER_LEAST: Final = 3
+"""An identifier that more passages hold is the project's own name: it is said everywhere."""
+_TOGETHER: Final = 2
+_PAIR: Final = 2
+"""Characters of a script without spaces that the index takes for a word."""
+_MOST_TOLD: Final = 5
+
+
+def gate(
+    request: RecallRequest,
+    question: Question,
+    found: Candidates,
+    vectors: Sequence[AskedVector],
+    *,
+    shown: Sequence[Candidate] = (),
+    least: float | None = None,
+) -> GateVerdict:
+    """Whether to recall, and why.
+
+    `found` are candidates that the view does not show, `shown` those that it does; `least`
+    replaces the calibrated threshold.
+    """
+    if not found.passages:
+        return GateVerdict(open=False, reason="memory holds nothing on it that the view lacks")
+    certainty = calibrate(question, found, vectors, shown=shown)
+    threshold = THRESHOLD if least is None else least
+    closed = None if not request.gated else _closed(question, found, certainty, threshold)
+    lost: Mapping[str, str] = {}
+    if closed is not None:
+        lost = _lost_identifiers(request, found)
+        if not lost and _says_enough(question, found):
+            lost = _held_together(_lost_rare_words(request, question, found), found)
+    if lost:
+        reason = f"left the view: {_told(tuple(lost.values()))}"
+    elif closed is not None:
+        reason = closed
+    elif request.gated:
+        reason = f"certainty {certainty.probability:.2f} of {threshold:.2f}"
+    else:
+        reason = "asked for"
+    return GateVerdict(
+        open=closed is None or bool(lost),
+        reason=reason,
+        score=certainty.probability,
+        threshold=threshold,
+        lost_terms=tuple(lost.values()),
+        lost_words=tuple(lost),
+    )
+
+
+def _closed(
+    question: Question, found: Candidates, certainty: Certainty, threshold: float
+) -> str | None:
+    """Why the question's meaning does not open the gate; None where it does."""
+    if not _says_enough(question, found):
+        return "it says too little to ask by"
+    if certainty.probability < threshold:
+        reason = f"certainty {certainty.probability:.2f}, {threshold:.2f} is needed"
+        return reason + ("; memory never heard of whom it names" if certainty.unheard else "")
+    if certainty.ahead is not None and certainty.ahead <= LEAST_AHEAD:
+        return "the view shows what answers it better"
+    return None
+
+
+def _says_enough(question: Question, found: Candidates) -> bool:
+    if len(question.words) >= LEAST_WORDS:
+        return True
+    frequencies = found.document_frequencies
+    return any(frequencies.get(word, 0) for name in names_in(question.text) for word in name)
+
+
+def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
+    """The words that the gate wants to know about, beside those of the question."""
+    texts = (request.newest or request.query, *request.recent)
+    written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
+    return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
+
+
+def _lost_identifiers(request: RecallRequest, found: Candidates) -> Mapping[str, str]:
+    """Identifiers of the turn that a candidate holds and nothing else in the view does."""
+    asked = identifiers_in(request.newest or request.query)
+    said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
+    most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * found.documents)
+    view = _Shown(request.view)
+    beside = _Shown(request.recent)
+    lost: dict[str, str] = {}
+    for word, written in {**said, **asked}.items():
+        words = words_of(written)
+        if not any(all(map(one.counts.get, words)) for one in found.passages):
+            continue
+        rarest = min(words, key=lambda each: found.document_frequencies.get(each, 0))
+        if (
+            found.document_frequencies.get(rarest, 0) <= most
+            and not view.holds(written)
+            and not (word in asked and beside.holds(written))
+        ):
+            lost[rarest] = written
+    return lost
+
+
+def _lost_rare_words(
+    request: RecallRequest, question: Question, found: Candidates
+) -> Mapping[str, str]:
+    """Rare words of the question that left the view, as written, by the word of the index."""
+    most = max(RARE_LEAST, RARE_SHARE * found.documents)
+    rare = {word for word in question.words if 0 < found.document_frequencies.get(word, 0) <= most}
+    held = _held(found, rare)
+    if not held:
+        return {}
+    shown = _Shown((*request.view, *request.recent))
+    written = {
+        # a sentence without spaces is not a word: there the pairs of the index are
+        word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
+        for text in dict.fromkeys(question.text.split())
+        for word in tokenize(text)
+        if word in held
+    }
+    return {
+        word: text
+        for word, text in written.items()
+        if not shown.holds(text) and not shown.holds(word)
+    }
+
+
+def _held_together(rare: Mapping[str, str], found: Candidates) -> Mapping[str, str]:
+    """The most of these words that one candidate holds, where it holds enough of them."""
+    best: dict[str, str] = {}
+    for one in found.passages:
+        held = {word: text for word, text in rare.items() if one.counts.get(word)}
+        if len(held) > len(best) and _words_apart(held.values()) >= _TOGETHER:
+            best = held
+    return best
+
+
+def _words_apart(written: Iterable[str]) -> int:
+    """How many words these are: the index knows a name by its pieces too, and a word of a script
+    without spaces by its characters and pairs, which overlap."""
+    taken: set[str] = set()
+    count = 0
+    for text in dict.fromkeys(written):
+        if text.isascii() or len(text) > _PAIR:
+            count += 1
+        elif len(text) == _PAIR and not taken & set(text):
+            taken |= set(text)
+            count += 1
+    return count
+
+
+def _held(found: Candidates, words: Iterable[str]) -> set[str]:
+    wanted = set(words)
+    return {word for one in found.passages for word in wanted & one.counts.keys()}
+
+
+class _Shown:
+    """What the view shows; looked through only when it is asked."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._lowered: str | None = None
+
+    def holds(self, written: str) -> bool:
+        if self._lowered is None:
+            self._lowered = "\n".join(self._texts).lower()
+        return written.lower() in self._lowered
+
+
+def _told(terms: Sequence[str]) -> str:
+    more = f" and {len(terms) - _MOST_TOLD} more" if len(terms) > _MOST_TOLD else ""
+    return ", ".join(terms[:_MOST_TOLD]) + more

@@ -1,0 +1,308 @@
+"""Recall what bears on a turn and has left its view: search, gate, rank, pack.
+
+The store finds candidates, `search` ranks them, and what fits the budget is handed to `inject`.
+Must never hand over what the view shows, nor look into another space: the archive is of one.
+What always holds: the same archive, request and vectors give the same result; where the gate
+stays shut nothing is read but the candidates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from recollect.config.settings import Hybrid
+from recollect.config.settings import Recall as RecallSettings
+from recollect.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.ports import Archive
+from recollect.rules.identity import segment_id
+from recollect.search.facts import find_facts
+from recollect.search.fuse import vector_shares
+from recollect.search.pack import MOST_OF_ONE, pack
+from recollect.search.question import Question, question_text, read_question
+from recollect.search.rank import Ranking, Weighing, rank, seeds
+from recollect.search.speakers import speaker_of
+from recollect.turn.gate import gate, lost_words_asked
+from recollect.values.history import SessionId
+from recollect.values.hit import GateVerdict
+from recollect.values.lookup import (
+    AskedVector,
+    Candidate,
+    CandidateQuery,
+    Candidates,
+    Surroundings,
+)
+from recollect.values.message import EntryKey
+from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.values.segment import Segment, SegmentId
+
+PASSAGE_TOKENS: Final = 105
+"""About what a passage takes: so many of them are wanted as the budget holds of these, and
+`candidate_multiplier` times as many are looked for by words and by each vector."""
+SEEDS_SHARE: Final = 1.6
+"""Segments whose surroundings are looked at, for each passage that is wanted."""
+_LEAST_WANTED: Final = 12
+TAIL_SHARE: Final = 0.4
+"""Of the best score, for a passage to be put into a turn's view: what lies below fills the block
+and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
+FACTS_SHARE: Final = 0.3
+_CHARS_A_TOKEN: Final = 6
+"""At the most: so many characters are read for each token of the budget."""
+_KNOWN_IDS: Final = 16_384
+
+
+async def recall(
+    request: RecallRequest,
+    *,
+    archive: Archive,
+    vectors: Sequence[AskedVector],
+    settings: RecallSettings,
+) -> Recalled:
+    """What to put back for this request, and the ranking it was taken from."""
+    question = read_question(question_text(request), asked_at=request.now)
+    asked = _asked(request, question, vectors, settings)
+    if not question.words and not asked.vectors:
+        return Recalled(gate=GateVerdict(open=False, reason="the question holds no words"))
+    found, shown = await _looked_up(archive, asked, request)
+    found = await _without_itself(archive, found, question, request)
+    verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
+    if not verdict.open:
+        return Recalled(gate=verdict)
+    weighing = _weighing(asked.vectors, settings, request.now)
+    if verdict.lost_words:
+        found = _holding(found, verdict.lost_words)
+        question = replace(
+            question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
+        )
+    most = round(SEEDS_SHARE * _wanted(request))
+    around = await _around(archive, seeds(question, found, weighing, most=most), asked)
+    ranking = rank(question, found, around, weighing)
+    if request.gated:
+        ranking = ranking.near_best(TAIL_SHARE)
+    elif settings.min_score is not None:
+        ranking = ranking.at_least(settings.min_score)
+    facts = await _facts(archive, question)
+    passages = await _packed(archive, ranking, request, facts, settings)
+    return Recalled(
+        facts=facts, passages=passages, gate=verdict, hits=ranking.hits(request.most_hits)
+    )
+
+
+def _asked(
+    request: RecallRequest,
+    question: Question,
+    vectors: Sequence[AskedVector],
+    settings: RecallSettings,
+) -> CandidateQuery:
+    limit = _wanted(request) * settings.hybrid.candidate_multiplier
+    lost = lost_words_asked(request) if request.gated else ()
+    return CandidateQuery(
+        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
+        vectors=tuple(vectors),
+        lexical_limit=limit if settings.hybrid.enabled or not vectors else 0,
+        vector_limit=limit,
+        session=request.session if request.scope == "session" else None,
+        with_files=True,
+        said_after=request.said_after,
+        said_before=request.said_before,
+        cold=request.cold,
+        leave_out=frozenset([_known_id(request.session, key) for key in request.shown]),
+    )
+
+
+@lru_cache(maxsize=_KNOWN_IDS)
+def _known_id(session: SessionId, key: EntryKey) -> SegmentId:
+    """A view shows nearly the same messages turn after turn."""
+    return segment_id(session, key)
+
+
+async def _looked_up(
+    archive: Archive, asked: CandidateQuery, request: RecallRequest
+) -> tuple[Candidates, tuple[Candidate, ...]]:
+    """What was found that the view does not show, and, for the gate to compare, what it does."""
+    if not request.gated or not asked.leave_out:
+        return await archive.candidates(asked), ()
+    itself = () if request.asking is None else (segment_id(request.session, request.asking),)
+    found = await archive.candidates(replace(asked, leave_out=frozenset(itself)))
+    shown = tuple(one for one in found.passages if one.segment in asked.leave_out)
+    if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
+        return await archive.candidates(asked), shown
+    hidden = tuple(one for one in found.passages if one.segment not in asked.leave_out)
+    return replace(found, passages=hidden), shown
+
+
+async def _around(
+    archive: Archive, ids: Sequence[SegmentId], asked: CandidateQuery
+) -> Surroundings:
+    """What stands around them; of what was said at other times than asked for, nothing."""
+    around = await archive.around(ids, asked)
+    after, before = asked.said_after, asked.said_before
+    if after is None and before is None:
+        return around
+    said = tuple(
+        one
+        for one in around.passages
+        if (after is None or one.said_at > after) and (before is None or one.said_at < before)
+    )
+    return replace(around, passages=said)
+
+
+async def _without_itself(
+    archive: Archive, found: Candidates, question: Question, request: RecallRequest
+) -> Candidates:
+    """The statistics without the message that asks, where it is stored already.
+
+    Else every name that it asks about would be one that memory has heard of.
+    """
+    if request.asking is None:
+        return found
+    itself = segment_id(request.session, request.asking)
+    if itself not in await archive.known([itself]):
+        return found
+    own = set(question.words)
+    frequencies = {
+        word: max(0, count - 1) if word in own else count
+        for word, count in found.document_frequencies.items()
+    }
+    return replace(found, document_frequencies=frequencies)
+
+
+def _holding(found: Candidates, words: Sequence[str]) -> Candidates:
+    """Only those that hold what was lost: the rest is what the turn did not ask for."""
+    kept = tuple(one for one in found.passages if any(map(one.counts.get, words)))
+    return replace(found, passages=kept)
+
+
+def _wanted(request: RecallRequest) -> int:
+    return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
+
+
+def _weighing(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
+    """By what was measured for these embedders, or as the settings say."""
+    kinds = tuple(vector.kind for vector in vectors)
+    shares = vector_shares(kinds)
+    hybrid = settings.hybrid
+    if kinds and not hybrid.enabled:
+        shares = tuple(share / sum(shares) for share in shares)
+    elif kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
+        wanted = _vector_share(hybrid)
+        shares = tuple(share * wanted / sum(shares) for share in shares)
+    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
+
+
+def _vector_share(hybrid: Hybrid) -> float:
+    """What all vectors weigh together; a weight that is not given is what the other leaves."""
+    vector, text = hybrid.vector_weight, hybrid.text_weight
+    if text is None:
+        return vector or 0.0
+    if vector is None:
+        return 1.0 - text
+    return vector / (vector + text)
+
+
+async def _facts(archive: Archive, question: Question) -> tuple[RecalledFact, ...]:
+    found = find_facts(question.words, await archive.facts())
+    return tuple(
+        RecalledFact(type=fact.type, text=fact.content, score=share) for fact, share in found
+    )
+
+
+async def _packed(
+    archive: Archive,
+    ranking: Ranking,
+    request: RecallRequest,
+    facts: Sequence[RecalledFact],
+    settings: RecallSettings,
+) -> tuple[RecalledPassage, ...]:
+    """The passages that fit what the frame and the facts leave of the budget, best first."""
+    count = request.count_tokens
+    taken = count(write_block(facts[:0], ())) + count("<detail>\n</detail>\n\n")
+    if facts:
+        taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
+    budget = request.budget_tokens - taken
+    places = _first(ranking, budget)
+    wanted = dict.fromkeys(ranking.passages[at].segment for at in range(places))
+    held = {one.segment.id: one.segment for one in await archive.segments(list(wanted))}
+    ready = [
+        _recalled(held[one.segment], one, score, settings)
+        for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+        if one.segment in held
+    ]
+    return tuple(
+        pack(
+            ready,
+            budget_tokens=budget,
+            cost=lambda one: count(passage_line(one) + "\n"),
+            source=lambda one: one.order[:2],
+            sitting=lambda one: one.sitting,
+            heading_cost=lambda one: count(sitting_line(one) + "\n"),
+            most=settings.max_results,
+        )
+    )
+
+
+def _first(ranking: Ranking, budget_tokens: int) -> int:
+    """How many of the first may matter: no more text than could ever fit is read.
+
+    What a message has beyond its share is never packed: one long message must not hide the rest.
+    """
+    chars = budget_tokens * _CHARS_A_TOKEN
+    taken: Counter[SegmentId] = Counter()
+    for at, one in enumerate(ranking.passages):
+        taken[one.segment] += 1
+        if taken[one.segment] > MOST_OF_ONE:
+            continue
+        chars -= one.end - one.start
+        if chars <= 0:
+            return at + 1
+    return len(ranking.passages)
+
+
+def _recalled(
+    segment: Segment, one: Candidate, score: float, settings: RecallSettings
+) -> RecalledPassage:
+    day, minute = _said(segment.said_at)
+    return RecalledPassage(
+        text=segment.text[one.start : one.end],
+        role=segment.role,
+        said_at=f"{day} {minute}".strip(),
+        score=score,
+        speaker=_speaker(segment, one),
+        source=_source(segment, settings),
+        message_id=segment.message_id,
+        sitting=f"{segment.session}\n{day}",
+        order=(segment.said_at, one.sequence, one.start),
+    )
+
+
+def _said(at: float) -> tuple[str, str]:
+    """Day and minute, as shown; an imported time may be one that no calendar knows."""
+    try:
+        said = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "time unknown", ""
+    day, _, minute = said.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
+    return day, minute
+
+
+def _speaker(segment: Segment, one: Candidate) -> str:
+    """Who said it; empty where the text begins with the name itself."""
+    if segment.tool is not None:
+        return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
+    name = speaker_of(segment.text) if segment.role == "user" else ""
+    if not name:
+        return segment.role
+    return "" if one.ordinal == 0 else name
+
+
+def _source(segment: Segment, settings: RecallSettings) -> str:
+    """What is cited: a file's line always, a segment's id where citations are on."""
+    if settings.citations == "off":
+        return ""
+    if segment.source == "file":
+        return segment.origin or ""
+    return segment.id[:8] if settings.citations == "on" else ""

@@ -1,0 +1,138 @@
+"""Settings into an engine, with everything that stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.config import Settings, load_settings
+from recollect.errors import SettingsError
+from recollect.ports import Clock, Recaller, TokenCounter
+from recollect.values.history import SpaceId
+from recollect.wiring.stores import deployment_secret, is_server, open_archive, sqlite_path
+
+if TYPE_CHECKING:
+    from recollect.blocking import BlockingEngine
+    from recollect.engine import Engine
+    from recollect.engine.archive import DurableArchive
+    from recollect.engine.recalling import MemoryRecaller
+    from recollect.memory.jobs import BackgroundJobs
+    from recollect.wiring.embedders import Embedders
+
+QUESTION_SHARE = 0.4
+"""Of the time that recall has, what embedding the question may take: the search needs some."""
+
+
+def open_memory(
+    *,
+    space: SpaceId = "default",
+    store: str | Path | None = None,
+    config: Path | str | None = None,
+    openclaw: Path | str | None = None,
+    clock: Clock | None = None,
+    workspace: Path | str | None = None,
+    recaller: Recaller | None = None,
+    counter: TokenCounter | None = None,
+    off_the_loop: bool = False,
+    settings: Settings | Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Engine:
+    """An engine for one space, with settings from arguments, environment and files.
+
+    Top-level settings are arguments (`window_tokens=200_000`, `preset="seeds"`); deeper ones go
+    into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
+    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
+    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
+    store that is away stops nobody; `ingest.enabled = false` keeps nothing at all. `workspace`
+    is a folder whose memory files are followed; without one only `index.extra_paths` are.
+    """
+    from recollect.engine import Engine
+    from recollect.engine.clock import SystemClock
+    from recollect.engine.housekeeping import in_process_jobs
+    from recollect.providers.overflow import recognise_overflow
+    from recollect.wiring.embedders import Embedders, cached, choose_embedders
+    from recollect.wiring.files import follow_files
+
+    if isinstance(settings, Settings):
+        if arguments or config or openclaw:
+            raise SettingsError("give either a Settings or what it is to be made of, not both")
+        chosen = settings
+    else:
+        chosen = load_settings(
+            arguments={**(settings or {}), **arguments},
+            file=None if config is None else Path(config),
+            openclaw=None if openclaw is None else Path(openclaw),
+        ).settings
+    archive = jobs = files = None
+    vectors = Embedders()
+    if chosen.ingest.enabled:
+        url = str(store) if store is not None else chosen.store.url
+        archive = open_archive(chosen, space, url)
+        if chosen.recall.enabled and recaller is None:
+            vectors = choose_embedders(chosen)
+        makers = vectors.used
+        if not is_server(url):  # a server's vectors are all in it; many nodes share it
+            file = sqlite_path(url, space)
+            makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
+        jobs = in_process_jobs(archive, chosen, clock, makers)
+        if chosen.recall.enabled and recaller is None:
+            recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
+        files = follow_files(
+            archive,
+            chosen,
+            space=space,
+            workspace=None if workspace is None else Path(workspace),
+            clock=clock or SystemClock(),
+            jobs=jobs,
+            embedders=[one.name for one in vectors.used],
+        )
+    return Engine(
+        chosen,
+        space=space,
+        clock=clock,
+        recaller=recaller,
+        embedders=tuple(one.name for one in vectors.used),
+        counter=counter,
+        recognise_overflow=recognise_overflow,
+        archive=archive,
+        jobs=jobs,
+        files=files,
+        deployment_secret=deployment_secret(),
+        off_the_loop=off_the_loop,
+    )
+
+
+def open_blocking_memory(**arguments: Any) -> BlockingEngine:
+    """As `open_memory`, for code without an event loop."""
+    from recollect.blocking import BlockingEngine
+
+    return BlockingEngine(open_memory(**arguments))
+
+
+def _recaller(
+    archive: DurableArchive,
+    settings: Settings,
+    vectors: Embedders,
+    clock: Clock,
+    jobs: BackgroundJobs | None,
+) -> MemoryRecaller:
+    from recollect.engine.asking import QuestionVectors
+    from recollect.engine.recalling import MemoryRecaller
+    from recollect.engine.vector_upkeep import VectorUpkeep
+
+    deadline = settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
+    return MemoryRecaller(
+        archive,
+        settings,
+        QuestionVectors(
+            vectors.used, seconds=deadline * QUESTION_SHARE, pii=settings.redaction.pii
+        ),
+        VectorUpkeep(
+            archive,
+            vectors.used,
+            clock,
+            others=vectors.others,
+            queued=jobs.wake if jobs is not None else lambda: None,
+        ),
+    )

@@ -1,0 +1,231 @@
+"""Searching by several vectors at once, around segments, and what was withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from recollect.search.bm25 import Bm25Index
+from recollect.stores.postgres import PostgresFleet, PostgresStore, around, vectors
+from recollect.stores.postgres.link import Link, Statement
+from recollect.testing.postgres_server import TestDatabase
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.lookup import CandidateQuery
+from recollect.values.segment import NewSegment, SegmentId
+
+
+async def filled(store: PostgresStore, count: int) -> tuple[NewSegment, ...]:
+    new = examples.segments(count, words=6)
+    sets = tuple(
+        examples.vectors(new, embedder=name, dimensions=dimensions)
+        for name, dimensions in (("a", 64), ("b", 48))
+    )
+    await store.write(Batch(at=1.0, segments=new, vectors=sets))
+    return new
+
+
+def asking(new: tuple[NewSegment, ...], number: int = 0) -> CandidateQuery:
+    return CandidateQuery(
+        words=tuple(dict.fromkeys(new[number].passages[0].words)),
+        vectors=(
+            examples.asked(f"q{number}", embedder="a", dimensions=64),
+            examples.asked(f"q{number}", embedder="b", dimensions=48),
+        ),
+        lexical_limit=10,
+        vector_limit=10,
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_many_searches_get_by_with_few_connections(database: TestDatabase, size: int) -> None:
+    """No search holds a connection while it waits for another one."""
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url, pool_size=size)
+        store = await fleet.space("one")
+        new = await filled(store, 60)
+        shown = frozenset(one.segment.id for one in new[:20])
+        async with asyncio.timeout(20.0):
+            found, without, near = await asyncio.gather(
+                asyncio.gather(*(store.candidates(asking(new, place)) for place in range(30))),
+                asyncio.gather(
+                    *(store.candidates(replace(asking(new), leave_out=shown)) for _ in range(10))
+                ),
+                asyncio.gather(*(store.around([one.segment.id], asking(new)) for one in new[:20])),
+            )
+        assert all(one.passages for one in (*found, *without))
+        assert all(one.passages for one in near)
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_a_search_that_fails_leaves_its_connections_in_order(database: TestDatabase) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url, pool_size=3)
+        store = await fleet.space("one")
+        new = await filled(store, 40)
+        good = asking(new)
+        short = examples.asked("q", embedder="b", dimensions=47)
+        for _ in range(5):
+            with pytest.raises(Exception, match="'b' has 48 dimensions here, the asked vector 47"):
+                await store.candidates(replace(good, vectors=(good.vectors[0], short)))
+            with pytest.raises(Exception, match="'b' has 48 dimensions here, the asked vector 47"):
+                await store.around([new[0].segment.id], replace(good, vectors=(short,)))
+        assert len((await store.candidates(good)).passages) >= 10
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url, pool_size=1)
+        store = await fleet.space("one")
+        new = await filled(store, 20)
+        (link,) = fleet._pool._idle
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, "usable", lambda _: asyncio.sleep(60.0))
+            search = asyncio.create_task(store.candidates(asking(new)))
+            await asyncio.sleep(0.05)
+            search.cancel()
+            await asyncio.gather(search, return_exceptions=True)
+        assert link.connection.closed
+        assert (await store.candidates(asking(new))).passages
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exactly", "by signs"])
+def test_what_is_left_out_takes_nobodys_place(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_NUMBERS", 10**9 if exact else 0)
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        new = await filled(store, 1_500)
+        await store.pack(least=1)
+        await store.write(Batch(at=2.0, segments=examples.segments(40, first=5_000, words=6)))
+        base = asking(new)
+        plain = await store.candidates(base)
+        best = frozenset(one.segment for one in plain.passages)
+        others = frozenset(one.segment.id for one in new[:500]) - best
+        without = await store.candidates(replace(base, leave_out=best | others))
+        found = {one.segment for one in without.passages}
+        assert found.isdisjoint(best | others)
+        for part in ({"words": ()}, {"vectors": base.vectors[:1], "words": ()}):
+            some = await store.candidates(replace(base, leave_out=best | others, **part))
+            assert len(some.passages) >= 10
+        assert replace(without, passages=()) == replace(plain, passages=())
+        early = replace(base, leave_out=best, said_before=new[700].segment.said_at)
+        narrowed = await store.candidates(replace(early, words=()))
+        assert len(narrowed.passages) >= 10
+        assert {one.segment for one in narrowed.passages}.isdisjoint(best)
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_surroundings_take_one_round_trip(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = []
+    run_as_ever = Link.run
+
+    async def counting(self: Link, statements: Sequence[Statement], **more: Any) -> None:
+        trips.append(len(statements))
+        await run_as_ever(self, statements, **more)
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        new = await filled(store, 60)
+        monkeypatch.setattr(Link, "run", counting)
+        trips.clear()
+        found = await store.around([one.segment.id for one in new[::7]], asking(new))
+        assert len(found.neighbours) > 20
+        assert len(trips) == 1
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_surroundings_read_no_more_of_a_session_than_they_need(database: TestDatabase) -> None:
+    """However long a session is: its index is walked from the place on, until enough are met."""
+
+    async def run() -> list[str]:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        new = await filled(store, 3_000)
+        with psycopg.connect(database.admin_url, autocommit=True) as owner:
+            owner.execute("ANALYZE recollect.segments, recollect.passages")
+        async with fleet.transaction(store._id, read=True) as work:
+            given = {
+                "space": work.space_id,
+                "ids": [one.segment.id for one in new[::50]],
+                "left_out": [],
+                "reach": 2,
+                "each": 3,
+            }
+            rows = await work.rows(f"EXPLAIN {around.statement(0)}", given)
+        await fleet.close()
+        return [line for (line,) in rows]
+
+    plan = asyncio.run(run())
+    walks = [line for line in plan if "segments_session" in line]
+    assert len(walks) == 2, plan
+    assert not any("Bitmap" in line for line in plan), plan
+    assert not any("Seq Scan" in line for line in plan), plan
+
+
+def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase) -> None:
+    said = [[f"w{(number * step) % 90}" for step in range(1, 12)] for number in range(1_200)]
+    new = [examples.worded(words, number=number) for number, words in enumerate(said)]
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=tuple(new[:900]), vectors=(
+            examples.vectors(new[:900], embedder="a", dimensions=64),)))  # fmt: skip
+        assert await store.pack(least=1)
+        await store.write(Batch(at=1.0, segments=tuple(new[900:])))
+        gone = [*range(200, 500), *range(1_000, 1_050)]
+        kept = [number for number in range(1_200) if number not in set(gone)]
+        ids = [new[number].segment.id for number in gone]
+        assert await store.withdraw([*ids, ids[0], SegmentId("f" * 32)], at=2.0) == len(gone)
+        await _as_bm25(store, [said[number] for number in kept])
+        assert (await store.check()).problems == ()
+        assert dict((await store.stats()).vectors) == {"a": 600}
+        while await store.pack(least=1):
+            pass
+        await _as_bm25(store, [said[number] for number in kept])
+        back = tuple(new[number] for number in gone)
+        assert (await store.write(Batch(at=3.0, segments=back))).stored == tuple(ids)
+        await _as_bm25(store, said)
+        assert (await store.check()).problems == ()
+        assert await store.withdraw([], at=4.0) == 0
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+async def _as_bm25(store: PostgresStore, said: list[list[str]]) -> None:
+    index = Bm25Index.build(said)
+    for words in (("w3", "w50"), ("w0", "w7", "w89")):
+        answer = await store.candidates(CandidateQuery(words=words, lexical_limit=2_000))
+        assert answer.documents == index.documents
+        assert answer.document_frequencies == {
+            word: index.document_frequencies.get(word, 0) for word in words
+        }
+        assert len(answer.passages) == sum(not set(words).isdisjoint(one) for one in said)

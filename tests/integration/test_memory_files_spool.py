@@ -1,0 +1,90 @@
+"""Memory files through the engine's own way to its store: the spool, and no look past it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from recollect.config.settings import Redaction
+from recollect.engine.archive import DurableArchive
+from recollect.engine.boundary import Failure
+from recollect.engine.clock import SystemClock
+from recollect.engine.files.following import Following
+from recollect.engine.files.keeping import FileRules
+from recollect.engine.files.memory_files import MemoryFiles
+from recollect.errors import StoreUnavailable
+from recollect.ports import Store
+from recollect.rules.identity import space_secret
+from recollect.rules.weigh import Weigher
+from recollect.values.batch import Batch
+from recollect.values.files_look import FilesLook
+from recollect.wiring import open_spool, open_store
+
+
+def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    note = tmp_path / "memory/note.md"
+    note.write_text("# Quay\nThe crane lifts cargo.\n\n# Garden\nRoses need water.\n")
+    os.utime(note, (time.time() - 60,) * 2)
+    url = str(tmp_path / "memory.db")
+    refusing = [True]
+
+    async def open_refusing() -> Store:
+        store = await open_store(url, space="default")
+        write = store.write
+
+        async def refuse(batch: Batch) -> object:
+            if refusing[0]:
+                raise StoreUnavailable("away")
+            return await write(batch)
+
+        store.write = refuse  # type: ignore[method-assign, assignment]
+        return store
+
+    async def run() -> None:
+        archive = DurableArchive(
+            open_refusing,
+            lambda: open_spool(url, space="default"),
+            deadline_seconds=5.0,
+            open_seconds=5.0,
+        )
+
+        async def opened() -> Store:
+            if await archive.settle(0.0):
+                raise StoreUnavailable("batches wait in the spool")
+            return await archive.store()
+
+        async def write(batch: Batch) -> None:
+            kept = await archive.write(batch)
+            if kept.where == "nowhere":
+                raise StoreUnavailable(kept.said)
+
+        files = MemoryFiles(
+            tmp_path,
+            open_archive=opened,
+            write=write,
+            clock=SystemClock(),
+            rules=FileRules(
+                secret=space_secret("default"), redaction=Redaction(), weigher=Weigher()
+            ),
+        )
+        following = Following(files.look, interval_seconds=1.0)
+        following.wake()
+        begun = time.monotonic()
+        while not isinstance(following.last, Failure):
+            assert time.monotonic() - begun < 30, following.last
+            await asyncio.sleep(0.05)
+        assert "spool" in following.trouble()
+        refusing[0] = False
+        while not (isinstance(following.last, FilesLook) and following.last.count("unchanged")):
+            assert time.monotonic() - begun < 60, following.last
+            await asyncio.sleep(0.05)
+        await following.close()
+        store = await archive.store()
+        assert (await store.stats()).segments == 2
+        assert (await store.check()).problems == ()
+        await archive.close()
+
+    asyncio.run(run())

@@ -1,0 +1,265 @@
+"""An embedder that fails in any way: recall goes on by words, and the report says so.
+
+Through the real engine, a real SQLite store and real threads; only the embedder misbehaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.config import Settings, build
+from recollect.embedders.hash import HashEmbedder
+from recollect.engine import Engine
+from recollect.engine.archive import DurableArchive
+from recollect.engine.asking import QuestionVectors
+from recollect.engine.clock import SystemClock
+from recollect.engine.housekeeping import in_process_jobs
+from recollect.engine.recalling import MemoryRecaller
+from recollect.engine.session import Context
+from recollect.engine.vector_upkeep import VectorUpkeep
+from recollect.errors import EmbedderError
+from recollect.ports import Embedder
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.lookup import EmbedderKind
+
+DIMENSIONS = 64
+SECRET = "the heron is called Balthazar"
+ASKED = "what is the heron called, the one at Quillhaven?"
+
+
+class Embedding:
+    """An embedder of words, as good as any until it is told to misbehave."""
+
+    kind: EmbedderKind = "onnx"
+
+    def __init__(self, name: str = "words-64", dimensions: int = DIMENSIONS) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self.ready = True
+        self.asked: list[str] = []
+        self.misbehave: Callable[[list[bytes]], Any] | None = None
+
+    async def load(self) -> None:
+        self.ready = True
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.asked += texts
+        made = [_vector(text, self.dimensions) for text in texts]
+        if self.misbehave is None:
+            return made
+        answer = self.misbehave(made)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        assert isinstance(answer, list)
+        return answer
+
+
+def _vector(text: str, dimensions: int) -> bytes:
+    numbers = [0.01] * dimensions
+    for word in text.lower().split():
+        numbers[hash_of(word) % dimensions] += 1.0
+    length = math.sqrt(sum(one * one for one in numbers))
+    return struct.pack(f"<{dimensions}f", *(one / length for one in numbers))
+
+
+def hash_of(word: str) -> int:
+    return int.from_bytes(word.strip("?,.").encode()[:4].ljust(4, b"\0"), "little")
+
+
+def settings() -> Settings:
+    return build({"window_tokens": 6_000, "turn.stage_deadline_seconds": 2.0})
+
+
+def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = ()) -> Engine:
+    chosen = settings()
+    clock = SystemClock()
+    archive = DurableArchive(lambda: SQLiteStore.open(file, space="t"), None, deadline_seconds=2.0)
+    jobs = in_process_jobs(archive, chosen, clock, embedders)
+    assert jobs is not None
+    upkeep = VectorUpkeep(archive, embedders, clock, others=others, queued=jobs.wake)
+    recaller = MemoryRecaller(archive, chosen, QuestionVectors(embedders, seconds=0.3), upkeep)
+    return Engine(
+        chosen,
+        space="t",
+        archive=archive,
+        jobs=jobs,
+        recaller=recaller,
+        embedders=[one.name for one in embedders],
+    )
+
+
+async def talked(engine: Engine, session: str = "s") -> list[dict[str, str]]:
+    """A conversation whose middle has left the view, archived."""
+    held = [{"role": "user", "content": "we talk about the harbour of Quillhaven"}]
+    for number in range(60):
+        told = SECRET if number == 8 else f"note {number} on barges, ropes and tide tables " * 16
+        held.append({"role": "assistant", "content": f"noted, number {number}"})
+        held.append({"role": "user", "content": told})
+        await engine.prepare(session, {"model": "gpt-4o", "messages": held})
+    await engine.settle()
+    return held
+
+
+async def ask(engine: Engine, held: list[dict[str, str]], words: str = ASKED) -> Context:
+    asking = [*held, {"role": "assistant", "content": "yes"}, {"role": "user", "content": words}]
+    return await engine.prepare("s", {"model": "gpt-4o", "messages": asking})
+
+
+def block_of(context: Context) -> str:
+    texts = [str(message["content"]) for message in context.request["messages"]]
+    return "\n".join(text for text in texts if "<recalled-context" in text)
+
+
+def recall_line(context: Context) -> str:
+    (line,) = [line for line in context.report.lines if line.stage == "recall"]
+    assert line.outcome == "done", line
+    return line.said
+
+
+async def throws(_: list[bytes]) -> list[bytes]:
+    raise EmbedderError("the model fell over; restart it")
+
+
+async def hangs(made: list[bytes]) -> list[bytes]:
+    await asyncio.sleep(60)
+    return made
+
+
+def not_numbers(made: list[bytes]) -> list[bytes]:
+    return [struct.pack(f"<{DIMENSIONS}f", *([math.nan] * DIMENSIONS)) for _ in made]
+
+
+def too_short(made: list[bytes]) -> list[bytes]:
+    return [values[:-4] for values in made]
+
+
+def too_few(made: list[bytes]) -> list[bytes]:
+    return made[:-1]
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "said"),
+    [
+        (throws, "the model fell over"),
+        (hangs, "no answer within"),
+        (not_numbers, "numbers that are none"),
+        (too_short, "63 dimensions instead of 64"),
+        (too_few, "0 vectors for one text"),
+    ],
+    ids=["throws", "hangs", "nan", "wrong dimension", "too few"],
+)
+def test_recall_goes_on_by_words_and_says_so(
+    tmp_path: Path, misbehave: Callable[[list[bytes]], Any], said: str
+) -> None:
+    async def scenario() -> None:
+        embedder = Embedding()
+        async with engine_with(tmp_path / "m.db", embedder) as engine:
+            held = await talked(engine)
+            embedder.misbehave = misbehave
+            started = time.monotonic()
+            context = await ask(engine, held)
+            assert time.monotonic() - started < 2.0
+            assert SECRET in block_of(context), recall_line(context)
+            assert said in recall_line(context)
+            again = await ask(engine, held, "and who at Quillhaven is called Balthazar, the heron?")
+            assert said in recall_line(again), "while it rests, the reason is still told"
+
+    asyncio.run(scenario())
+
+
+def test_loading_blocks_no_turn(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        embedder = Embedding()
+        release = asyncio.Event()
+
+        async def load() -> None:
+            await release.wait()
+            embedder.ready = True
+
+        embedder.load = load  # type: ignore[method-assign]
+        embedder.ready = False
+        async with engine_with(tmp_path / "m.db", embedder) as engine:
+            held = await talked(engine)
+            context = await ask(engine, held)
+            assert SECRET in block_of(context), recall_line(context)
+            assert "the model is loading" in recall_line(context)
+            release.set()
+            await asyncio.sleep(0.05)
+            later = await ask(engine, held, "remind me what the heron of Quillhaven is called")
+            assert "loading" not in recall_line(later)
+
+    asyncio.run(scenario())
+
+
+def test_a_change_of_model_embeds_anew_and_both_are_searched_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "m.db"
+
+    async def scenario() -> None:
+        old = HashEmbedder()
+        async with engine_with(file, old) as engine:
+            held = await talked(engine)
+            await until(file, {old.name})
+        new = Embedding("another-model", 48)
+        release = asyncio.Event()
+
+        async def waits(made: list[bytes]) -> list[bytes]:
+            if len(made) > 1:
+                await release.wait()
+            return made
+
+        new.misbehave = waits
+        async with engine_with(file, new, others=[old]) as engine:
+            await ask(engine, held)
+            await asyncio.sleep(0.3)
+            meanwhile = await ask(engine, held, "once more: the heron at Quillhaven, its name?")
+            assert "vectors are being made: 0 of about" in recall_line(meanwhile)
+            assert SECRET in block_of(meanwhile), recall_line(meanwhile)
+            recaller = engine._recaller
+            assert isinstance(recaller, MemoryRecaller)
+            assert recaller._upkeep is not None
+            assert [one.name for one in recaller._upkeep.meanwhile] == [old.name]
+            release.set()
+            await until(file, {new.name})
+
+    asyncio.run(scenario())
+
+
+def test_other_dimensions_under_the_same_name_are_told(tmp_path: Path) -> None:
+    """A model that was replaced in place: the store refuses its vectors, words go on."""
+    file = tmp_path / "m.db"
+
+    async def scenario() -> None:
+        first = Embedding("same-name")
+        async with engine_with(file, first) as engine:
+            held = await talked(engine)
+            await until(file, {"same-name"})
+        async with engine_with(file, Embedding("same-name", 32)) as engine:
+            context = await ask(engine, held)
+            assert SECRET in block_of(context), recall_line(context)
+            assert "searched by words alone" in recall_line(context)
+            assert "64 dimensions here, not 32" in recall_line(context)
+
+    asyncio.run(scenario())
+
+
+async def until(file: Path, embedders: set[str], seconds: float = 20.0) -> None:
+    """Until every passage has a vector of each of these embedders."""
+    store = await SQLiteStore.open(file, space="t")
+    try:
+        ends, waiting = time.monotonic() + seconds, list(embedders)
+        while time.monotonic() < ends:
+            waiting = [name for name in embedders if await store.unembedded(name, limit=1)]
+            if not waiting:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"still without vectors: {waiting}")
+    finally:
+        await store.close()

@@ -1,0 +1,441 @@
+"""The recall bench counts honestly: gold, packing, strictness, floors, and the shape of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from recollect.bench import recall
+from recollect.bench.command import EMBEDDERS, RECALL_SETS, bench
+from recollect.bench.recall_ask import strangers_of
+from recollect.bench.recall_baselines import SEEDS, Baselines
+from recollect.bench.recall_chats import locomo_gold
+from recollect.bench.recall_chinese import users_words
+from recollect.bench.recall_compare import compare
+from recollect.bench.recall_floors import FLOORS, floors_of
+from recollect.bench.recall_judge import (
+    BUDGET_TOKENS,
+    Judge,
+    block_tokens,
+    pack_ranked,
+    whole_message,
+)
+from recollect.bench.recall_memory import StoredMemory, embed_memory, write_memory
+from recollect.bench.recall_plot import plot
+from recollect.bench.recall_result import SetResult, joined
+from recollect.bench.recall_sets import SETS, Memory, Question, QuestionSet, Said, load_set
+from recollect.bench.redaction_corpora import DataNotFoundError
+from recollect.embedders.hash import HashEmbedder
+from recollect.errors import RecollectError
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.hit import Hit
+from recollect.values.lookup import Candidate
+from recollect.values.message import EntryKey
+from recollect.values.recalled import Recalled, RecalledPassage
+from recollect.values.segment import SegmentId
+
+DAY = 86_400.0
+
+
+def said(text: str, *, session: str = "one", at: float = DAY) -> Said:
+    return Said(text=text, role="user", session=session, said_at=at)
+
+
+def asked(text: str, *gold: int, answer: str = "") -> Question:
+    return Question(text=text, gold=gold, category="any", split="hold", answer=answer)
+
+
+LONG = (
+    "Anna: " + "We walked along the river and talked about nothing in particular. " * 8 + "\n"
+    "The lighthouse keeper is called Ansgar Petersen and lives on Fehmarn.\n"
+    + "Later we had soup, and then more soup, and went home by the last bus. "
+    * 8
+)
+MEMORY = Memory(
+    name="small",
+    messages=(
+        said("Anna: I bought a red bicycle from the shop in Lübeck."),
+        said(LONG),
+        said("Ben: The dentist moved my appointment to Thursday afternoon.", session="two"),
+        said("Ben: My sister studies marine biology in Kiel.", session="two", at=2 * DAY),
+    ),
+    questions=(
+        asked("What did Anna buy in Lübeck?", 0, answer="a red bicycle"),
+        asked("Who keeps the lighthouse?", 1, answer="Ansgar Petersen"),
+        asked("What do Ben's sister and the dentist do?", 2, 3, answer="marine biology, Thursday"),
+    ),
+)
+
+
+def written(tmp_path: Path, memory: Memory = MEMORY) -> StoredMemory:
+    async def work() -> StoredMemory:
+        store = await SQLiteStore.open(tmp_path / "memory.db", space="bench")
+        try:
+            return await write_memory(store, memory)
+        finally:
+            await store.close()
+
+    return asyncio.run(work())
+
+
+def passage(stored: StoredMemory, place: int, number: int = 0) -> RecalledPassage:
+    """A passage of a message as the stage hands it over."""
+    message = stored.messages[place]
+    return replace(whole_message(message), text=message.passages[number].text)
+
+
+def test_malformed_evidence_is_read_and_unknown_turns_are_left_out() -> None:
+    places = {"D1:3": 2, "D2:4": 7, "D11:26": 40}
+    assert locomo_gold(["D1:3; D2:4"], places) == (2, 7)
+    assert locomo_gold(["D:11:26"], places) == (40,)
+    assert locomo_gold(["D1:03", "D1:3"], places) == (2,)
+    assert locomo_gold(["D9:9", "D", ""], places) == ()
+
+
+def test_a_dialogue_gives_the_users_words_alone() -> None:
+    lines = ["<BOD>\n", '<Bart>:"你好！"\n', '<Assistant>:"嗯。"\n', '<Bart>: "Hi, "all"."\n']
+    assert users_words(lines) == ["你好！", 'Hi, "all".']
+
+
+def test_a_gold_message_counts_when_any_passage_of_it_is_shown(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    judge = Judge(stored)
+    both = MEMORY.questions[2]
+    one = judge.verdict(both, block=[passage(stored, 2)], ranking=[stored.messages[2].segment])
+    assert (one.all_in, one.packed, one.ranks) == (False, (True, False), (1, None))
+    assert one.recall_at_10 == 0.5
+    block = [passage(stored, 2), passage(stored, 3)]
+    assert judge.verdict(both, block=block, ranking=[]).all_in
+
+
+def test_strictly_the_passage_with_the_answer_must_be_shown(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    judge = Judge(stored)
+    passages = stored.messages[1].passages
+    holding = [at for at, one in enumerate(passages) if "Ansgar" in one.text]
+    assert len(passages) > 1
+    assert len(holding) == 1
+    question = MEMORY.questions[1]
+    for at in range(len(passages)):
+        verdict = judge.verdict(question, block=[passage(stored, 1, at)], ranking=[])
+        assert verdict.all_in
+        assert verdict.strict == (at == holding[0])
+    whole = judge.verdict(question, block=[whole_message(stored.messages[1])], ranking=[])
+    assert whole.strict
+
+
+def test_ranks_count_messages_not_passages(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    long, bought = stored.messages[1].segment, stored.messages[0].segment
+    verdict = Judge(stored).verdict(
+        MEMORY.questions[0], block=[], ranking=[long, long, long, bought]
+    )
+    assert verdict.ranks == (2,)
+    assert verdict.recall_at_10 == 1.0
+
+
+def test_a_block_over_its_budget_is_never_judged(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    block = [whole_message(stored.messages[1])] * 12
+    assert block_tokens(block) > BUDGET_TOKENS
+    with pytest.raises(AssertionError, match="over its budget"):
+        Judge(stored).verdict(MEMORY.questions[1], block=block, ranking=[])
+
+
+def test_what_is_packed_fits_and_skips_what_does_not(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    long, short = whole_message(stored.messages[1]), whole_message(stored.messages[0])
+    many = [replace(long, order=(DAY, 100 + at, 0)) for at in range(20)]
+    packed = pack_ranked([*many, short])
+    assert block_tokens(packed) <= BUDGET_TOKENS
+    assert packed[-1] == short, "what still fits behind what did not"
+    assert 5 < len(packed) < 20
+
+
+def test_baselines_rank_by_words_and_by_vectors(tmp_path: Path) -> None:
+    stored = written(tmp_path)
+    embedder = HashEmbedder()
+    baselines = Baselines(stored, Judge(stored))
+    question = MEMORY.questions[0]
+
+    async def work() -> bytes:
+        await baselines.embed(embedder)
+        return (await embedder.embed([question.text]))[0]
+
+    found = baselines.verdicts(question, asyncio.run(work()))
+    assert set(found) == {"bm25", "vectors", SEEDS}
+    assert found["bm25"].ranks == (1,)
+    assert set(baselines.verdicts(question, None)) == {"bm25"}
+
+
+def test_a_memory_is_written_once_a_message_with_its_own_place(tmp_path: Path) -> None:
+    same = replace(MEMORY, messages=(*MEMORY.messages, *MEMORY.messages[2:3]))
+
+    async def work() -> tuple[StoredMemory, int]:
+        async with await SQLiteStore.open(tmp_path / "memory.db", space="bench") as store:
+            stored = await write_memory(store, same)
+            await embed_memory(store, HashEmbedder(), at=DAY, passages=stored.passages)
+            return stored, len(await store.unembedded("hash:384", limit=10))
+
+    stored, waiting = asyncio.run(work())
+    assert waiting == 0
+    assert len({one.segment for one in stored.messages}) == len(same.messages)
+    assert len({one.sequence for one in stored.messages}) == len(same.messages)
+
+
+def test_strangers_are_the_same_in_every_run_and_never_a_memorys_own() -> None:
+    other = Memory(
+        name="other",
+        messages=(said("Cleo: The key lies under the mat."), MEMORY.messages[0]),
+        questions=(asked("Where is the key?", 0),) * 3 + (asked("What did Anna buy?", 1),),
+    )
+    whole = QuestionSet(name="any", memories=(MEMORY, other))
+    chosen = strangers_of(whole, MEMORY)
+    assert [one.text for one in chosen] == ["Where is the key?"] * 3
+    assert chosen == strangers_of(whole, MEMORY)
+    assert all(one.now is None for one in chosen)
+    assert strangers_of(replace(whole, memories=(MEMORY,)), MEMORY) == []
+    assert strangers_of(replace(whole, same_events=True), MEMORY) == []
+
+
+def hit(name: str, score: float) -> Hit:
+    found = Candidate(
+        segment=SegmentId(name), ordinal=0, key=EntryKey(name), session="s", sequence=1,
+        role="user", said_at=0.0, trust="high", start=0, end=1, length=1, counts={},
+    )  # fmt: skip
+    return Hit(passage=found, score=score)
+
+
+def test_stores_agree_on_the_same_order_or_on_equal_scores() -> None:
+    ours = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.4)]
+    assert compare(ours, ours).alike
+    assert compare(ours, [hit("a", 0.90001), hit("b", 0.5), hit("c", 0.4)]).alike
+    tied = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.49995)]
+    assert compare(tied, [hit("a", 0.9), hit("c", 0.5), hit("b", 0.49995)]).alike
+    swapped = compare(ours, [hit("a", 0.9), hit("c", 0.5), hit("b", 0.4)])
+    assert not swapped.alike
+    assert swapped.worst == pytest.approx(0.1)
+    assert not compare(ours, [hit("a", 0.91), hit("b", 0.5), hit("c", 0.4)]).alike
+    assert not compare(ours, ours[:2]).alike
+    assert not compare(ours, [hit("a", 0.9), hit("x", 0.5), hit("c", 0.4)]).alike
+
+
+def test_floors_are_those_of_the_run_and_point_the_right_way() -> None:
+    assert floors_of("locomo", "minilm")["all_4k"].floor == 0.87
+    assert floors_of("locomo", "hash")["all_4k"].floor == 0.84
+    assert set(floors_of("locomo", "minilm+static")) == {"false_recall", "lost"}
+    assert floors_of("memdaily", "none")["recall_at_10"].aim == 0.65
+    assert floors_of("madial", "hash") == {}
+    for floor in FLOORS:
+        assert floor.met(floor.floor)
+        assert floor.met(floor.aim)
+        assert not floor.aimed(floor.floor)
+
+
+def test_several_sets_keep_their_figures_apart_and_say_what_is_not_met() -> None:
+    sets = [
+        SetResult(
+            name=name,
+            embedder="minilm",
+            figures={"all_4k": value},
+            baselines={"bm25": {"all_4k": 0.7}},
+            floors=floors_of(name, "minilm"),
+        )
+        for name, value in (("locomo", 0.5), ("madial", 0.6))
+    ]
+    result = joined(sets, notes=[])
+    assert result.figures == {"locomo.all_4k": 0.5, "madial.all_4k": 0.6}
+    assert result.baselines["locomo.floor.all_4k"] == 0.87
+    assert result.baselines["madial.bm25.all_4k"] == 0.7
+    assert any("NOT MET" in note for note in result.notes)
+    assert joined(sets[:1], notes=[]).figures == {"all_4k": 0.5}
+
+
+def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
+    one = SetResult(
+        name="locomo",
+        embedder="minilm",
+        figures={"all_4k": 0.88, "all_4k.hold": 0.87, "lost": 0.0},
+        baselines={"bm25": {"all_4k": 0.7}, "seeds_hybrid": {"all_4k": 0.8}},
+        floors=floors_of("locomo", "minilm"),
+    )
+    drawn = plot(joined([one, one], notes=[]))
+    root = ElementTree.fromstring(drawn)
+    bars = [rect for rect in root.iter() if rect.tag.endswith("rect") and len(rect)]
+    widths = sorted({float(bar.get("width", 0)) for bar in bars})
+    assert widths[-1] / widths[-2] == pytest.approx(0.88 / 0.87, abs=0.01)
+    assert "prefers-color-scheme: dark" in drawn
+    assert not re.search(r"(?:href|src|url\()", drawn)
+    assert root.get("viewBox", "").startswith("0 0 ")
+
+
+def test_missing_data_say_where_they_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    for name in SETS:
+        with pytest.raises(DataNotFoundError, match="set RECOLLECT_DATA") as told:
+            load_set(name)
+        assert str(tmp_path) in str(told.value)
+
+
+def test_a_missing_model_says_where_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path))
+    with pytest.raises(RecollectError, match="set RECOLLECT_MODELS"):
+        recall.run(sets=["locomo"], embedder="minilm")
+
+
+LOCOMO = [
+    {
+        "sample_id": f"conv-{number}",
+        "conversation": {
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Anna", "dia_id": "D1:1", "text": f"I bought a {thing} in Lübeck."},
+                {"speaker": "Ben", "dia_id": "D1:2", "text": "My sister studies biology in Kiel."},
+            ],
+            "session_2_date_time": "9:00 am on 1 June, 2023",
+            "session_2": [
+                {
+                    "speaker": "Ben",
+                    "dia_id": "D2:1",
+                    "text": "The dentist moved my appointment.",
+                    "blip_caption": "a waiting room",
+                }
+            ],
+        },
+        "qa": [
+            {"question": question, "answer": answer, "evidence": [turn], "category": category}
+            for question, answer, turn, category in (
+                ("What did Anna buy?", thing, "D1:1", 4),
+                ("Who moved what?", "dentist", "D2:1", 1),
+                ("Never said?", "", "D1:1", 5),
+            )
+        ],
+    }
+    for number, thing in enumerate(("bicycle", "trumpet"))
+]
+
+
+@pytest.fixture
+def small_locomo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "memory_qa").mkdir(parents=True)
+    packed = gzip.compress(json.dumps(LOCOMO).encode())
+    (folder / "memory_qa" / "locomo10.json.gz").write_bytes(packed)
+    monkeypatch.setenv("RECOLLECT_DATA", str(folder))
+    return folder
+
+
+def test_locomo_is_read_as_people_talking_in_sittings(small_locomo: Path) -> None:
+    whole = load_set("locomo")
+    (first, _) = whole.memories
+    assert [one.text for one in first.messages] == [
+        "Anna: I bought a bicycle in Lübeck.",
+        "Ben: My sister studies biology in Kiel.",
+        "Ben: The dentist moved my appointment. [shares a photo: a waiting room]",
+    ]
+    assert [one.session for one in first.messages] == ["sitting-01", "sitting-01", "sitting-02"]
+    assert first.messages[0].said_at == 1683554160.0
+    assert [(one.gold, one.category) for one in first.questions] == [
+        ((0,), "single-hop"),
+        ((2,), "multi-hop"),
+    ]
+
+
+def test_a_whole_run_goes_through_the_real_store_and_stage(
+    small_locomo: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "recall.svg"
+    args = ["recall", "--json", "--embedder", "hash", "--svg", str(picture)]
+    done = CliRunner().invoke(bench, args, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["bench"] == "recall"
+    figures = result["figures"]
+    assert figures["all_4k"] == figures["strict_4k"] == 1.0
+    assert figures["all_4k.single-hop"] == 1.0
+    assert figures["recall_at_10"] == 1.0
+    assert (figures["questions"], figures["other_questions"]) == (4, 2), "the dentist was in both"
+    assert 0 <= figures["lost"] <= 1
+    assert 0 <= figures["false_recall"] <= 1
+    for baseline in ("bm25", "vectors", "seeds_hybrid"):
+        assert result["baselines"][f"{baseline}.all_4k"] == 1.0
+    assert result["baselines"]["floor.all_4k"] == 0.84
+    assert "misses" not in result
+    ElementTree.fromstring(picture.read_text())
+
+
+def test_misses_are_shown_with_gold_and_what_came_instead(
+    small_locomo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def forgetful(request: object, *, archive: SQLiteStore, **_: object) -> Recalled:
+        """Recalls one message of the second sitting, whatever is asked."""
+        (last,) = await archive.page(descending=True, limit=1)
+        said = last.segment
+        shown = RecalledPassage(
+            text=said.text, role="user", said_at="2023-06-01 09:00", score=1.0,
+            sitting="any", order=(said.said_at, last.sequence, 0),
+        )  # fmt: skip
+        return Recalled(passages=(shown,), notes=("one vector is missing",))
+
+    result = recall.run(embedder="none", misses=5, stage=forgetful)  # type: ignore[arg-type]
+    assert result.figures["all_4k"] == 0.5
+    assert result.figures["false_recall"] == 1.0
+    assert result.figures["lost"] == 0.0
+    assert "one vector is missing" in result.notes
+    assert [one["category"] for one in result.as_json()["misses"]] == ["single-hop"] * 2
+    recall.draw(result)
+    told = capsys.readouterr().out
+    assert "What did Anna buy?" in told
+    assert "MISSED below rank 50: Anna: I bought a bicycle" in told
+    assert "instead: Ben: The dentist moved" in told
+    assert "NOT MET" not in told, "no floor is set for this embedder"
+
+
+def test_both_stores_rank_alike(small_locomo: Path) -> None:
+    result = recall.run(embedder="hash", compare="sqlite,pg18")
+    assert result.figures["same_top_50"] == 1.0
+    assert result.figures["worst_score_difference"] <= 1e-4
+    assert result.figures["questions"] == 4
+    assert "set locomo; embedder hash; sqlite beside pg18" in result.notes
+    with pytest.raises(RecollectError, match="--compare takes two stores"):
+        recall.run(compare="sqlite")
+
+
+def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
+    done = CliRunner().invoke(bench, ["turn", "--set", "locomo"])
+    assert done.exit_code == 2
+    assert "--set belongs to `recollect bench recall`" in done.output
+    done = CliRunner().invoke(bench, ["recall", "--spaces", "1"])
+    assert "--spaces belongs to `recollect bench store`" in done.output
+    assert {*SETS, "own"} == set(RECALL_SETS)
+    assert "none" in EMBEDDERS
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_every_set_is_read_whole(name: str, data: Path) -> None:
+    whole = load_set(name)
+    counts = {"locomo": 1536, "longmemeval": 470, "beam": 355, "madial": 517, "memdaily": 650}
+    assert whole.questions == counts[name]
+    for memory in whole.memories:
+        assert len(set(memory.questions)) > 1
+        for question in memory.questions:
+            assert question.text.strip()
+            assert question.gold
+            assert all(0 <= place < len(memory.messages) for place in question.gold)
+            assert len(set(question.gold)) == len(question.gold)
+    splits: Sequence[str] = [one.split for memory in whole.memories for one in memory.questions]
+    assert set(splits) == ({"tune", "hold"} if name in ("locomo", "longmemeval") else {"hold"})
+    assert load_set(name, quick=True).questions <= 50

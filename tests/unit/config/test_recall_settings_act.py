@@ -1,0 +1,556 @@
+"""Every active setting of recall changes what it says: a turn on a real store, a test a key.
+
+Where a search needs vectors, a server on this machine makes them: it knows what a text is about
+by the words that the tests give it, so that words and meaning can be set against each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.embedders.onnx_files import WORDS as MODEL_WORDS
+from tests.unit.embedders.onnx_files import graph, write_model
+from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture comes by import
+    Answer,
+    Asked,
+    Server,
+    _no_network,
+    serve,
+)
+
+from recollect import Engine, open_memory
+from recollect.config import active_keys
+from recollect.config.places import data_home
+from recollect.embedders.static import static_package
+from recollect.errors import EmbedderError, MissingExtra, SettingsError
+from recollect.ports import Store
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.values.edit import Insert
+from recollect.wiring import open_store
+
+RECALL_GROUPS = ("recall.", "embedding_cache.")
+ELSEWHERE = {
+    "recall.enabled",
+    "recall.placement",
+    "recall.sticky",
+    "recall.hard_cap_tokens",
+    "recall.block_tokens",
+    "recall.deadline_seconds",
+}
+"""Asked of no store: they are in test_settings_act.py."""
+ACTS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {}
+
+START = 1_800_000_000.0
+DAY = 86_400.0
+PATIENT = {
+    "store.deadline_seconds": 20.0,
+    "recall.deadline_seconds": 20.0,
+    "turn.deadline_seconds": 40.0,
+}
+"""So that a machine that is busy changes nothing."""
+BY_WORDS = {**PATIENT, "recall.embedder": "none", "jobs.in_process": False}
+EVERY = {"recall.every_turn": True}
+
+HARBOUR = (
+    "the green crane stands at the north quay",
+    "the crane at the north quay is green",
+    "at the south quay the crane is red",
+    "every crane and every quay has a number",
+    "the north wind shakes any crane at a quay",
+    "the keeper of the lighthouse paints boats",
+)
+LOST = "which crane stands at the north quay?"
+UNHEARD = "what did Bartholomew paint last winter?"
+"""Of somebody that memory never heard of; it shares a word with what the keeper does."""
+
+
+def acts(key: str) -> Callable[[Callable[[Path, pytest.MonkeyPatch], None]], None]:
+    def register(test: Callable[[Path, pytest.MonkeyPatch], None]) -> None:
+        assert key not in ACTS
+        ACTS[key] = test
+
+    return register
+
+
+class Clock:
+    def __init__(self, seconds: float = START) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def said(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    held = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return {"model": "claude-x", "max_tokens": 10, "messages": held}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What memory put back, and what the report says of it."""
+
+    block: str
+    said: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The recalled passages, as they stand in the block."""
+        if "<detail>" not in self.block:
+            return []
+        detail = self.block.split("<detail>\n")[1].split("\n</detail>")[0]
+        return [line for line in detail.split("\n") if not line.startswith("[")]
+
+
+async def remember(
+    file: Path, texts: Sequence[str], *, session: str = "s", at: float = START
+) -> None:
+    """Somebody talks, and the talk leaves the view: the next request does not resend it."""
+    memory = open_memory(store=file, settings=BY_WORDS, clock=Clock(at))
+    await memory.prepare(session, said(*texts))
+    await memory.close()
+
+
+async def turn(memory: Engine, question: str, session: str = "s") -> Turn:
+    context = await memory.prepare(session, said(question))
+    assert context.report.failures == ()
+    told = [line.said for line in context.report.lines if line.stage == "recall"]
+    blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
+    return Turn(block="".join(blocks), said="".join(told))
+
+
+def asked_by_words(
+    tmp: Path, settings: Mapping[str, Any], question: str = LOST, texts: Sequence[str] = HARBOUR
+) -> Turn:
+    """A question to a memory of its own, without vectors."""
+
+    async def run() -> Turn:
+        file = new_file(tmp)
+        await remember(file, texts)
+        return await ask_once(file, {**BY_WORDS, **settings}, question)
+
+    return asyncio.run(run())
+
+
+async def ask_once(file: Path, settings: Mapping[str, Any], question: str) -> Turn:
+    memory = open_memory(store=file, settings=settings, clock=Clock(START + 60))
+    try:
+        return await turn(memory, question)
+    finally:
+        await memory.close()
+
+
+def new_file(tmp: Path) -> Path:
+    return tmp / f"{len(list(tmp.iterdir()))}.db"
+
+
+async def with_vectors(
+    file: Path, settings: Mapping[str, Any], question: str | None = None
+) -> tuple[Turn, dict[str, int]]:
+    """Open a memory, wait for its vectors and its model, ask; and whose vectors there are."""
+    memory = open_memory(store=file, settings={**PATIENT, **settings}, clock=Clock(START + 60))
+    store = await open_store(str(file), space="default")
+    try:
+        until = time.monotonic() + 30
+        tried = 0
+        while True:
+            tried += 1
+            probed = await turn(memory, "is anybody there already?", session=f"probe {tried}")
+            made = dict((await store.stats()).vectors)
+            left = await _left(store, made)
+            if made and not left and "left out" not in probed.said:
+                break
+            assert time.monotonic() < until, f"{probed.said}; {made}, {left}"
+            await asyncio.sleep(0.02)
+        found = Turn(block="", said="") if question is None else await turn(memory, question)
+        return found, made
+    finally:
+        await store.close()
+        await memory.close()
+
+
+async def _left(store: Store, made: Mapping[str, int]) -> int:
+    """How many of the remembered passages wait for a vector; the probes do not count."""
+    waiting = [text for name in made for text in await store.unembedded(name, limit=100)]
+    return sum("anybody" not in one.text for one in waiting)
+
+
+# Words alone are enough for these.
+
+
+@acts("recall.every_turn")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    gated = asked_by_words(tmp, {}, UNHEARD)
+    assert gated.lines == []
+    assert "nothing recalled" in gated.said
+    assert any("paints boats" in line for line in asked_by_words(tmp, EVERY, UNHEARD).lines)
+
+
+@acts("recall.min_score")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    assert asked_by_words(tmp, {}).lines
+    strict = asked_by_words(tmp, {"recall.min_score": 1.0})
+    assert strict.lines == []
+    assert "1.00 is needed" in strict.said
+    assert asked_by_words(tmp, {}, UNHEARD).lines == []
+    assert asked_by_words(tmp, {"recall.min_score": 0.0}, UNHEARD).lines, "any certainty is enough"
+    every = asked_by_words(tmp, EVERY).lines
+    best = asked_by_words(tmp, {**EVERY, "recall.min_score": 0.99}).lines
+    assert best == ["user: the green crane stands at the north quay"]
+    assert len(every) > 1
+
+
+@acts("recall.scope")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    async def run() -> dict[str, Turn]:
+        found = {}
+        for scope in ("auto", "session", "space"):
+            file = new_file(tmp)
+            await remember(file, HARBOUR, session="another")
+            found[scope] = await ask_once(file, {**BY_WORDS, "recall.scope": scope}, LOST)
+        return found
+
+    found = asyncio.run(run())
+    assert found["session"].lines == found["auto"].lines == []
+    assert "user: the green crane stands at the north quay" in found["space"].lines
+
+
+@acts("recall.decay_per_day")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    old, young = "the ferry to the island leaves at noon", "the ferry has a new funnel"
+
+    async def run(decay: float) -> list[str]:
+        file = new_file(tmp)
+        await remember(file, [old], at=START - 30 * DAY)
+        await remember(file, [young])
+        settings = {**BY_WORDS, **EVERY, "recall.max_results": 1, "recall.decay_per_day": decay}
+        found = await ask_once(file, settings, "when does the ferry leave for the island?")
+        return found.lines
+
+    assert asyncio.run(run(1.0)) == [f"user: {old}"]
+    assert asyncio.run(run(0.9)) == [f"user: {young}"]
+
+
+@acts("recall.max_results")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    for most in (1, 3):
+        assert len(asked_by_words(tmp, {**EVERY, "recall.max_results": most}).lines) == most
+    assert len(asked_by_words(tmp, EVERY).lines) > 3
+
+
+@acts("recall.citations")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    spoken, written = "the crane was painted in May", "the crane is to be oiled in June"
+
+    async def run(citations: str) -> tuple[list[str], str]:
+        file = new_file(tmp)
+        await remember(file, [spoken])
+        store = await open_store(str(file), space="default")
+        (held,) = await store.page()
+        note = examples.segment(written, session="file:notes.md", said_at=START)
+        segment = replace(note.segment, source="file", origin="notes.md:7")
+        await store.write(Batch(at=START, segments=(replace(note, segment=segment),)))
+        await store.close()
+        settings = {**BY_WORDS, **EVERY, "recall.scope": "space", "recall.citations": citations}
+        found = await ask_once(file, settings, "what happens to the crane?")
+        return sorted(found.lines), held.segment.id
+
+    lines, _ = asyncio.run(run("off"))
+    assert lines == [f"user: {written}", f"user: {spoken}"]
+    lines, _ = asyncio.run(run("auto"))
+    assert lines == [f"user (notes.md:7): {written}", f"user: {spoken}"]
+    lines, segment = asyncio.run(run("on"))
+    assert lines == sorted([f"user (notes.md:7): {written}", f"user ({segment[:8]}): {spoken}"])
+
+
+@acts("recall.hybrid.candidate_multiplier")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    """Each in a session of its own: nothing stands beside what was found, and is found by that."""
+
+    async def run(multiplier: int) -> int:
+        file = new_file(tmp)
+        memory = open_memory(store=file, settings=BY_WORDS, clock=Clock())
+        for number in range(40):
+            await memory.prepare(f"s{number}", said(f"crane number {number} is at work"))
+        await memory.close()
+        settings = {
+            **BY_WORDS,
+            **EVERY,
+            "recall.scope": "space",
+            "recall.block_tokens": 1_200,
+            "recall.hybrid.candidate_multiplier": multiplier,
+        }
+        return len((await ask_once(file, settings, "which crane is it?")).lines)
+
+    few, more = asyncio.run(run(1)), asyncio.run(run(2))
+    assert 0 < few < 20
+    assert more == 2 * few
+
+
+# A server makes the vectors.
+
+MEANINGS = ("boat", "vessel"), ("tower", "spire"), ("bread", "loaf")
+BY_NAME = "vessel papers are in the drawer of Anna"
+BY_MEANING = "a boat for six is moored at the pier"
+OTHERS = ("the spire was struck by lightning", "a loaf costs two coins")
+ASKED = "which papers does Anna have for the boat?"
+"""Words point at what Anna keeps; the server is told that meaning points elsewhere."""
+
+
+def meaning(text: str, dimensions: int = 8) -> list[float]:
+    """A direction of its own for every text, and one that is shared for what it is about."""
+    noise = blake2b(text.encode(), digest_size=dimensions).digest()
+    vector = [byte / 2_550 - 0.05 for byte in noise]
+    if text in (ASKED, BY_MEANING):
+        vector[0] += 1.0
+    for at, words in enumerate(MEANINGS, start=1):
+        if text not in (ASKED, BY_MEANING) and any(word in text for word in words):
+            vector[at] += 1.0
+    return vector
+
+
+def embeddings(asked: Asked) -> Answer:
+    """OpenAI's wire, and Gemini's."""
+    if asked.path.endswith(":batchEmbedContents"):
+        texts = [one["content"]["parts"][0]["text"] for one in asked.body["requests"]]
+        return Answer({"embeddings": [{"values": meaning(text)} for text in texts]})
+    dimensions = asked.body.get("dimensions", 8)
+    items = [
+        {"index": at, "embedding": meaning(text, dimensions)}
+        for at, text in enumerate(asked.body["input"])
+    ]
+    return Answer({"data": items})
+
+
+@contextmanager
+def remote(**changes: Any) -> Iterator[tuple[Server, dict[str, Any]]]:
+    """A server, and the settings by which it is asked."""
+    with serve(embeddings) as server:
+        settings = {
+            **PATIENT,
+            **EVERY,
+            "recall.embedder": "remote",
+            "recall.remote.provider": "openai",
+            "recall.remote.model": "tiny",
+            "recall.remote.base_url": server.url,
+        }
+        yield server, {**settings, **changes}
+
+
+def first_of(tmp: Path, **changes: Any) -> str:
+    """What stands first where words and meaning differ."""
+
+    async def run(settings: Mapping[str, Any]) -> str:
+        file = new_file(tmp)
+        for number, text in enumerate((BY_NAME, BY_MEANING, *OTHERS)):
+            await remember(file, [text], at=START - number)
+        found, _ = await with_vectors(file, {**settings, "recall.max_results": 1}, ASKED)
+        (line,) = found.lines
+        return line.removeprefix("user: ")
+
+    with remote(**changes) as (_, settings):
+        return asyncio.run(run(settings))
+
+
+@acts("recall.hybrid.enabled")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    weights = {"recall.hybrid.vector_weight": 0.2, "recall.hybrid.text_weight": 0.8}
+    assert first_of(tmp, **weights) == BY_NAME
+    assert first_of(tmp, **weights, **{"recall.hybrid.enabled": False}) == BY_MEANING
+
+
+def weighed(tmp: Path, vector: float, text: float) -> str:
+    return first_of(
+        tmp, **{"recall.hybrid.vector_weight": vector, "recall.hybrid.text_weight": text}
+    )
+
+
+@acts("recall.hybrid.vector_weight")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    assert weighed(tmp, 0.1, 0.2) == BY_NAME
+    assert weighed(tmp, 1.0, 0.2) == BY_MEANING
+
+
+@acts("recall.hybrid.text_weight")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    assert weighed(tmp, 0.2, 0.0) == BY_MEANING
+    assert weighed(tmp, 0.2, 1.0) == BY_NAME
+
+
+def embedded_by(tmp: Path, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Remember something, and tell whose vectors it got."""
+
+    async def run() -> dict[str, int]:
+        file = new_file(tmp)
+        await remember(file, HARBOUR)
+        _, made = await with_vectors(file, settings)
+        return made
+
+    return asyncio.run(run())
+
+
+@acts("recall.remote.provider")
+def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
+    with remote(**{"recall.remote.provider": "gemini"}) as (server, settings):
+        (name,) = embedded_by(tmp, settings)
+        assert name.startswith("remote:gemini:tiny")
+        assert {asked.path for asked in server.asked} == {"/models/tiny:batchEmbedContents"}
+    with pytest.raises(SettingsError, match="names nobody"):
+        open_memory(store=tmp / "none.db", settings={"recall.embedder": "remote"})
+
+
+@acts("recall.remote.model")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    with remote(**{"recall.remote.model": "tiny-2"}) as (server, settings):
+        (name,) = embedded_by(tmp, settings)
+        assert name.startswith("remote:openai:tiny-2")
+        assert {asked.body["model"] for asked in server.asked} == {"tiny-2"}
+
+
+@acts("recall.remote.dimensions")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    with remote(**{"recall.remote.dimensions": 5}) as (server, settings):
+        assert embedded_by(tmp, settings)
+        assert {asked.body["dimensions"] for asked in server.asked} == {5}
+    with remote() as (server, settings):
+        assert embedded_by(tmp, settings)
+        assert all("dimensions" not in asked.body for asked in server.asked)
+
+
+@acts("recall.remote.base_url")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    with remote() as (idle, _), remote() as (server, settings):
+        settings["recall.remote.base_url"] = f"{server.url}/v7/"
+        assert embedded_by(tmp, settings)
+        assert {asked.path for asked in server.asked} == {"/v7/embeddings"}
+        assert idle.asked == []
+
+
+@acts("recall.remote.key_variable")
+def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("OPENAI_API_KEY", "the-usual-one")
+    patch.setenv("HARBOUR_KEY", "the-other-one")
+    for changes, key in (
+        ({}, "the-usual-one"),
+        ({"recall.remote.key_variable": "HARBOUR_KEY"}, "the-other-one"),
+    ):
+        with remote(**changes) as (server, settings):
+            assert embedded_by(tmp, settings)
+            sent = {asked.headers["authorization"] for asked in server.asked}
+            assert sent == {f"Bearer {key}"}
+
+
+def asked_again(tmp: Path, **changes: Any) -> int:
+    """How many of the same passages a server is asked for when their store was lost."""
+
+    async def run(file: Path, settings: Mapping[str, Any]) -> None:
+        await remember(file, HARBOUR)
+        await with_vectors(file, settings)
+
+    with remote(**changes) as (server, settings):
+        file = new_file(tmp)
+        asyncio.run(run(file, settings))
+        server.asked.clear()
+        for left in tmp.glob(f"{file.name}*"):
+            left.unlink()
+        asyncio.run(run(file, settings))
+        return sum(text in HARBOUR for asked in server.asked for text in asked.body["input"])
+
+
+def cache_files() -> list[Path]:
+    folder = data_home() / "embeddings"
+    return sorted(folder.glob("*.db")) if folder.is_dir() else []
+
+
+@acts("embedding_cache.enabled")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    assert asked_again(tmp, **{"embedding_cache.enabled": False}) == len(HARBOUR)
+    assert cache_files() == []
+    assert asked_again(tmp) == 0
+    assert len(cache_files()) == 1
+
+
+@acts("embedding_cache.max_entries")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    assert asked_again(tmp, **{"embedding_cache.max_entries": 2}) >= len(HARBOUR) - 2
+
+
+# Models on this machine make them.
+
+
+@acts("recall.embedder")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    ferry, question = "the ferry crosses to the island", "how do ships traverse an ocean?"
+
+    async def run(embedder: str) -> tuple[Turn, dict[str, int]]:
+        file = new_file(tmp)
+        await remember(file, [ferry])
+        return await with_vectors(file, {**EVERY, "recall.embedder": embedder}, question)
+
+    async def without() -> tuple[Turn, dict[str, int]]:
+        file = new_file(tmp)
+        await remember(file, [ferry])
+        found = await ask_once(file, {**PATIENT, **EVERY, "recall.embedder": "none"}, question)
+        store = await open_store(str(file), space="default")
+        made = dict((await store.stats()).vectors)
+        await store.close()
+        return found, made
+
+    found, made = asyncio.run(without())
+    assert (found.lines, made) == ([], {})
+    _, made = asyncio.run(run("hash"))
+    assert [name.partition(":")[0] for name in made] == ["hash"]
+    try:
+        static_package()
+    except (MissingExtra, EmbedderError) as missing:
+        pytest.skip(str(missing))
+    found, made = asyncio.run(run("static"))
+    assert [name.partition(":")[0] for name in made] == ["static"]
+    assert f"user: {ferry}" in found.lines, "no word of the question stands in it"
+
+
+@acts("recall.onnx_model")
+def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tokenizers")
+    patch.setenv("RECOLLECT_MODELS", str(tmp / "models"))
+    table = np.random.default_rng(4).normal(size=(len(MODEL_WORDS), 6))
+    for place in ("models/first", "models/second", "elsewhere/third"):
+        write_model(tmp / place, model=graph(table))
+    for model, wanted in (
+        (None, "onnx:first:"),
+        ("second", "onnx:second:"),
+        (str(tmp / "elsewhere" / "third"), "onnx:third:"),
+    ):
+        settings = {"recall.embedder": "onnx", "recall.onnx_model": model}
+        (name,) = embedded_by(tmp, settings)
+        assert name.startswith(wanted)
+    with pytest.raises(SettingsError, match="no ONNX model 'fourth'"):
+        open_memory(
+            store=tmp / "none.db",
+            settings={"recall.embedder": "onnx", "recall.onnx_model": "fourth"},
+        )
+
+
+@pytest.mark.parametrize("key", sorted(ACTS))
+def test_the_key_changes_what_it_says(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "GEMINI_API_KEY", "RECOLLECT_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    ACTS[key](tmp_path, monkeypatch)
+
+
+def test_no_active_key_of_recall_is_without_a_test() -> None:
+    wanted = {key for key in active_keys() if key.startswith(RECALL_GROUPS)}
+    assert set(ACTS) == wanted - ELSEWHERE

@@ -1,0 +1,363 @@
+"""No text is embedded twice, and the cache's file never costs more than the time it saves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+
+from recollect.embedders.cache import CachedEmbedder
+from recollect.errors import EmbedderError
+from recollect.ports import Embedder
+from recollect.values.lookup import EmbedderKind
+
+KEY = b"k" * 32
+DIMENSIONS = 8
+
+
+def unit(text: str) -> bytes:
+    values = np.random.default_rng(list(text.encode())).normal(size=DIMENSIONS)
+    return (values / np.linalg.norm(values)).astype("<f4").tobytes()
+
+
+class Counting:
+    """Makes real unit vectors, and remembers what it was asked for."""
+
+    kind: EmbedderKind = "remote"
+
+    def __init__(self, name: str = "model") -> None:
+        self.name = name
+        self.dimensions = DIMENSIONS
+        self.ready = False
+        self.asked: list[list[str]] = []
+
+    async def load(self) -> None:
+        self.ready = True
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.asked.append(list(texts))
+        return [unit(text) for text in texts]
+
+
+class Asymmetric(Counting):
+    """Tells questions from passages."""
+
+    questions_differ = True
+
+    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.asked.append([f"?{text}" for text in texts])
+        return [unit(f"?{text}") for text in texts]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "cache.db"
+
+
+def cached(inner: Embedder, file: Path, **changes: object) -> CachedEmbedder:
+    given = {"max_entries": 1000, "key": KEY, **changes}
+    return CachedEmbedder(inner, file, **given)  # type: ignore[arg-type]
+
+
+def embedded(inner: Embedder, file: Path, texts: Sequence[str], **changes: object) -> list[bytes]:
+    async def whole() -> list[bytes]:
+        embedder = cached(inner, file, **changes)
+        try:
+            return list(await embedder.embed(texts))
+        finally:
+            await embedder.close()
+
+    return asyncio.run(whole())
+
+
+def in_files(file: Path, wanted: bytes) -> bool:
+    return any(wanted in path.read_bytes() for path in file.parent.iterdir())
+
+
+def test_a_text_is_embedded_once_in_all_processes_that_come(file: Path) -> None:
+    inner = Counting()
+    texts = ["one", "two", "one"]
+    assert embedded(inner, file, texts) == [unit(text) for text in texts]
+    assert embedded(inner, file, ["three", "two", "one"]) == list(
+        map(unit, ["three", "two", "one"])
+    )
+    assert inner.asked == [["one", "two"], ["three"]]
+
+
+def test_everything_else_is_the_inner_embedders(file: Path) -> None:
+    inner = Counting()
+    embedder: Embedder = cached(inner, file)
+    assert not embedder.ready
+    asyncio.run(embedder.load())
+    assert embedder.ready
+    assert (embedder.name, embedder.kind, embedder.dimensions) == ("model", "remote", DIMENSIONS)
+    assert asyncio.run(embedder.embed([])) == ()
+    assert not file.exists(), "no file is made before there is something to keep"
+
+
+def test_what_is_all_there_loads_no_model(file: Path) -> None:
+    embedded(Counting(), file, ["one"])
+    idle = Counting()
+    embedded(idle, file, ["one"])
+    assert idle.asked == []
+    assert not idle.ready
+
+
+@pytest.mark.parametrize("other", ["name", "key", "purpose"])
+def test_other_models_keys_and_questions_share_nothing(file: Path, other: str) -> None:
+    embedded(Asymmetric(), file, ["one"])
+    again = Asymmetric("another" if other == "name" else "model")
+    embedder = cached(again, file, key=b"other" if other == "key" else KEY)
+
+    async def ask() -> Sequence[bytes]:
+        try:
+            if other == "purpose":
+                return await embedder.embed_questions(["one"])
+            return await embedder.embed(["one"])
+        finally:
+            await embedder.close()
+
+    wanted = "?one" if other == "purpose" else "one"
+    assert list(asyncio.run(ask())) == [unit(wanted)]
+    assert again.asked == [[wanted]]
+
+
+def test_a_question_is_a_passage_where_the_model_sees_no_difference(file: Path) -> None:
+    inner = Counting()
+    embedded(inner, file, ["one"])
+    embedder = cached(inner, file)
+
+    async def ask() -> None:
+        assert list(await embedder.embed_questions(["one"])) == [unit("one")]
+        await embedder.close()
+
+    asyncio.run(ask())
+    assert inner.asked == [["one"]]
+
+
+def test_the_file_tells_nothing_of_the_texts_and_is_its_owners(file: Path) -> None:
+    embedded(Counting("a-model-of-note"), file, ["the treasure lies below the oak"])
+    assert not in_files(file, b"treasure")
+    assert not in_files(file, b"a-model-of-note")
+    assert in_files(file, unit("the treasure lies below the oak"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_the_longest_unused_go_first(file: Path) -> None:
+    texts = [f"text {number}" for number in range(10)]
+    embedded(Counting(), file, texts, max_entries=10)
+    embedded(Counting(), file, texts[:3], max_entries=10)  # used again: they stay
+    embedded(Counting(), file, ["new a", "new b"], max_entries=10)
+    later = Counting()
+    embedded(later, file, [*texts[:3], *texts[5:], "new a", "new b"], max_entries=10)
+    assert later.asked == []
+    embedded(later, file, texts[3:5], max_entries=10)
+    assert later.asked == [texts[3:5]]
+
+
+def test_clearing_leaves_no_byte(file: Path) -> None:
+    texts = [f"text {number}" for number in range(900)]
+    inner = Counting()
+    embedder = cached(inner, file)
+
+    async def whole() -> None:
+        await embedder.embed(texts[:1])
+        await embedder.clear()
+        empty = sum(path.stat().st_size for path in file.parent.iterdir())
+        await embedder.embed(texts)
+        assert in_files(file, unit(texts[7]))
+        await embedder.clear()
+        assert not any(in_files(file, unit(text)) for text in texts)
+        assert sum(path.stat().st_size for path in file.parent.iterdir()) < 2 * empty
+        await embedder.embed(texts[:1])
+        await embedder.close()
+
+    asyncio.run(whole())
+    assert inner.asked == [texts[:1], texts, texts[:1]]
+
+
+def test_what_was_under_way_is_not_kept_after_clearing(file: Path) -> None:
+    """Another process forgets while this one waits for its provider."""
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+            started.set()
+            await asyncio.to_thread(go_on.wait, 20)
+            return await super().embed(texts)
+
+    async def whole() -> None:
+        slow, other = cached(Slow(), file), cached(Counting(), file)
+        under_way = asyncio.ensure_future(slow.embed(["forgotten"]))
+        await asyncio.to_thread(started.wait, 20)
+        await other.clear()
+        go_on.set()
+        assert list(await under_way) == [unit("forgotten")]
+        assert not in_files(file, unit("forgotten"))
+        await slow.close()
+        await other.close()
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("how", ["no database", "torn", "foreign"])
+def test_a_damaged_file_costs_nothing_but_time_and_is_told_once(file: Path, how: str) -> None:
+    texts = [f"text {number}" for number in range(300)]
+    embedded(Counting(), file, texts)
+    if how == "no database":
+        file.write_bytes(b"not a database at all" * 500)
+    elif how == "torn":
+        whole = file.read_bytes()
+        file.write_bytes(whole[:4096] + os.urandom(len(whole) - 4096))
+    else:
+        file.unlink()
+        with_other = apsw.Connection(str(file))
+        with_other.execute("CREATE TABLE vectors (x); PRAGMA user_version = 9")
+        with_other.close()
+    inner = Counting()
+    embedder = cached(inner, file)
+
+    async def whole_turn() -> None:
+        assert list(await embedder.embed(texts[:5])) == [unit(text) for text in texts[:5]]
+        said = embedder.trouble()
+        assert str(file) in said
+        assert "delete it" in said
+        assert list(await embedder.embed(texts[5:7])) == [unit(text) for text in texts[5:7]]
+        assert embedder.trouble() == ""
+        await embedder.clear()  # forgetting deletes what cannot be emptied
+        assert list(file.parent.iterdir()) == []
+        await embedder.embed(texts[:5])
+        await embedder.embed(texts[:5])
+        await embedder.close()
+
+    asyncio.run(whole_turn())
+    assert inner.asked == [texts[:5], texts[5:7], texts[:5]]
+
+
+def test_a_vector_that_rotted_is_made_anew(file: Path) -> None:
+    embedded(Counting(), file, ["one", "two"])
+    connection = apsw.Connection(str(file))
+    rotten = np.full(DIMENSIONS, np.nan, "<f4").tobytes()
+    connection.execute("UPDATE vectors SET vector = ? WHERE id = 1", (rotten,))
+    connection.execute("UPDATE vectors SET vector = ? WHERE id = 2", (unit("x")[:-4],))
+    connection.close()
+    assert embedded(Counting(), file, ["one", "two"]) == [unit("one"), unit("two")]
+
+
+def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
+    embedded(Counting(), file, ["one"])
+    holder = apsw.Connection(str(file))
+    holder.execute("BEGIN IMMEDIATE")
+    inner = Counting()
+    embedder = cached(inner, file, busy_seconds=0.05)
+
+    async def while_locked() -> None:
+        # What is there can be read; what is new cannot be kept.
+        assert list(await embedder.embed(["one", "two"])) == [unit("one"), unit("two")]
+        assert "locked" in embedder.trouble()
+        await embedder.embed(["three"])
+        assert embedder.trouble() == ""
+        with pytest.raises(EmbedderError, match="could not be emptied"):
+            await embedder.clear()
+        holder.execute("COMMIT")
+        holder.close()
+        await embedder.embed(["two"])
+        await embedder.embed(["two"])
+        await embedder.close()
+
+    asyncio.run(while_locked())
+    assert inner.asked == [["two"], ["three"], ["two"]]
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    embedder = cached(Counting(), blocked / "cache.db")
+    assert list(asyncio.run(embedder.embed(["one"]))) == [unit("one")]
+    assert "cannot be used" in embedder.trouble()
+
+
+def test_a_file_somebody_deleted_is_made_anew(file: Path) -> None:
+    inner = Counting()
+    embedder = cached(inner, file)
+
+    async def whole() -> None:
+        await embedder.embed(["one"])
+        for path in list(file.parent.iterdir()):
+            path.unlink()
+        await embedder.embed(["one"])
+        await embedder.embed(["one"])
+        assert embedder.trouble() == ""
+        await embedder.close()
+
+    asyncio.run(whole())
+    assert inner.asked == [["one"], ["one"]]
+    assert file.exists()
+
+
+def test_an_encrypted_cache_shows_no_vector(file: Path) -> None:
+    if not hasattr(apsw, "mc_version"):
+        pytest.skip("apsw has no ciphers here")
+    inner = Counting()
+    for _ in range(2):
+        assert embedded(inner, file, ["one"], cipher_key=b"c" * 32) == [unit("one")]
+    assert inner.asked == [["one"]]
+    assert not in_files(file, unit("one"))
+    assert embedded(inner, file, ["one"]) == [unit("one")], "without the key: without the cache"
+
+
+def test_an_inner_embedder_that_miscounts_is_refused(file: Path) -> None:
+    class Miscounting(Counting):
+        async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+            return [unit("x")]
+
+    with pytest.raises(EmbedderError, match="number of vectors"):
+        embedded(Miscounting(), file, ["one", "two"])
+
+
+def test_trouble_of_the_inner_embedder_comes_through(file: Path) -> None:
+    class Complaining(Counting):
+        def trouble(self) -> str:
+            return "long texts were cut"
+
+    assert cached(Complaining(), file).trouble() == "long texts were cut"
+
+
+MEMBER = """
+import asyncio, sys
+from pathlib import Path
+from tests.unit.embedders.test_cache import Counting, cached, unit
+
+async def main(file, number):
+    embedder = cached(Counting(), file, busy_seconds=10.0, max_entries=60)
+    for round in range(15):
+        texts = [f"text {at % 80}" for at in range(number + round * 7, number + round * 7 + 20)]
+        assert list(await embedder.embed(texts)) == [unit(text) for text in texts]
+    assert embedder.trouble() == "", embedder.trouble()
+    await embedder.close()
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def test_several_processes_at_once(file: Path) -> None:
+    members = [
+        subprocess.Popen([sys.executable, "-c", MEMBER, str(file), str(number)])
+        for number in range(4)
+    ]
+    assert [member.wait(120) for member in members] == [0] * len(members)
+    connection = apsw.Connection(str(file))
+    assert connection.pragma("integrity_check") == "ok"
+    ((count,),) = connection.execute("SELECT count(*) FROM vectors").fetchall()
+    connection.close()
+    assert count in range(1, 61)

@@ -1,0 +1,103 @@
+"""The hash embedder: its definition, which vectors of years ago rest on."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from recollect.embedders import hash as hash_module
+from recollect.embedders.hash import MAX_CHARS, HashEmbedder
+
+
+def embed(*texts: str, embedder: HashEmbedder | None = None) -> np.ndarray:
+    found = asyncio.run((embedder or HashEmbedder()).embed(texts))
+    return np.array([np.frombuffer(one, "<f4") for one in found])
+
+
+def by_definition(text: str) -> np.ndarray:
+    text = " " + re.sub(r"\s+", " ", text.lower()) + " "
+    row = np.zeros(384)
+    for at in range(len(text) - 2):
+        digest = hashlib.sha256(text[at : at + 3].encode()).digest()
+        row[int.from_bytes(digest[:4], "little") % 384] += 1 if digest[4] & 1 else -1
+    return row
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
+def test_it_is_what_its_definition_says(text: str) -> None:
+    expected = by_definition(text)
+    assume(expected.any())
+    np.testing.assert_allclose(embed(text)[0], expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_the_numbers_never_change() -> None:
+    row = embed("Anna moved to Łódź in 2019")[0]
+    signs = np.sign(row).astype(np.int8).tobytes()
+    assert hashlib.sha256(signs).hexdigest()[:16] == "60266e179a98f299"
+    assert HashEmbedder().name == "hash:384"
+
+
+def test_texts_that_share_spellings_are_near() -> None:
+    one, other, far = embed("the deployment failed", "deployments fail", "Zürich, 8 Uhr")
+    assert one @ other > 0.5 > 0.2 > one @ far
+
+
+def test_a_text_of_nothing_has_length_one_and_is_near_to_nothing() -> None:
+    empty, said = embed("", "what did Anna say of the kitchen?")
+    assert np.linalg.norm(empty) == pytest.approx(1)
+    assert abs(empty @ said) < 0.2
+
+
+def test_trigrams_that_cancel_out_give_a_vector_all_the_same() -> None:
+    # " x " alone is one trigram; two characters give two: find a pair that meets with two signs.
+    for code in range(0x4E00, 0x9000):
+        text = chr(code) + "a"
+        grams = [f" {text}", f"{text} "]
+        digests = [hashlib.sha256(gram.encode()).digest() for gram in grams]
+        places = {int.from_bytes(digest[:4], "little") % 384 for digest in digests}
+        if len(places) == 1 and digests[0][4] & 1 != digests[1][4] & 1:
+            break
+    else:
+        raise AssertionError("no such pair")
+    assert np.linalg.norm(embed(text)[0]) == pytest.approx(1)
+
+
+def test_a_half_character_and_a_huge_text_are_embedded_too() -> None:
+    rows = embed("broken \ud83d escape", "word " * 200_000)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1)
+    np.testing.assert_array_equal(rows[1], embed(("word " * 200_000)[:MAX_CHARS])[0])
+
+
+def test_company_and_threads_change_nothing() -> None:
+    texts = [
+        f"message {number} of {number * 7919 % 101} about {chr(0x4E00 + number)}" * 3
+        for number in range(300)
+    ]
+    embedder = HashEmbedder()
+    alone = np.concatenate([embed(text) for text in texts])
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: embed(*texts, embedder=embedder), range(8)))
+    for rows in runs:
+        np.testing.assert_array_equal(rows, alone)
+
+
+def test_what_it_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hash_module, "_TRIGRAMS_KEPT", 50)
+    embedder = HashEmbedder()
+    text = "".join(chr(0x4E00 + number) for number in range(500))
+    np.testing.assert_array_equal(embed(text, embedder=embedder), embed(text))
+    assert len(embedder._places) <= 50
+
+
+def test_no_texts_give_no_vectors_and_it_is_always_ready() -> None:
+    embedder = HashEmbedder()
+    assert embedder.ready
+    asyncio.run(embedder.load())
+    assert asyncio.run(embedder.embed([])) == ()

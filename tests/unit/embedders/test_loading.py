@@ -1,0 +1,160 @@
+"""Loading in threads: once, shared, remembered when it fails, waited for by nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.embedders.aside import aside
+from recollect.embedders.loading import RETRY_SECONDS, Loading, imported, package_folder
+from recollect.errors import EmbedderError, MissingExtra
+
+
+class Attempts:
+    """A load that counts how often it ran, and fails as long as it is told to."""
+
+    def __init__(self, *, failing: BaseException | None = None) -> None:
+        self.made = 0
+        self.failing = failing
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def __call__(self) -> int:
+        self.made += 1
+        assert self.go_on.wait(30)
+        if self.failing is not None:
+            raise self.failing
+        return self.made
+
+
+def test_all_who_ask_share_one_load() -> None:
+    attempts = Attempts()
+    attempts.go_on.clear()
+    loading = Loading(attempts, name="mine")
+
+    async def run() -> list[int]:
+        waiting = [asyncio.ensure_future(loading.value()) for _ in range(10)]
+        await asyncio.sleep(0.02)
+        assert not loading.ready
+        attempts.go_on.set()
+        return await asyncio.gather(*waiting)
+
+    assert asyncio.run(run()) == [1] * 10
+    assert loading.ready
+    assert asyncio.run(loading.value()) == 1  # in another event loop too
+
+
+def test_one_who_gives_up_waiting_does_not_end_the_load_for_the_others() -> None:
+    attempts = Attempts()
+    attempts.go_on.clear()
+    loading = Loading(attempts, name="mine")
+
+    async def run() -> int:
+        patient = asyncio.ensure_future(loading.value())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loading.value(), 0.02)
+        attempts.go_on.set()
+        return await patient
+
+    assert asyncio.run(run()) == 1
+    assert attempts.made == 1
+
+
+def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
+    seconds = [1000.0]
+    attempts = Attempts(failing=OSError("the disk is gone"))
+    loading = Loading(attempts, name="mine", now=lambda: seconds[0])
+
+    async def ask() -> int:
+        return await loading.value()
+
+    for _ in range(3):
+        with pytest.raises(EmbedderError, match=r"mine could not be loaded.*OSError.*disk is gone"):
+            asyncio.run(ask())
+    assert not loading.ready
+    assert attempts.made == 1
+    seconds[0] += RETRY_SECONDS - 1
+    with pytest.raises(EmbedderError):
+        asyncio.run(ask())
+    assert attempts.made == 1
+    seconds[0] += 1
+    attempts.failing = None
+    assert asyncio.run(ask()) == 2
+    assert loading.ready
+
+
+def test_an_error_of_ours_arrives_as_it_is() -> None:
+    loading = Loading(Attempts(failing=MissingExtra(feature="it", extra="static")), name="mine")
+    for _ in range(2):
+        with pytest.raises(MissingExtra, match=r"recollect\[static\]"):
+            asyncio.run(loading.value())
+
+
+def test_a_load_that_hangs_holds_up_neither_loop_nor_others() -> None:
+    hanging = Attempts()
+    hanging.go_on.clear()
+    loading, other = Loading(hanging, name="hanging"), Loading(Attempts(), name="other")
+
+    async def run() -> int:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loading.value(), 0.05)
+        return await other.value()
+
+    began = time.monotonic()
+    assert asyncio.run(run()) == 1
+    assert time.monotonic() - began < 5
+    assert not loading.ready
+    hanging.go_on.set()
+
+
+def test_a_program_ends_although_a_load_hangs() -> None:
+    program = (
+        "import asyncio, threading\n"
+        "from recollect.embedders.loading import Loading\n"
+        "async def run():\n"
+        "    loading = Loading(lambda: threading.Event().wait(), name='hanging')\n"
+        "    try:\n"
+        "        await asyncio.wait_for(loading.value(), 0.05)\n"
+        "    except TimeoutError:\n"
+        "        print('gave up')\n"
+        "asyncio.run(run())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "gave up\n"
+    assert done.stderr == ""
+
+
+def test_a_failure_while_embedding_never_quotes_the_text() -> None:
+    def fail() -> None:
+        raise ValueError("cannot embed 'my secret'")
+
+    with pytest.raises(EmbedderError, match=r"^mine failed \(ValueError\)$"):
+        asyncio.run(aside(fail, name="mine", failing="mine failed"))
+
+
+def test_a_package_is_found_without_importing_it() -> None:
+    found = package_folder("this")
+    assert found is not None
+    assert "this" not in sys.modules
+    assert package_folder("no_such_package_at_all") is None
+
+
+def test_a_folder_of_that_name_is_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "onnxmodels").mkdir()
+    assert package_folder("onnxmodels") is None
+
+
+def test_a_missing_package_names_its_extra() -> None:
+    with pytest.raises(MissingExtra, match=r"the thing needs .*recollect\[extra\]"):
+        imported("no_such_package_at_all", feature="the thing", extra="extra")

@@ -1,0 +1,488 @@
+"""A remote embedder asks as each provider wants it, and trusts no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import logging
+import math
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture comes by import
+    Answer,
+    Asked,
+    _no_network,
+    serve,
+)
+
+from recollect.embedders.remote import RemoteEmbedder
+from recollect.embedders.remote_calls import Bounds, Pace
+from recollect.errors import EmbedderError
+from recollect.ports import Embedder
+
+KEY = "sk-very-secret-0123456789"
+SECRET_TEXT = "the treasure lies below the old oak"
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+
+
+def vector_of(text: str, dimensions: int = 4) -> list[float]:
+    """Tells texts apart, and is of no particular length."""
+    seed = sum(map(ord, text))
+    return [float(seed % (at + 5) + 1) for at in range(dimensions)]
+
+
+def openai(asked: Asked) -> Answer:
+    items = [
+        {"index": at, "embedding": vector_of(text)} for at, text in enumerate(asked.body["input"])
+    ]
+    return Answer({"data": items[::-1]})  # out of order, as the wire allows
+
+
+def quick(**changes: Any) -> Bounds:
+    return Bounds(**{"timeout_seconds": 5.0, "tries": 3, **changes})
+
+
+def embedder_at(url: str, **changes: Any) -> RemoteEmbedder:
+    return RemoteEmbedder("openai", base_url=url, **{"bounds": quick(), **changes})
+
+
+def run(embedder: RemoteEmbedder, work: Callable[[], Awaitable[T]]) -> T:
+    async def whole() -> T:
+        try:
+            return await work()
+        finally:
+            await embedder.close()
+
+    return asyncio.run(whole())
+
+
+def embedded(embedder: RemoteEmbedder, texts: Sequence[str]) -> Sequence[bytes]:
+    return run(embedder, lambda: embedder.embed(texts))
+
+
+def refused(embedder: RemoteEmbedder, texts: Sequence[str] = (SECRET_TEXT,)) -> str:
+    """The error's line; neither it nor its trace tells a key or a text."""
+    with pytest.raises(EmbedderError) as caught:
+        embedded(embedder, texts)
+    whole = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert KEY not in whole
+    assert SECRET_TEXT not in whole
+    assert caught.value.__context__ is None
+    return str(caught.value)
+
+
+def test_vectors_come_in_order_with_length_one() -> None:
+    texts = ["one", "two", "three and more"]
+    with serve(openai) as server:
+        embedder: Embedder = embedder_at(server.url, model="small")
+        assert not embedder.ready
+        vectors = embedded(embedder, texts)  # type: ignore[arg-type]
+    assert embedder.ready
+    assert embedder.dimensions == 4
+    assert (embedder.name, embedder.kind) == ("remote:openai:small", "remote")
+    for text, values in zip(texts, vectors, strict=True):
+        wanted = np.array(vector_of(text))
+        got = np.frombuffer(values, "<f4")
+        assert math.isclose(float(np.linalg.norm(got)), 1.0, abs_tol=1e-6)
+        assert np.allclose(got, wanted / np.linalg.norm(wanted), atol=1e-6)
+    asked = server.asked[-1]
+    assert asked.path == "/embeddings"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body == {"model": "small", "input": texts, "encoding_format": "float"}
+
+
+def test_dimensions_that_are_known_cost_no_request() -> None:
+    with serve(openai) as server:
+        known = embedder_at(server.url, model="text-embedding-3-large")
+        asked_for = embedder_at(server.url, model="other", dimensions=4)
+        unknown = embedder_at(server.url, model="other")
+        for embedder in (known, asked_for):
+            run(embedder, embedder.load)
+        assert server.asked == []
+        run(unknown, unknown.load)
+        assert [len(asked.body["input"]) for asked in server.asked] == [1]
+        run(unknown, unknown.load)
+        embedded(asked_for, ["a"])
+    assert len(server.asked) == 2
+    assert server.asked[-1].body["dimensions"] == 4
+    assert (known.dimensions, asked_for.dimensions, unknown.dimensions) == (3072, 4, 4)
+    assert asked_for.name == "remote:openai:other:4"
+
+
+def test_base64_answers_are_read() -> None:
+    def answer(asked: Asked) -> Answer:
+        packed = base64.b64encode(np.array([3, 4], "<f4").tobytes()).decode()
+        return Answer({"data": [{"index": 0, "embedding": packed}]})
+
+    with serve(answer) as server:
+        (values,) = embedded(embedder_at(server.url, model="other"), ["a"])
+    assert np.allclose(np.frombuffer(values, "<f4"), [0.6, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("model", "passage", "question"),
+    [
+        (
+            "gemini-embedding-001",
+            {"taskType": "RETRIEVAL_DOCUMENT", "content": {"parts": [{"text": "words"}]}},
+            {"taskType": "RETRIEVAL_QUERY", "content": {"parts": [{"text": "words"}]}},
+        ),
+        (
+            "gemini-embedding-2",
+            {"content": {"parts": [{"text": "title: none | text: words"}]}},
+            {"content": {"parts": [{"text": "task: search result | query: words"}]}},
+        ),
+    ],
+)
+def test_gemini_is_told_what_a_text_is_for(
+    model: str, passage: dict[str, Any], question: dict[str, Any]
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        return Answer({"embeddings": [{"values": [1, 2]} for _ in asked.body["requests"]]})
+
+    with serve(answer) as server:
+        embedder = RemoteEmbedder(
+            "gemini", model=model, base_url=server.url + "/v1beta", dimensions=2, bounds=quick()
+        )
+        embedded(embedder, ["words"])
+        run(embedder, lambda: embedder.embed_questions(["words"]))
+    first, second = server.asked
+    assert first.path == f"/v1beta/models/{model}:batchEmbedContents"
+    assert first.headers["x-goog-api-key"] == KEY
+    always = {"model": f"models/{model}", "outputDimensionality": 2}
+    assert first.body == {"requests": [{**always, **passage}]}
+    assert second.body == {"requests": [{**always, **question}]}
+    assert embedder.questions_differ
+
+
+def test_voyage_is_told_what_a_text_is_for() -> None:
+    with serve(openai) as server:
+        embedder = RemoteEmbedder("voyage", base_url=server.url, dimensions=4, bounds=quick())
+        embedded(embedder, ["words"])
+        run(embedder, lambda: embedder.embed_questions(["words"]))
+    bodies = [asked.body for asked in server.asked]
+    assert [body["input_type"] for body in bodies] == ["document", "query"]
+    assert all(body["output_dimension"] == 4 for body in bodies)
+    assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_batches_stay_within_count_and_characters_and_come_back_in_order() -> None:
+    texts = [f"text {number} " + "x" * (number * 1000) for number in range(60)]
+    with serve(openai) as server:
+        embedder = embedder_at(server.url, batch_texts=7, text_chars=100_000, dimensions=4)
+        vectors = embedded(embedder, texts)
+    for asked in server.asked:
+        assert len(asked.body["input"]) <= 7
+        assert sum(map(len, asked.body["input"])) <= 200_000
+    assert sum(len(asked.body["input"]) for asked in server.asked) == len(texts)
+    for text, values in zip(texts, vectors, strict=True):
+        wanted = np.array(vector_of(text))
+        assert np.allclose(np.frombuffer(values, "<f4"), wanted / np.linalg.norm(wanted))
+
+
+def test_no_more_requests_at_once_than_allowed() -> None:
+    lock, now, most = threading.Lock(), 0, 0
+
+    def answer(asked: Asked) -> Answer:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.05)
+        with lock:
+            now -= 1
+        return openai(asked)
+
+    with serve(answer) as server:
+        embedder = embedder_at(server.url, batch_texts=1, dimensions=4, bounds=quick(at_once=3))
+        embedded(embedder, [f"text {number}" for number in range(12)])
+    assert most == 3
+
+
+def test_a_question_does_not_wait_behind_passages() -> None:
+    """Passages crawl at one request a minute; a turn's question goes at once."""
+    with serve(openai) as server:
+        embedder = embedder_at(
+            server.url, batch_texts=1, dimensions=4, requests_per_minute=1, bounds=quick(at_once=1)
+        )
+
+        async def both() -> float:
+            passages = asyncio.ensure_future(embedder.embed(["a", "b", "c"]))
+            await asyncio.sleep(0.2)
+            started = time.monotonic()
+            await embedder.embed_questions(["q"])
+            taken = time.monotonic() - started
+            passages.cancel()
+            await asyncio.gather(passages, return_exceptions=True)
+            return taken
+
+        assert run(embedder, both) < 5
+    assert [asked.body["input"] for asked in server.asked] == [["a"], ["q"]]
+
+
+def test_the_pace_spreads_requests_and_tokens() -> None:
+    by_request = Pace(requests_per_minute=60)
+    assert by_request.take(1) == 0
+    assert 0.9 < by_request.take(1) <= 1
+    by_token = Pace(tokens_per_minute=600)
+    assert by_token.take(100) == 0
+    assert 9 < by_token.take(1) <= 10
+    free = Pace()
+    assert [free.take(10**6) for _ in range(3)] == [0, 0, 0]
+    free.hold(5)
+    assert 4 < free.take(1) <= 5
+
+
+def test_long_texts_are_cut_and_that_is_said_once() -> None:
+    with serve(openai) as server:
+        embedder = embedder_at(server.url, text_chars=10, dimensions=4)
+        embedded(embedder, ["x" * 11, "y" * 10])
+        said = embedder.trouble()
+        embedded(embedder, ["z" * 11])
+    assert server.asked[0].body["input"] == ["x" * 10, "y" * 10]
+    assert "10 characters" in said
+    assert embedder.trouble() == ""
+
+
+def test_blank_texts_and_half_characters_do_not_spoil_a_batch() -> None:
+    with serve(openai) as server:
+        vectors = embedded(embedder_at(server.url, dimensions=4), ["", " \n", "a\ud83d", "ok"])
+    assert len(vectors) == 4
+    assert all(text.strip() for text in server.asked[0].body["input"])
+    assert embedded(embedder_at(server.url), []) == ()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Answer({"error": {}}, 429, {"Retry-After": "0.2"}),
+        Answer({}, 429, {"retry-after-ms": "200"}),
+        Answer({"error": {"details": [{"retryDelay": "0.2s"}]}}, 429),
+        Answer(b"<html>bad gateway</html>", 502),
+        Answer({}, 503),
+    ],
+    ids=["seconds", "milliseconds", "google", "gateway", "unavailable"],
+)
+def test_what_passes_is_tried_again(first: Answer) -> None:
+    answers = iter([first])
+    with serve(lambda asked: next(answers, None) or openai(asked)) as server:
+        started = time.monotonic()
+        assert len(embedded(embedder_at(server.url, dimensions=4), ["a"])) == 1
+    assert len(server.asked) == 2
+    if first.status == 429:
+        assert time.monotonic() - started >= 0.2
+
+
+def test_trying_again_ends() -> None:
+    with serve(lambda asked: Answer({}, 500)) as server:
+        said = refused(embedder_at(server.url, dimensions=4))
+    assert len(server.asked) == 3
+    assert "openai answered 500" in said
+
+
+def test_a_long_wait_is_told_instead_of_waited_for() -> None:
+    with serve(lambda asked: Answer({}, 429, {"Retry-After": "3600"})) as server:
+        said = refused(embedder_at(server.url, dimensions=4))
+    assert len(server.asked) == 1
+    assert "3600 s" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (400, "dimensions"),
+        (401, "OPENAI_API_KEY"),
+        (403, "OPENAI_API_KEY"),
+        (404, "model's name"),
+        (307, "base URL"),
+        (413, "size or number"),
+    ],
+)
+def test_what_cannot_pass_is_told_at_once_and_quotes_nothing(status: int, advice: str) -> None:
+    def answer(asked: Asked) -> Answer:
+        quoted = f"bad key {asked.headers['authorization']} for {asked.body['input']}"
+        headers = {"Location": server.url + "/elsewhere"} if status == 307 else {}
+        return Answer({"error": {"message": quoted, "code": quoted}}, status, headers)
+
+    with serve(answer) as server:
+        said = refused(embedder_at(server.url, dimensions=4))
+    assert len(server.asked) == 1
+    assert f"openai answered {status}" in said
+    assert advice in said
+
+
+def test_a_spent_account_is_not_asked_again() -> None:
+    body = {"error": {"code": "insufficient_quota"}}
+    with serve(lambda asked: Answer(body, 429)) as server:
+        said = refused(embedder_at(server.url, dimensions=4))
+    assert len(server.asked) == 1
+    assert "quota" in said
+
+
+def test_a_server_of_small_batches_gets_small_batches() -> None:
+    def answer(asked: Asked) -> Answer:
+        return Answer({}, 422) if len(asked.body["input"]) > 4 else openai(asked)
+
+    with serve(answer) as server:
+        vectors = embedded(
+            embedder_at(server.url, dimensions=4), [f"text {number}" for number in range(10)]
+        )
+    assert len(vectors) == 10
+
+
+def test_a_server_that_hangs_is_left() -> None:
+    done = threading.Event()
+
+    def answer(asked: Asked) -> Answer:
+        done.wait(20)
+        return openai(asked)
+
+    with serve(answer) as server:
+        started = time.monotonic()
+        said = refused(
+            embedder_at(server.url, dimensions=4, bounds=quick(timeout_seconds=0.2, tries=2))
+        )
+        taken = time.monotonic() - started
+        done.set()
+    assert len(server.asked) == 2
+    assert "did not answer within 0.2 s" in said
+    assert taken < 10
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with serve(openai) as server:
+        gone = server.url
+    said = refused(embedder_at(gone, dimensions=4, bounds=quick(tries=1)))
+    assert "cannot be reached" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"data": []}, "number of vectors"),
+        ({"data": [{"index": 0, "embedding": [1, 2, 3]}]}, "3 dimensions where 4"),
+        ({"data": [{"index": 0, "embedding": [1, float("nan"), 3, 4]}]}, "no direction"),
+        ({"data": [{"index": 0, "embedding": [1, float("inf"), 3, 4]}]}, "no direction"),
+        ({"data": [{"index": 0, "embedding": [0, 0, 0, 0]}]}, "no direction"),
+        ({"data": [{"index": 0, "embedding": ["a", "b"]}]}, "as numbers"),
+        ({"data": [{"index": 0, "embedding": "no base64!"}]}, "as numbers"),
+        ({"data": [{"index": 3, "embedding": [1, 2, 3, 4]}]}, "which vector"),
+        ({"data": [SECRET_TEXT]}, "not of the form"),
+        ([SECRET_TEXT], "number of vectors"),
+        (SECRET_TEXT.encode(), "not JSON"),
+    ],
+    ids=range(11),
+)
+def test_a_wrong_answer_is_refused(body: Any, why: str) -> None:
+    with serve(lambda asked: Answer(body)) as server:
+        assert why in refused(embedder_at(server.url, dimensions=4))
+
+
+def test_a_model_that_changes_behind_its_name_is_noticed() -> None:
+    sizes = iter([4, 4, 5])
+
+    def answer(asked: Asked) -> Answer:
+        size = next(sizes)
+        items = [
+            {"index": at, "embedding": vector_of(text, size)}
+            for at, text in enumerate(asked.body["input"])
+        ]
+        return Answer({"data": items})
+
+    with serve(answer) as server:
+        embedder = embedder_at(server.url, model="other")
+        embedded(embedder, ["a"])
+        assert "5 dimensions where 4" in refused(embedder)
+
+
+def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VOYAGE_API_KEY")
+    with pytest.raises(EmbedderError, match="VOYAGE_API_KEY"):
+        asyncio.run(RemoteEmbedder("voyage").load())
+    with pytest.raises(EmbedderError, match="MY_OWN_KEY"):
+        asyncio.run(RemoteEmbedder("gemini", key_variable="MY_OWN_KEY").load())
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with serve(openai) as server:  # a server of one's own may need none
+        embedded(embedder_at(server.url, dimensions=4), ["a"])
+    assert "authorization" not in server.asked[0].headers
+
+
+@pytest.mark.parametrize("ending", ["\u00e9", " b", "\x01"])
+def test_a_key_that_cannot_be_sent_is_not_quoted(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY + ending + KEY)
+    with serve(openai) as server:
+        assert "OPENAI_API_KEY" in refused(embedder_at(server.url, dimensions=4))
+    assert server.asked == []
+
+
+def test_logs_tell_neither_key_nor_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serve(openai) as server:
+        embedder = embedder_at(server.url, dimensions=4)
+        embedded(embedder, [SECRET_TEXT])
+    assert caplog.records, "the driver logs; this test would say nothing otherwise"
+    assert KEY not in caplog.text
+    assert SECRET_TEXT not in caplog.text
+    assert KEY not in repr(embedder)
+
+
+def test_one_embedder_serves_one_event_loop_after_another_and_reuses_its_connection() -> None:
+    """No loop's connections are used by the next one, though nobody closes anything."""
+    with serve(openai) as server:
+        embedder = embedder_at(server.url, dimensions=4)
+
+        async def twice() -> None:
+            await embedder.embed(["a"])
+            await embedder.embed(["b"])
+
+        asyncio.run(twice())
+        asyncio.run(twice())
+        gc.collect()  # what was left open would warn, and warnings are errors
+    first, again, next_loop, its_again = [asked.port for asked in server.asked]
+    assert (first, next_loop) == (again, its_again)
+
+
+def test_a_cancelled_call_lets_go() -> None:
+    done = threading.Event()
+
+    def answer(asked: Asked) -> Answer:
+        done.wait(20)
+        return openai(asked)
+
+    with serve(answer) as server:
+        embedder = embedder_at(server.url, dimensions=4)
+
+        async def cut_short() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await embedder.embed(["a"])
+
+        started = time.monotonic()
+        run(embedder, cut_short)
+        assert time.monotonic() - started < 5
+        done.set()
+
+
+def test_the_probe_is_one_word_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(openai) as server:
+        embedder = embedder_at(server.url, model="other")
+        run(embedder, lambda: embedder.embed_questions([SECRET_TEXT]))
+    probe, question = server.asked
+    assert json.dumps(probe.body["input"]) == '["word"]'
+    assert question.body["input"] == [SECRET_TEXT]

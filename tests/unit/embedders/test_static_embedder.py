@@ -1,0 +1,147 @@
+"""The static embedder, held to the package whose vectors it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recollect.embedders import static as static_module
+from recollect.embedders.loading import package_folder
+from recollect.embedders.static import MAX_CHARS, StaticEmbedder
+from recollect.errors import EmbedderError, MissingExtra
+
+pytest.importorskip("tokenizers", reason="the extra `static` is not installed")
+if package_folder("wordllama") is None:
+    pytest.skip("the extra `static` is not installed", allow_module_level=True)
+
+TEXTS = (
+    "When did Anna move to Łódź?",
+    "yes",
+    "def f(x):\n    return x ** 2  # 0x7fff",
+    "我们明天在北京见面",
+    "a long story. " * 300,
+    "   ",
+)
+
+
+def embed(*texts: str, embedder: StaticEmbedder | None = None) -> np.ndarray:
+    found = asyncio.run((embedder or StaticEmbedder()).embed(texts))
+    return np.array([np.frombuffer(one, "<f4") for one in found])
+
+
+def test_its_vectors_are_the_packages_own(tmp_path: Path) -> None:
+    program = (
+        "import sys, json, numpy, pathlib, wordllama\n"
+        "home = pathlib.Path(wordllama.__file__).parent\n"
+        "model = wordllama.WordLlama.load(cache_dir=home, disable_download=True)\n"
+        "numpy.save(sys.argv[1], model.embed(json.loads(sys.argv[2]), norm=True))\n"
+    )
+    file = tmp_path / "vectors.npy"
+    # In a process of its own: importing the package sets up the root logger.
+    subprocess.run(
+        [sys.executable, "-c", program, str(file), json.dumps(TEXTS)], check=True, timeout=120
+    )
+    np.testing.assert_allclose(embed(*TEXTS), np.load(file), atol=1e-6)
+
+
+def test_it_imports_neither_the_package_nor_its_dependencies() -> None:
+    program = (
+        "import asyncio, logging, sys\n"
+        "from recollect.embedders.static import StaticEmbedder\n"
+        "embedder = StaticEmbedder()\n"
+        "assert 'tokenizers' not in sys.modules and not embedder.ready\n"
+        "asyncio.run(embedder.embed(['hello']))\n"
+        "assert embedder.ready\n"
+        "print([name for name in ('wordllama', 'requests', 'pydantic') if name in sys.modules])\n"
+        "print(logging.getLogger().handlers)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "[]\n[]\n"
+
+
+def test_meaning_counts_more_than_spelling() -> None:
+    asked, answer, other = embed(
+        "which pet does she own?", "her dog is called Rex", "the parser threw an exception"
+    )
+    assert asked @ answer > asked @ other + 0.1
+
+
+def test_company_and_threads_change_nothing() -> None:
+    embedder = StaticEmbedder()
+    texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
+    alone = np.concatenate([embed(text, embedder=embedder) for text in texts])
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: embed(*texts, embedder=embedder), range(8)))
+    for rows in runs:
+        np.testing.assert_allclose(rows, alone, atol=1e-7)
+
+
+def test_nothing_half_characters_and_huge_texts_have_length_one() -> None:
+    huge = "word and another " * 100_000
+    embedder = StaticEmbedder()
+    rows = embed("", "broken \ud83d escape", huge, embedder=embedder)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1)
+    np.testing.assert_array_equal(rows[2], embed(huge[:MAX_CHARS], embedder=embedder)[0])
+    assert asyncio.run(embedder.embed([])) == ()
+
+
+def test_its_name_is_known_before_loading_and_stays() -> None:
+    embedder, again = StaticEmbedder(), StaticEmbedder()
+    assert embedder.name == again.name
+    assert embedder.name.startswith("static:l2_supercat_256:")
+    assert (embedder.dimensions, embedder.ready) == (256, False)
+    asyncio.run(embedder.load())
+    assert (embedder.dimensions, embedder.ready, embedder.name) == (256, True, again.name)
+
+
+def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    with pytest.raises(MissingExtra, match=r"recollect\[static\]"):
+        StaticEmbedder()
+
+
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, weights: bytes) -> None:
+    """A package of that name with other files."""
+    package = folder / "wordllama"
+    for name, content in (
+        ("__init__.py", b""),
+        ("weights/l2_supercat_256.safetensors", weights),
+        ("tokenizers/l2_supercat_tokenizer_config.json", b"{}"),
+    ):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_bytes(content)
+    monkeypatch.setattr(static_module, "package_folder", lambda _: package)
+
+
+def test_a_package_without_its_weights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, monkeypatch, weights=b"")
+    (tmp_path / "wordllama/weights/l2_supercat_256.safetensors").unlink()
+    with pytest.raises(EmbedderError, match="does not carry its weights: pip install"):
+        StaticEmbedder()
+
+
+def test_damaged_files_fail_the_load_and_not_every_turn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, monkeypatch, weights=b"\x02\0\0\0\0\0\0\0{}")
+    embedder = StaticEmbedder()
+    with pytest.raises(EmbedderError, match="could not be loaded"):
+        asyncio.run(embedder.load())
+    assert not embedder.ready
+    began = time.perf_counter()
+    for _ in range(100):
+        with pytest.raises(EmbedderError, match="could not be loaded"):
+            asyncio.run(embedder.embed(["hello"]))
+    assert time.perf_counter() - began < 5

@@ -1,0 +1,155 @@
+"""How likely it is that memory holds something on a question: an absolute number."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from typing import Any
+
+import pytest
+from tests.unit.search.candidates import asking, candidate, found
+
+from recollect.embedders.hash import HashEmbedder
+from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
+from recollect.search.probes import PROBES, probe_texts, scale_of
+from recollect.values.lookup import AskedVector, Candidate, EmbedderKind, Scale
+
+SCALE = Scale(mean=0.06, spread=0.08)
+CRANE = "the green crane stands at the north quay"
+QUESTION = "which crane stands at the north quay?"
+
+
+def vector(kind: EmbedderKind = "onnx", scale: Scale | None = SCALE) -> AskedVector:
+    return AskedVector(embedder=kind, values=b"", kind=kind, scale=scale)
+
+
+def certainty(
+    question: str, *passages: Candidate, documents: int = 600, vectors: Any = (), shown: Any = ()
+) -> Certainty:
+    made = found(passages, documents=documents)
+    return calibrate(asking(question), made, vectors, shown=shown)
+
+
+def likely(question: str, *passages: Candidate, **more: Any) -> float:
+    return certainty(question, *passages, **more).probability
+
+
+def with_similarities(*similarities: float | None) -> Candidate:
+    return candidate("a", CRANE, similarities=similarities)
+
+
+def test_what_memory_holds_is_likelier_than_what_it_does_not() -> None:
+    held = candidate("a", CRANE)
+    assert likely(QUESTION, held) > 0.9
+    assert likely("who painted the bicycle of my aunt?", held) < THRESHOLD
+    assert likely("north by what?", held) > likely("north by what measure of which compass?", held)
+
+
+def test_words_that_memory_never_heard_count_against_it() -> None:
+    held = candidate("a", CRANE)
+    chances = [
+        likely(f"crane quay {' '.join(more)}", held) for more in ([], ["zebra"], ["zebra", "yak"])
+    ]
+    assert chances[0] > chances[1] > chances[2]
+
+
+def test_unheard_names_count_twice() -> None:
+    held = candidate("a", CRANE)
+    unheard = certainty("which crane did Bartholomew paint?", held)
+    assert unheard.unheard
+    assert not certainty("which crane did bartholomew paint?", held).unheard
+    assert unheard.probability < 0.1 * likely("which crane did bartholomew paint?", held)
+    ann = candidate("b", "Ann paints boats")
+    assert not certainty("which crane did Bartholomew and Ann paint?", held, ann).unheard
+
+
+def test_words_that_only_say_when_do_not_count() -> None:
+    """A message does not hold its own date, so the date must not speak against it."""
+    held = candidate("a", CRANE)
+    assert likely("which crane stood at the north quay on 7 May 2023?", held) == pytest.approx(
+        likely("which crane stood at the north quay?", held)
+    )
+
+
+def test_a_larger_memory_must_answer_better() -> None:
+    held = candidate("a", "the north wind and much else that is of no account here")
+    question = "the north star and the long night?"
+    sizes = (50, 600, 20_000, 200_000)
+    fine = [certainty(question, held, documents=size, vectors=[]).probability for size in sizes]
+    assert all(math.isfinite(one) for one in fine)
+    near = [
+        likely("", with_similarities(0.5), documents=size, vectors=[vector()]) for size in sizes
+    ]
+    assert near == sorted(near, reverse=True)
+    assert len(set(near)) == len(near)
+    assert likely("", with_similarities(0.5), documents=1, vectors=[vector()]) == near[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_nearer_is_likelier_whatever_the_number_of_vectors(count: int) -> None:
+    kinds: tuple[EmbedderKind, ...] = ("onnx", "static", "remote")
+    vectors = [vector(kind) for kind in kinds[:count]]
+    chances = [
+        likely("x?", with_similarities(*[near] * count), vectors=vectors)
+        for near in (0.0, 0.3, 0.8)
+    ]
+    assert chances[0] < chances[1] < chances[2]
+    assert chances[0] < THRESHOLD
+    assert chances[2] > THRESHOLD
+    assert certainty("x?", with_similarities(*[0.5] * count), vectors=vectors).vectors == min(
+        count, 2
+    )
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [vector("hash"), vector(scale=None), vector(scale=Scale(mean=0.9, spread=0.0))],
+    ids=["hash", "no scale", "no spread"],
+)
+def test_vectors_without_a_scale_have_no_say(silent: AskedVector) -> None:
+    by_words = likely(QUESTION, candidate("a", CRANE))
+    assert likely(QUESTION, with_similarities(0.1), vectors=[silent]) == by_words
+    # the place of the one that has a say is kept
+    beside = likely(QUESTION, with_similarities(0.1, 0.6), vectors=[silent, vector()])
+    assert beside == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
+
+
+def test_an_embedder_whose_vectors_are_still_made_has_no_say() -> None:
+    """Otherwise memory is shut until the last job has run, whatever its words say."""
+    by_words = certainty(QUESTION, candidate("a", CRANE))
+    waiting = certainty(QUESTION, with_similarities(None), vectors=[vector()])
+    assert waiting == by_words
+    one = certainty(QUESTION, with_similarities(0.6, None), vectors=[vector(), vector("static")])
+    assert one.probability == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
+
+
+def test_a_model_that_puts_everything_alike_breaks_nothing() -> None:
+    flat = vector(scale=Scale(mean=0.9, spread=1e-9))
+    assert 0.0 <= likely(QUESTION, with_similarities(0.1), vectors=[flat]) < 1e-9
+    assert 1.0 - likely(QUESTION, with_similarities(0.95), vectors=[flat]) < 1e-9
+
+
+def test_what_the_view_shows_is_compared() -> None:
+    held = candidate("a", CRANE)
+    assert certainty(QUESTION, held).ahead is None
+    assert certainty(QUESTION, held, shown=[candidate("b", "a crane")]).ahead > 1.0  # type: ignore[operator]
+    poor = candidate("c", "a crane, and many other things that are of no account to anyone")
+    assert certainty(QUESTION, poor, shown=[held]).ahead < -1.0  # type: ignore[operator]
+
+
+def test_nothing_found_and_nothing_asked_are_numbers_too() -> None:
+    assert 0.0 < likely("", candidate("a", CRANE)) < THRESHOLD
+    assert 0.0 < likely(QUESTION) < THRESHOLD
+    assert 0.0 < likely("", documents=0) < THRESHOLD
+
+
+def test_the_scale_of_a_model_is_that_of_unrelated_texts() -> None:
+    texts = probe_texts()
+    assert len(texts) == len(set(texts)) == 2 * len(PROBES)
+    axes = [[float(at == place) for place in range(len(PROBES))] for at in range(len(PROBES))]
+    ideal = [struct.pack(f"<{len(PROBES)}f", *axis) for axis in [*axes, *axes]]
+    assert scale_of(ideal) == Scale(mean=0.0, spread=0.0), "only what belongs together is near"
+    made = scale_of(asyncio.run(HashEmbedder().embed(texts)))
+    assert made.mean == pytest.approx(0.105, abs=0.02)
+    assert made.spread == pytest.approx(0.073, abs=0.02)

@@ -1,0 +1,235 @@
+"""What is read out of a question: speakers, names, identifiers, whose words it wants."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from recollect.search.identifiers import identifiers_in, words_of
+from recollect.search.names import date_words_in, names_in
+from recollect.search.question import question_text, read_question
+from recollect.search.speakers import speaker_of, speaker_word, speaker_words_asked
+from recollect.search.tokenize import tokenize
+from recollect.values.recalled import RecallRequest
+
+NOW = 1_760_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Caroline: I went to the lake", "Caroline"),
+        ("  Mary-Ann O'Brien: hello", "Mary-Ann O'Brien"),
+        ("Ludwig van Beethoven: da da da dum", "Ludwig van Beethoven"),
+        ("Dr. No : welcome", "Dr. No"),
+        ("Émile： bonjour", "Émile"),
+        ("Caroline:\nI went to the lake", "Caroline"),
+    ],
+)
+def test_a_message_begins_with_its_speaker(text: str, name: str) -> None:
+    assert speaker_of(text) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Note: the port is 3000",
+        "TODO: write the tests",
+        "Error: no such file",
+        "The answer is: yes",
+        "The plan: we go north",
+        "Assistant: I have deleted it",
+        "caroline: hi",
+        "http://example.org is down",
+        "Http://example.org is down",
+        "std::move is not free",
+        "Time 10:30 is fine",
+        "One Two Three Four: hi",
+        "we met\nCaroline: hi",
+        "12: the dozen",
+        ": nothing",
+        "Caroline",
+        "",
+    ],
+)
+def test_no_speaker_begins_it(text: str) -> None:
+    assert speaker_of(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("question", "speaker"),
+    [
+        ("What did Caroline say?", "Caroline"),
+        ("what is Caroline's job?", "Caroline"),
+        ("what is James' job?", "James"),
+        ("Who is John Smith?", "John Smith"),
+        ("WHAT DID CAROLINE SAY?", "Caroline"),
+        ("Did it rain on Émile?", "Émile"),
+        ("what did O’Brien’s sister want?", "O’Brien"),
+    ],
+)
+def test_a_question_asks_for_the_speakers_it_names(question: str, speaker: str) -> None:
+    assert speaker_word(speaker_of(f"{speaker}: hello")) in speaker_words_asked(question)
+
+
+def test_speakers_asked_for_are_few() -> None:
+    assert speaker_words_asked("who went there?") == ()
+    assert (
+        len(speaker_words_asked("Ann Bob Cid " * 500 + "".join(f"A{n} " for n in range(99)))) <= 16
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("Who is John Smith?", {"john", "smith"}),
+        ("what did Caroline's mother say?", {"carolin"}),
+        ("Where was it? Caroline knows, and so does Ann", {"ann"}),
+        ("is it the iPhone or the API?", {"api"}),
+        ("约翰和 John 在哪里", {"john"}),
+        ("Was it on Monday in May, or did May Smith say so?", {"smith"}),
+        ("What did I say?", set()),
+        ("what did caroline say?", set()),
+        ("Caroline left.", set()),
+        ("WHAT DID CAROLINE SAY ABOUT IT", set()),
+        ("What Did Caroline Say About The Adoption Agency Visit", set()),
+        ("他昨天说了什么", set()),
+        ("", set()),
+    ],
+)
+def test_what_counts_as_a_name(question: str, names: set[str]) -> None:
+    assert {word for name in names_in(question) for word in name} == names
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("what was said on 7 May 2023?", {"7", "may", "2023"}),
+        ("what was said in june 2021?", {"june", "2021"}),
+        ("who came on the 3rd of March?", {"3rd", "march"}),
+        ("what happened last Sunday?", {"sunday"}),
+        ("May I march in the sun?", set()),
+        ("who listens on port 8443, and what are the 12 rules?", set()),
+    ],
+)
+def test_words_that_only_say_when(question: str, words: set[str]) -> None:
+    assert date_words_in(question) == {token for word in words for token in tokenize(word)}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "src/payment/webhook.ts",
+        "./run.sh",
+        "~/notes/plan.md",
+        "C:\\Users\\ann\\plan.txt",
+        "retry_limit",
+        "_private_name",
+        "getUserName",
+        "UserService",
+        "json.dumps",
+        "std::move",
+        "a1b2c3d4e5",
+        "v1.24.3",
+        "10.0.17.4",
+        "ECONNREFUSED",
+        "ABC-1234",
+        "#1234",
+        "--dry-run",
+        "https://example.org/a/b?x=1",
+        "webhook.ts",
+        "4815162342",
+    ],
+)
+def test_what_can_only_mean_one_thing(written: str) -> None:
+    found = identifiers_in(f"please look at {written}, it broke")
+    assert any(written.endswith(one) and len(one) > len(written) - 4 for one in found.values())
+    for key, one in found.items():
+        assert key in tokenize(one), "the index knows it by this word"
+        assert set(words_of(one)) <= set(tokenize(one))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "an ordinary sentence, with commas; and a colon: so.",
+        "a well-known state-of-the-art word, up-to-date",
+        "and/or he/she yes/no Yes/No",
+        "on 7/22 or 2023-05-07 or 2023/05/07 or 22.07.2023 or 05/07/2023",
+        "at 10:30, 3.5 of 100, 50%, 1,000 or 2023",
+        "U.S. e.g. i.e. a.m.",
+        "NASA and the EU in COVID-19 times",
+        "Mr. Smith went home. Then he slept",
+        "它在哪里？我不知道。",
+        "-v is an option, -- is a dash",
+        "decade facade added",
+        "",
+    ],
+)
+def test_what_may_mean_anything(text: str) -> None:
+    assert identifiers_in(text) == {}
+
+
+def test_an_identifier_of_pieces_is_held_only_by_who_holds_them_all() -> None:
+    assert words_of("src/app.py") == ("src/app.py",)
+    assert len(words_of("ABC-1234")) == len(words_of("--dry-run")) == 2
+
+
+@pytest.mark.parametrize(
+    "piece", ["a/", "a.", "_", "A1-", "a_", "ab", "0a", "--a", "(A ", "A'", "/"]
+)
+def test_long_text_is_read_in_no_time(piece: str) -> None:
+    text = piece * (60_000 // len(piece))
+    began = time.process_time()
+    identifiers_in(text)
+    names_in(text)
+    date_words_in(text)
+    speaker_of(text)
+    read_question(text, asked_at=NOW)
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did you recommend for dinner?",
+        "which book had you just suggested?",
+        "you told me about a lake, which?",
+        "what was your advice on the knee?",
+        "Remind me which lake it was",
+        "in our previous conversation there was a lake",
+        "你之前推荐的书是什么",
+    ],
+)
+def test_who_asks_for_the_assistants_words(question: str) -> None:
+    assert read_question(question, asked_at=NOW).asks_assistant
+
+
+@pytest.mark.parametrize("question", ["What did I recommend?", "did you sleep?", "which lake?", ""])
+def test_who_does_not(question: str) -> None:
+    assert not read_question(question, asked_at=NOW).asks_assistant
+
+
+def test_words_of_a_question_come_once_and_marks_are_no_words() -> None:
+    question = read_question("Did Ann paint? Ann paints, Ann painted on 7 May 2023", asked_at=NOW)
+    assert question.words.count("paint") == question.words.count("ann") == 1
+    assert {"by=ann", "on=2023-05-07"} <= set(question.marks)
+    assert not set(question.marks) & set(question.words)
+    pasted = read_question(
+        " ".join(f"Word{n} on {n % 28 + 1} May" for n in range(900)), asked_at=NOW
+    )
+    assert len(pasted.words) <= 48
+    assert len(pasted.marks) <= 24
+
+
+def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
+    def request(newest: str, *, gated: bool) -> RecallRequest:
+        return RecallRequest(
+            space="mine", session="s", query="older\nnewer", newest=newest, now=NOW,
+            budget_tokens=100, count_tokens=len, gated=gated,
+        )  # fmt: skip
+
+    assert question_text(request("newer", gated=True)) == "newer"
+    assert question_text(request("newer", gated=False)) == "older\nnewer"
+    assert question_text(request("", gated=True)) == "older\nnewer"

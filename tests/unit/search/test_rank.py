@@ -1,0 +1,306 @@
+"""Ranking: what is fused, lent, lifted and aged, what fits a block, and facts by their words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
+
+from recollect.search.dates import windows_asked
+from recollect.search.evidence import ROLE_POINTS, SPEAKER_POINTS, STANDING_MOST
+from recollect.search.facts import find_facts
+from recollect.search.fuse import fuse, vector_shares
+from recollect.search.lift import NEIGHBOUR_SHARE, lift_neighbours
+from recollect.search.pack import MOST_OF_ONE, pack
+from recollect.search.rank import Ranking, Weighing, rank, seeds
+from recollect.search.tokenize import tokenize
+from recollect.values.hit import Hit
+from recollect.values.lookup import Candidate, EmbedderKind, Neighbour, Surroundings
+from recollect.values.segment import Fact, FactId, SegmentId
+
+NOTHING_AROUND = Surroundings()
+
+
+def ranked(
+    question: str, *passages: Candidate, around: Any = NOTHING_AROUND, **how: Any
+) -> Ranking:
+    return rank(asking(question), found(passages), around, Weighing(**{"now": NOW, **how}))
+
+
+def names(ranking: Ranking) -> list[str]:
+    return [one.segment for one in ranking.passages]
+
+
+def part(hit: Hit, name: str) -> float:
+    return sum(part.points for part in hit.parts if part.name == name)
+
+
+class TestFuse:
+    def test_a_missing_vector_is_stood_in_for_by_the_others(self) -> None:
+        """Vectors are made in the background: who has none yet is not less near for that."""
+        both = candidate("both", "x", similarities=(0.5, 0.5))
+        one = candidate("one", "x", similarities=(0.5, None))
+        none = candidate("none", "x", similarities=(None, None))
+        below = candidate("below", "x", similarities=(-0.9, -0.1))
+        made = fuse([both, one, none, below], found([both, one, none, below]), (), (0.4, 0.2))
+        assert made.vectors == pytest.approx([0.6, 0.6, 0.0, 0.0])
+
+    def test_nothing_shared_and_nothing_near_is_nothing(self) -> None:
+        alone = candidate("a", "crane", similarities=(None,))
+        assert fuse([alone], found([alone]), ("quay",), (0.5,)).scores == [0.0]
+        assert fuse([], found([]), ("quay",), (0.5,)).scores == []
+
+    @pytest.mark.parametrize(
+        "kinds",
+        [(), ("hash",), ("static",), ("onnx", "static"), ("static", "onnx"), ("remote", "onnx"),
+         ("onnx", "static", "remote")],
+    )  # fmt: skip
+    def test_words_always_have_a_say(self, kinds: tuple[EmbedderKind, ...]) -> None:
+        shares = vector_shares(kinds)
+        assert len(shares) == len(kinds)
+        assert 0.0 <= sum(shares) < 1.0
+        flipped = vector_shares(kinds[::-1])
+        assert flipped == shares[::-1], "what an embedder weighs does not depend on its place"
+
+
+class TestAround:
+    def test_a_neighbour_lends_and_the_farther_one_less(self) -> None:
+        beside = (
+            Neighbour(segment=SegmentId("next"), of=SegmentId("hit"), distance=1),
+            Neighbour(segment=SegmentId("second"), of=SegmentId("hit"), distance=-2),
+        )
+        lent = lift_neighbours({SegmentId("hit"): 1.0}, beside)
+        assert set(lent) == {"next", "second"}
+        assert lent[SegmentId("next")][0] == pytest.approx(NEIGHBOUR_SHARE)
+        assert 0.0 < lent[SegmentId("second")][0] < NEIGHBOUR_SHARE
+        assert {lender for _, lender in lent.values()} == {"hit"}
+
+    def test_only_what_the_store_names_lends(self) -> None:
+        """Places beside each other are not enough: they may be of two sessions."""
+        hit = candidate("hit", "the crane at the quay", sequence=1)
+        beside = candidate("beside", "it is green", sequence=2, session="other", role="assistant")
+        around = Surroundings(passages=(beside,))
+        alone = ranked("the crane at the quay", hit, around=around)
+        assert part(alone.hits(9)[1], "neighbours") == 0.0
+        named = replace(
+            around,
+            neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),),
+        )
+        lifted = ranked("the crane at the quay", hit, around=named)
+        assert part(lifted.hits(9)[1], "neighbours") == pytest.approx(NEIGHBOUR_SHARE)
+        assert part(lifted.hits(9)[0], "neighbours") == 0.0, "nobody lends to himself"
+
+    def test_what_was_found_and_stands_around_counts_once(self) -> None:
+        hit = candidate("hit", "the crane")
+        assert names(ranked("the crane", hit, around=Surroundings(passages=(hit,)))) == ["hit"]
+
+    def test_a_stretch_lifts_only_among_people(self) -> None:
+        talk = [
+            candidate("a", "the crane at the quay, the crane", sequence=1),
+            candidate("b", "hm", sequence=2),
+            candidate("c", "hm", sequence=2 + 24 * 5),
+        ]
+        hits = ranked("crane quay", *talk).hits(9)
+        lifted = {str(hit.passage.segment): part(hit, "stretch") for hit in hits}
+        assert lifted["b"] > lifted["c"] == 0.0
+        spoken = [*talk[:2], replace(talk[2], role="assistant")]
+        assert not any(part(hit, "stretch") for hit in ranked("crane quay", *spoken).hits(9))
+
+    def test_surroundings_are_looked_at_of_the_best(self) -> None:
+        held = [candidate(f"{n}", "crane " * (n + 1) + "filler " * (9 - n)) for n in range(5)]
+        best = seeds(asking("crane"), found(held), Weighing(), most=2)
+        assert best == ("4", "3")
+
+
+class TestEvidence:
+    def test_the_speaker_named_is_lifted_among_people(self) -> None:
+        ann = candidate("ann", "the crane is green", marks=("by=ann",))
+        bob = candidate("bob", "the crane is green", marks=("by=bob",))
+        best = ranked("what did Bob say of the crane?", ann, bob).hits(1)[0]
+        assert best.passage.segment == "bob"
+        assert part(best, "speaker") == pytest.approx(SPEAKER_POINTS)
+        model = candidate("model", "the crane is green", role="assistant")
+        held = ranked("what did Bob say of the crane?", ann, bob, model).hits(9)
+        assert not any(part(hit, "speaker") for hit in held)
+
+    def test_the_users_words_are_lifted_unless_the_assistants_are_wanted(self) -> None:
+        user = candidate("user", "a green crane and more")
+        model = candidate("model", "a green crane", role="assistant")
+        wanted = ranked("which crane is green?", user, model)
+        assert names(wanted) == ["user", "model"]
+        assert part(wanted.hits(1)[0], "role") == pytest.approx(ROLE_POINTS)
+        asked = ranked("which green crane did you recommend?", user, model)
+        assert names(asked) == ["model", "user"]
+        # among tools' output the user's words are not what is looked for
+        result = candidate("result", "a green crane", role="user", tool="look")
+        held = ranked("which crane is green?", user, model, result).hits(9)
+        assert not any(part(hit, "role") for hit in held)
+
+    def test_a_standing_instruction_is_lifted_whatever_is_asked(self) -> None:
+        order = candidate("order", "always answer in metric units", marks=("is=standing",))
+        other = candidate("other", "we answer in feet")
+        hit = ranked("how tall is the tower?", order, other).hits(1)[0]
+        assert hit.passage.segment == "order"
+        assert part(hit, "standing") > 0
+
+    def test_standing_instructions_do_not_fill_a_block(self) -> None:
+        many = [candidate(f"{n}", f"always {n}", marks=("is=standing",)) for n in range(30)]
+        lifted = [hit for hit in ranked("how tall?", *many).hits(99) if part(hit, "standing")]
+        assert 0 < len(lifted) == STANDING_MOST
+
+    def test_a_passage_without_a_vector_yet_says_so(self) -> None:
+        held = [candidate("a", "a crane", similarities=(None,)), candidate("b", "a quay")]
+        held[1] = replace(held[1], similarities=(0.4,))
+        by_name = {h.passage.segment: h for h in ranked("crane", *held, kinds=("onnx",)).hits(9)}
+        assert by_name[SegmentId("a")].score < 1.0
+        assert "no vector" in next(
+            p.why for p in by_name[SegmentId("a")].parts if p.name == "vector"
+        )
+
+    def test_what_was_said_then_or_speaks_of_then_is_lifted(self) -> None:
+        then = windows_asked("7 May 2023", asked_at=NOW)[0].start + DAY
+        said = candidate("said", "crane", said_at=then)
+        means = candidate("means", "crane", marks=("on=2023-05-07",))
+        others = [candidate(f"{n}", "crane") for n in range(3)]
+        held = {
+            h.passage.segment: h
+            for h in ranked("crane on 7 May 2023?", said, means, *others).hits(9)
+        }
+        assert part(held[SegmentId("said")], "date") == part(held[SegmentId("means")], "date") > 0
+        assert not any(part(held[one.segment], "date") for one in others)
+        assert "2023-05" in next(p.why for p in held[SegmentId("said")].parts if p.name == "date")
+
+    def test_a_window_over_nearly_everything_is_ignored(self) -> None:
+        then = windows_asked("7 May 2023", asked_at=NOW)[0].start + DAY
+        said = [candidate(f"{n}", "crane", said_at=then) for n in range(8)]
+        other = candidate("other", "crane")
+        assert not any(
+            part(hit, "date") for hit in ranked("crane on 7 May 2023?", *said, other).hits(9)
+        )
+        some = ranked("crane on 7 May 2023?", *said[:2], other)
+        assert any(part(hit, "date") for hit in some.hits(9))
+
+    def test_age_lowers_where_that_is_asked_for(self) -> None:
+        old = candidate("old", "the green crane", said_at=NOW - 100 * DAY)
+        new = candidate("new", "the green crane or two", said_at=NOW)
+        coming = candidate("coming", "a crane or three of them", said_at=NOW + 9 * DAY)
+        assert names(ranked("green crane", old, new, coming))[0] == "old"
+        aged = ranked("green crane", old, new, coming, decay_per_day=0.99)
+        assert names(aged)[0] == "new"
+        by_name = {hit.passage.segment: hit for hit in aged.hits(9)}
+        assert part(by_name[SegmentId("old")], "age") < 0
+        assert (
+            part(by_name[SegmentId("new")], "age") == part(by_name[SegmentId("coming")], "age") == 0
+        )
+
+
+class TestRank:
+    def test_ties_go_by_segment_and_place(self) -> None:
+        held = [candidate(name, "crane", ordinal=at) for name in "cab" for at in (1, 0)]
+        best = [(one.segment, one.ordinal) for one in ranked("crane", *held).passages]
+        assert best == [(name, at) for name in "abc" for at in (0, 1)]
+
+    def test_a_score_says_what_it_is_made_of(self) -> None:
+        held = [
+            candidate("a", "a green crane", similarities=(0.61, None)),
+            candidate("b", "a quay"),
+        ]
+        held[1] = replace(held[1], similarities=(0.2, 0.1))
+        hit = ranked("green crane", *held, kinds=("onnx", "static")).hits(1)[0]
+        assert {p.name: p.why for p in hit.parts} == {
+            "words": "2 of 2 words",
+            "vector": "0.61 by onnx",
+        }
+
+    def test_at_least_goes_by_words_and_vectors_alone(self) -> None:
+        """What a neighbour or a date lends must not carry a passage over a threshold."""
+        hit = candidate("hit", "the green crane at the quay", role="assistant")
+        far = candidate("far", "a crane, among many other things that were said at that time")
+        beside = candidate("beside", "it is so")
+        around = Surroundings(
+            passages=(beside,),
+            neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),),
+        )
+        everything = ranked("green crane quay", hit, far, around=around)
+        assert everything.scores[names(everything).index("beside")] > 0.5
+        kept = everything.at_least(0.5)
+        assert names(kept) == ["hit"]
+        assert kept.hits(9)[0].score == everything.scores[names(everything).index("hit")]
+        assert names(everything.at_least(0.0)) == names(everything)
+        assert everything.at_least(1.1).hits(9) == ()
+
+
+def packed(costs: list[int], budget: int, **more: Any) -> list[int]:
+    """Which places of a ranking with these costs fit; all of one sitting, of many sources."""
+    how: dict[str, Any] = {
+        "source": lambda at: at,
+        "sitting": lambda at: 0,
+        "heading_cost": lambda at: 0,
+    }
+    return pack(
+        range(len(costs)), budget_tokens=budget, cost=lambda at: costs[at], **{**how, **more}
+    )
+
+
+class TestPack:
+    def test_what_does_not_fit_is_skipped_for_what_does(self) -> None:
+        assert packed([50, 60, 40, 30], 100) == [0, 2]
+        assert packed([50, 60, 50], 100) == [0, 2]
+        assert packed([50], 49) == []
+        assert packed([1], -5) == []
+
+    def test_a_message_gives_two_passages_at_most(self) -> None:
+        assert packed([10] * 6, 1000, source=lambda at: at // 4) == [0, 1, 4, 5]
+        assert MOST_OF_ONE == 2
+
+    def test_a_sitting_is_headed_once(self) -> None:
+        headed = {"sitting": lambda at: at % 2, "heading_cost": lambda at: 20}
+        assert packed([10, 10, 10, 10], 80, **headed) == [0, 1, 2, 3]
+        assert packed([10, 10, 10, 10], 79, **headed) == [0, 1, 2]
+        # a heading that does not fit keeps its sitting out, not the others
+        assert packed([10, 60, 10], 60, **headed) == [0, 2]
+
+    def test_never_more_than_asked_for(self) -> None:
+        assert packed([10] * 9, 1000, most=3) == [0, 1, 2]
+
+
+def fact(name: str, content: str, at: float = NOW) -> Fact:
+    return Fact(
+        id=FactId(name), type="config", content=content, at=at, words=tuple(tokenize(content))
+    )
+
+
+class TestFacts:
+    FACTS = (
+        fact("port", "the gateway listens on port 8443"),
+        fact("crane", "the gateway is painted green"),
+        fact("db", "orders are kept in PostgreSQL"),
+    )
+
+    def found(self, question: str, facts: Any = FACTS) -> list[str]:
+        return [one.id for one, _ in find_facts(tokenize(question), facts)]
+
+    def test_rare_words_count_most(self) -> None:
+        assert self.found("which port has the gateway?")[0] == "port"
+        assert self.found("is the gateway painted?")[0] == "crane"
+        assert self.found("which port has the orange gateway of my old aunt?") == []
+        assert self.found("what colour has my bicycle?") == []
+        assert self.found("") == []
+        assert self.found("port", ()) == []
+
+    def test_a_single_fact_is_found(self) -> None:
+        assert self.found("which port?", self.FACTS[:1]) == ["port"]
+
+    def test_ties_go_to_the_newest_and_then_by_id(self) -> None:
+        facts = (fact("b", "a crane"), fact("a", "a crane"), fact("new", "a crane", NOW + 1))
+        assert self.found("crane", facts) == ["new", "a", "b"]
+        assert self.found("crane", facts[::-1]) == ["new", "a", "b"]
+
+    def test_they_are_few_and_their_shares_fall(self) -> None:
+        facts = [fact(f"{n:02}", "crane " + "quay " * (n % 2)) for n in range(40)]
+        shares = [share for _, share in find_facts(["crane", "quay"], facts)]
+        assert len(shares) == 10
+        assert all(one >= other for one, other in pairwise(shares))

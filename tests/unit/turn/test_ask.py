@@ -1,0 +1,97 @@
+"""Ask: what a turn tells memory of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.turn.memories import NOW, entries, settings, user
+
+from recollect.config import build
+from recollect.turn.ask import ask
+from recollect.turn.query import query
+from recollect.values.history import Entry
+from recollect.values.recalled import RecallRequest
+
+CALL = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "I look into retry_policy.py"},
+        {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "src/hidden.py"}},
+    ],
+}
+RESULT = {
+    "role": "user",
+    "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "limit = 3"}],
+}
+
+
+def asked(view: tuple[Entry, ...], **changed: Any) -> RecallRequest:
+    return ask(
+        view,
+        query(view, build({}).query),
+        settings(**changed),
+        space="mine",
+        session="s",
+        now=NOW,
+        budget_tokens=500,
+        count_tokens=len,
+    )
+
+
+def test_the_newest_message_asks_and_what_stands_before_it_is_the_view() -> None:
+    view = entries(["the crane is green", "noted, it is green", "and the quay?"])
+    request = asked(view)
+    assert request.newest == "and the quay?"
+    assert request.query == "the crane is green\nand the quay?"
+    assert request.recent == ("noted, it is green",)
+    assert request.view == ("the crane is green",)
+    assert request.shown == {entry.key for entry in view}
+    assert request.asking == view[-1].key
+    assert (request.now, request.budget_tokens, request.count_tokens("abc")) == (NOW, 500, 3)
+
+
+def test_in_mid_turn_the_message_that_began_it_asks() -> None:
+    view = entries([user("why does it retry?"), CALL, RESULT])
+    request = asked(view)
+    assert request.newest == "why does it retry?"
+    assert request.asking == view[0].key
+    assert request.recent == ("I look into retry_policy.py",)
+    assert request.view == ("limit = 3",)
+
+
+def test_calls_and_results_of_the_view_are_shown() -> None:
+    request = asked(entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")]))
+    assert any("src/hidden.py" in text for text in request.view)
+    assert "limit = 3" in request.view
+
+
+def test_a_message_that_says_little_asks_for_itself_alone() -> None:
+    """Otherwise "thanks" would ask again what the message before it asked."""
+    request = asked(entries(["where is the crane?", "at the quay", "ok"]))
+    assert request.newest == "ok"
+    assert request.query == "where is the crane?"
+
+
+@pytest.mark.parametrize(
+    ("scope", "searched"), [("space", "space"), ("session", "session"), ("auto", "session")]
+)
+def test_what_is_searched(scope: str, searched: str) -> None:
+    assert asked(entries(["where is it?"]), scope=scope).scope == searched
+
+
+def test_every_turn_asks_without_a_gate() -> None:
+    assert asked(entries(["where is it?"])).gated
+    assert not asked(entries(["where is it?"]), every_turn=True).gated
+
+
+def test_nobody_asks() -> None:
+    request = asked(())
+    assert (request.newest, request.query, request.asking) == ("", "", None)
+    assert asked(entries([RESULT])).newest == ""
+    block = '<recalled-context source="memory-context">\nthe port is 3000\n</recalled-context>'
+    assert asked(entries([user(block)])).newest == "", "our own block asks for nothing"
+
+
+def test_a_request_does_not_show_what_was_said() -> None:
+    assert "crane" not in repr(asked(entries(["the crane", "a crane", "which crane?"])))

@@ -1,0 +1,210 @@
+"""Gate: what opens it alone, what does not, and that it stays shut for what the view shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.search.candidates import asking, candidate, found
+
+from recollect.search.question import question_text
+from recollect.turn.gate import gate, lost_words_asked
+from recollect.values.hit import GateVerdict
+from recollect.values.lookup import AskedVector, Candidate, Scale
+from recollect.values.recalled import RecallRequest
+
+CRANE = "the green crane stands at the north quay"
+QUESTION = "which crane stands at the north quay?"
+FILLER = "so much was said that day of this and that and of nothing else in particular, as ever"
+
+
+def request(newest: str, **more: Any) -> RecallRequest:
+    return RecallRequest(
+        **{
+            "space": "mine", "session": "s", "query": newest, "newest": newest,
+            "now": 1_760_000_000.0, "budget_tokens": 500, "count_tokens": len, **more,
+        }
+    )  # fmt: skip
+
+
+def verdict(
+    asked: RecallRequest | str,
+    *texts: str | Candidate,
+    shown: tuple[str, ...] = (),
+    vectors: tuple[AskedVector, ...] = (),
+    documents: int = 600,
+    frequencies: dict[str, int] | None = None,
+    often: int = 0,
+    least: float | None = None,
+) -> GateVerdict:
+    """Of a turn that found these passages outside its view, and those `shown` in it.
+
+    `often` says how many passages hold each of their words, where none is to be rare.
+    """
+    turn = request(asked) if isinstance(asked, str) else asked
+    held = [
+        candidate(f"{at}", text) if isinstance(text, str) else text for at, text in enumerate(texts)
+    ]
+    made = found(held, documents=documents)
+    counted = {word: often or count for word, count in made.document_frequencies.items()}
+    made = replace(made, document_frequencies={**counted, **(frequencies or {})})
+    inside = [candidate(f"shown{at}", text) for at, text in enumerate(shown)]
+    return gate(turn, asking(question_text(turn)), made, vectors, shown=inside, least=least)
+
+
+class TestMeaning:
+    def test_what_memory_holds_opens_it(self) -> None:
+        opened = verdict(QUESTION, CRANE)
+        assert opened.open
+        assert opened.score is not None
+        assert opened.score >= opened.threshold == 0.2  # type: ignore[operator]
+        assert opened.lost_words == ()
+        assert opened.reason.startswith("certainty")
+
+    def test_what_it_does_not_hold_leaves_it_shut(self) -> None:
+        shut = verdict("what did my aunt cook on that long evening?", CRANE, FILLER)
+        assert not shut.open
+        assert "is needed" in shut.reason
+        empty = verdict(QUESTION)
+        assert not empty.open
+        assert "nothing" in empty.reason
+
+    def test_whom_it_never_heard_of_is_said(self) -> None:
+        shut = verdict("which north quay did Bartholomew build his ship at?", CRANE, often=9)
+        assert not shut.open
+        assert "never heard" in shut.reason
+
+    def test_meaning_opens_it_without_a_shared_word(self) -> None:
+        vector = AskedVector(embedder="e", values=b"", scale=Scale(mean=0.05, spread=0.08))
+        near = candidate("a", "we bought an automobile", similarities=(0.8,))
+        far = candidate("a", "we bought an automobile", similarities=(0.2,))
+        assert verdict("which vehicle is ours now?", near, vectors=(vector,)).open
+        assert not verdict("which vehicle is ours now?", far, vectors=(vector,)).open
+
+    def test_what_the_view_shows_answers_better(self) -> None:
+        poor = f"a crane at the quay. {FILLER}"
+        assert verdict(QUESTION, poor, least=0.01, often=9).open
+        shut = verdict(QUESTION, poor, shown=(CRANE,), least=0.01, often=9)
+        assert not shut.open
+        assert shut.reason == "the view shows what answers it better"
+        assert verdict(QUESTION, CRANE, shown=(poor,)).open
+        assert verdict(QUESTION, CRANE, shown=(CRANE,)).open, "as good is not better"
+
+    @pytest.mark.parametrize("newest", ["ok", "crane", "quay!", "do it", "the", "…"])
+    def test_a_short_message_asks_for_nothing(self, newest: str) -> None:
+        shut = verdict(request(newest, query="which crane?"), "a crane", "a quay")
+        assert not shut.open
+
+    def test_a_name_that_memory_knows_is_enough(self) -> None:
+        assert verdict("and of Ann?", "Ann is here").open
+        assert not verdict("and of ann?", "Ann is here").open
+
+    def test_min_score_replaces_the_threshold(self) -> None:
+        opened = verdict(QUESTION, CRANE, often=9)
+        assert opened.score is not None
+        assert verdict(QUESTION, CRANE, often=9, least=opened.score).open
+        stricter = verdict(QUESTION, CRANE, often=9, least=opened.score + 1e-9)
+        assert not stricter.open
+        assert stricter.threshold == opened.score + 1e-9
+        assert verdict("what did my aunt cook at the quay?", CRANE, least=0.0).open
+
+    def test_ungated_it_is_open_wherever_something_was_found(self) -> None:
+        for asked in ("ok", "what did Bartholomew cook?", QUESTION):
+            told = verdict(request(asked, gated=False), FILLER, shown=(CRANE,), least=1.0)
+            assert told.open
+            assert told.reason == "asked for"
+        assert not verdict(request(QUESTION, gated=False)).open
+
+
+PATCH = "the patch is in src/payment/webhook.ts since monday"
+ASKS_PATCH = "please look again at src/payment/webhook.ts and tell me of all that strikes you there"
+
+
+class TestIdentifiers:
+    def test_one_that_left_the_view_opens_it(self) -> None:
+        opened = verdict(ASKS_PATCH, PATCH, least=1.0)
+        assert opened.open
+        assert opened.lost_terms == ("src/payment/webhook.ts",)
+        assert opened.reason == "left the view: src/payment/webhook.ts"
+        assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
+
+    def test_even_in_a_message_of_one_word(self) -> None:
+        assert verdict("retry_limit", "we set retry_limit to 3", least=1.0).open
+
+    def test_one_of_what_the_model_said_last_opens_it(self) -> None:
+        turn = request("ok", recent=("Then I change src/payment/webhook.ts next.",))
+        assert verdict(turn, PATCH, least=1.0).open
+        assert not verdict(request("ok"), PATCH, least=1.0).open
+
+    @pytest.mark.parametrize("where", ["view", "recent"])
+    def test_one_that_the_view_still_shows_does_not(self, where: str) -> None:
+        shown = {where: ("it was SRC/payment/webhook.ts, I think",)}
+        assert not verdict(request(ASKS_PATCH, **shown), PATCH, least=1.0).open
+
+    def test_one_that_nothing_outside_the_view_holds_does_not(self) -> None:
+        assert not verdict(ASKS_PATCH, "the payment webhook is patched", least=1.0).open
+
+    def test_one_that_is_said_everywhere_does_not(self) -> None:
+        key = "src/payment/webhook.ts"
+        assert verdict(ASKS_PATCH, PATCH, least=1.0, frequencies={key: 6}).open
+        assert not verdict(ASKS_PATCH, PATCH, least=1.0, frequencies={key: 7}).open
+        few = {"documents": 40, "least": 1.0}
+        assert verdict(ASKS_PATCH, PATCH, frequencies={key: 3}, **few).open  # type: ignore[arg-type]
+        assert not verdict(ASKS_PATCH, PATCH, frequencies={key: 4}, **few).open  # type: ignore[arg-type]
+
+    def test_a_piece_of_one_is_not_the_whole(self) -> None:
+        """`ABC-1234` is two words of the index; who holds one of them holds another thing."""
+        for text, opens in (("ABC-1234 is here", True), ("ABC-77 is here", False), ("1234", False)):
+            assert verdict("what of ABC-1234, please?", text, least=1.0).open is opens
+        assert not verdict("try it with --dry-run first", "the towel is dry", least=1.0).open
+
+    def test_it_is_told_of_a_few(self) -> None:
+        named = [f"part_number_{n}" for n in range(9)]
+        opened = verdict(f"compare {' '.join(named)}", " ".join(named), least=1.0)
+        assert len(opened.lost_terms) == 9
+        assert opened.reason.endswith("and 4 more")
+
+
+class TestRareWords:
+    ASKS = "and was the zebra really beside the xylophone, as everybody has told me since then?"
+
+    def test_two_in_one_passage_open_it(self) -> None:
+        opened = verdict(self.ASKS, "a zebra plays the xylophone", FILLER, least=1.0)
+        assert opened.open
+        assert set(opened.lost_terms) == {"zebra", "xylophone"}
+
+    def test_one_does_not(self) -> None:
+        assert not verdict(self.ASKS, "a zebra plays the flute", FILLER, least=1.0).open
+
+    def test_nor_two_in_two_passages(self) -> None:
+        assert not verdict(self.ASKS, "a zebra", "the xylophone", FILLER, least=1.0).open
+
+    def test_nor_one_that_the_index_knows_by_its_pieces(self) -> None:
+        asks = "and was the UserZebra really there, as everybody has told me since then?"
+        shown = request(asks, view=("a userzebra",))
+        assert not verdict(shown, "the UserZebra", FILLER, least=1.0).open
+
+    def test_nor_words_that_are_not_rare(self) -> None:
+        often = {"zebra": 4, "xylophon": 4}
+        texts = ("a zebra plays the xylophone", FILLER)
+        assert not verdict(self.ASKS, *texts, least=1.0, frequencies=often).open
+        rare = {"zebra": 3, "xylophon": 3}
+        assert verdict(self.ASKS, *texts, least=1.0, frequencies=rare).open
+
+    @pytest.mark.parametrize("shown", ["no ZEBRA here", "no xylophone here", "two zebras, then"])
+    def test_nor_what_the_view_shows(self, shown: str) -> None:
+        for where in ("view", "recent"):
+            turn = request(self.ASKS, **{where: (shown,)})
+            assert not verdict(turn, "a zebra plays the xylophone", FILLER, least=1.0).open
+
+    def test_one_chinese_word_is_one_word(self) -> None:
+        """The index knows it by its characters and their pair: three words, and one meaning."""
+        asks = "大家后来都说那天真的有斑马吗"
+        one = verdict(asks, "我看见斑马", FILLER, least=1.0)
+        assert not one.open
+        both = verdict("那天的斑马和钢琴在一起吗", "斑马弹钢琴", FILLER, least=1.0)
+        assert both.open
+        assert "那天的斑马和钢琴在一起吗" not in both.reason
+        shown = request("那天的斑马和钢琴在一起吗", view=("斑马很好", "钢琴也好"))
+        assert not verdict(shown, "斑马弹钢琴", FILLER, least=1.0).open
