@@ -13,6 +13,7 @@ import pytest
 from tests.unit.config.test_recall_settings_act import (
     BY_WORDS,
     HARBOUR,
+    START,
     Clock,
     Turn,
     ask_once,
@@ -20,12 +21,15 @@ from tests.unit.config.test_recall_settings_act import (
     remember,
     remote,
     said,
+    turn,
     with_vectors,
 )
 from tests.unit.embedders.provider_server import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
+from recollect.ports import Store
 from recollect.values.edit import Insert
+from recollect.wiring import open_store
 
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
 
@@ -56,6 +60,46 @@ def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:
     (block,) = asyncio.run(run())
     assert HARBOUR[0] not in block
     assert HARBOUR[2] in block
+
+
+def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
+    """Beside what its own session said, by default; and not what was said in another one."""
+    workspace = tmp_path / "work"
+    (workspace / "memory").mkdir(parents=True)
+    (workspace / "MEMORY.md").write_text(
+        "# Garden\nRoses need water.\n\n# Harbour\nThe red crane lifts forty tons of cargo.\n"
+    )
+    (workspace / "memory" / "2026-11-15.md").write_text("Olga paints the red crane in spring.\n")
+    elsewhere = ("the red crane lifts no cargo in winter", "and nobody paints it")
+
+    async def read_files(store: Store) -> None:
+        until = asyncio.get_running_loop().time() + 20
+        while sum(one.session.startswith("file:") for one in await store.sessions()) < 2:
+            assert asyncio.get_running_loop().time() < until
+            await asyncio.sleep(0.02)
+
+    async def run() -> Turn:
+        await remember(tmp_path / "m.db", elsewhere, session="another")
+        await remember(tmp_path / "m.db", HARBOUR)
+        clock = Clock(START + 60)
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=BY_WORDS, workspace=workspace, clock=clock
+        )
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        await memory.prepare("warming up", said("good morning"))
+        await read_files(store)
+        found = await turn(memory, QUESTION)
+        await store.close()
+        await memory.close()
+        return found
+
+    found = asyncio.run(run())
+    (crane,) = [line for line in found.lines if "forty tons" in line]
+    assert "MEMORY.md:4" in crane
+    (painter,) = [line for line in found.lines if "Olga" in line]
+    assert "memory/2026-11-15.md:1" in painter
+    assert any(HARBOUR[2] in line for line in found.lines)
+    assert not any("winter" in line for line in found.lines)
 
 
 def test_an_encrypted_memory_caches_no_vectors(

@@ -365,6 +365,7 @@ class TurnPath:
                 self._visible(),
                 asked,
                 self.settings.recall,
+                edits=self.edits,
                 space=space,
                 session=session,
                 now=self.now,

@@ -44,7 +44,9 @@ def passage_line(passage: RecalledPassage) -> str:
     speaker = passage.role if passage.speaker is None else passage.speaker
     named = [name for name in (speaker, passage.source) if name]
     marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""
-    return _contained(f"{marks}: {passage.text}" if marks else passage.text)
+    # lines of a message stand back from the block's own, which they could be taken for
+    text = passage.text.replace("\n", "\n ")
+    return _contained(f"{marks}: {text}" if marks else text)
 
 
 def sitting_line(passage: RecalledPassage) -> str:

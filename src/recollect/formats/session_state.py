@@ -123,6 +123,7 @@ def _written(edit: Edit) -> dict[str, Any]:
 
 def _read(held: dict[str, Any]) -> Edit:
     given = dict(held)
-    if "quotes" in given:
-        given["quotes"] = tuple(given["quotes"])
+    for listed in ("quotes", "recalled"):
+        if listed in given:
+            given[listed] = tuple(given[listed])
     return _EDITS[given.pop("kind")](**given)

@@ -7,13 +7,15 @@ else in the view says it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.turn.query import QueryResult, spoken_text
+from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
-from recollect.values.message import Text, ToolCall, ToolResult
+from recollect.values.message import EntryKey, Text, ToolCall, ToolResult
 from recollect.values.recalled import RecallRequest, RecallScope
+from recollect.values.segment import SegmentId
 
 
 def ask(
@@ -21,13 +23,19 @@ def ask(
     asked: QueryResult,
     settings: RecallSettings,
     *,
+    edits: Sequence[Edit] = (),
     space: SpaceId,
     session: SessionId,
     now: float,
     budget_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> RecallRequest:
-    """The request to memory of a turn whose view shows these entries."""
+    """The request to memory of a turn whose view shows these entries under these edits.
+
+    A message that is shown only in part is not shown: what was cut from it can be recalled.
+    """
+    cut = _cut(edits)
+    blocks = [edit for edit in edits if isinstance(edit, Insert)]
     # also where it says too little to be part of the query: "thanks" asks for nothing
     newest = next((one for one in reversed(visible) if _asks(one)), None)
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
@@ -38,13 +46,17 @@ def ask(
         query=asked.text,
         newest="" if newest is None else spoken_text(newest),
         recent=() if said is None else _prose(said),
-        shown=frozenset(entry.key for entry in visible),
+        shown=frozenset(entry.key for entry in visible if entry.key not in cut),
+        quoted=frozenset(SegmentId(id_) for block in blocks for id_ in block.recalled),
         asking=None if newest is None else newest.key,
-        view=tuple(
-            text
-            for entry in visible
-            if entry is not said and entry is not newest
-            for text in _texts(entry)
+        view=(
+            *(
+                text
+                for entry in visible
+                if entry is not said and entry is not newest
+                for text in _texts(entry, cut.get(entry.key))
+            ),
+            *(block.text for block in blocks),
         ),
         scope=scope,
         now=now,
@@ -62,10 +74,23 @@ def _prose(entry: Entry) -> tuple[str, ...]:
     return tuple(part.text for part in entry.parts if isinstance(part, Text))
 
 
-def _texts(entry: Entry) -> list[str]:
+def _cut(edits: Sequence[Edit]) -> dict[EntryKey, dict[int, str]]:
+    """What is shown instead of parts that were shortened or left out, by message and part."""
+    cut: dict[EntryKey, dict[int, str]] = {}
+    for edit in edits:
+        if isinstance(edit, Shorten):
+            cut.setdefault(edit.anchor, {})[edit.part] = edit.text
+        elif isinstance(edit, LeaveOut) and edit.part is not None:
+            cut.setdefault(edit.anchor, {})[edit.part] = ""
+    return cut
+
+
+def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
     texts: list[str] = []
-    for part in entry.parts:
-        if isinstance(part, Text | ToolResult):
+    for at, part in enumerate(entry.parts):
+        if cut is not None and at in cut:
+            texts.append(cut[at])
+        elif isinstance(part, Text | ToolResult):
             texts.append(part.text)
         elif isinstance(part, ToolCall):
             texts.append(part.arguments)

@@ -60,6 +60,7 @@ def inject(
     tokens = weigher.text(text)
     reason = f"a recalled block of {tokens} tokens ({fill})"
     edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(details))
+    edit = replace(edit, recalled=_recalled(details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
@@ -83,6 +84,11 @@ def _placed(
 
 def _quoted(passages: Sequence[RecalledPassage]) -> tuple[MessageId, ...]:
     ids = [passage.message_id for passage in passages if passage.message_id is not None]
+    return tuple(dict.fromkeys(ids))
+
+
+def _recalled(passages: Sequence[RecalledPassage]) -> tuple[str, ...]:
+    ids = [passage.segment for passage in passages if passage.segment is not None]
     return tuple(dict.fromkeys(ids))
 
 

@@ -110,8 +110,16 @@ def _asked(
         said_after=request.said_after,
         said_before=request.said_before,
         cold=request.cold,
-        leave_out=frozenset([_known_id(request.session, key) for key in request.shown]),
+        leave_out=_left_out(request),
     )
+
+
+def _left_out(request: RecallRequest) -> frozenset[SegmentId]:
+    """What the view shows: as a message, in a block, or as the question itself."""
+    shown = {_known_id(request.session, key) for key in request.shown}
+    if request.asking is not None:
+        shown.add(_known_id(request.session, request.asking))
+    return frozenset(shown | request.quoted)
 
 
 @lru_cache(maxsize=_KNOWN_IDS)
@@ -274,6 +282,7 @@ def _recalled(
         speaker=_speaker(segment, one),
         source=_source(segment, settings),
         message_id=segment.message_id,
+        segment=segment.id,
         sitting=f"{segment.session}\n{day}",
         order=(segment.said_at, one.sequence, one.start),
     )

@@ -70,6 +70,8 @@ class Insert:
     turn: int
     quotes: tuple[MessageId, ...] = ()
     """The messages whose words stand in it."""
+    recalled: tuple[str, ...] = ()
+    """The ids of the segments whose passages stand in it: they need not be recalled again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

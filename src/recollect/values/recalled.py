@@ -10,6 +10,7 @@ from recollect.values.history import SessionId, SpaceId
 from recollect.values.hit import GateVerdict, Hit
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import FactType as FactType
+from recollect.values.segment import SegmentId
 
 RecallScope: TypeAlias = Literal["session", "space"]
 
@@ -42,6 +43,8 @@ class RecalledPassage:
     """Where it can be looked up: a segment id, or file and line; empty where it is not cited."""
     message_id: MessageId | None = None
     """Whose words they are, so that forgetting finds the block that quotes them."""
+    segment: SegmentId | None = None
+    """Whose passage it is, so that it is not recalled again while the block stands."""
     sitting: str = ""
     """What was said together stands together: the session and the day, as a key."""
     order: tuple[float, int, int] = (0.0, 0, 0)
@@ -80,6 +83,8 @@ class RecallRequest:
     """What the model said lately: identifiers in it may have lost their origin."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     """The messages of this session that the view shows."""
+    quoted: frozenset[SegmentId] = field(default=frozenset(), repr=False)
+    """Segments that a block in the view quotes already."""
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
     view: tuple[str, ...] = field(default=(), repr=False)

@@ -35,18 +35,18 @@ def counted(count: int, dimensions: int, seed: int) -> Any:
 
 
 def archive() -> tuple[NewSegment, ...]:
-    """Three sessions; some messages are noise, some long."""
+    """Two sessions and a memory file; some messages are noise, some long."""
     made: list[NewSegment] = []
-    for number in range(3):
+    for number, session in enumerate(("s0", "s1", "file:notes.md")):
         texts = [
             "\n".join(examples.text(900 * number + 7 * place + part, words=60) for part in range(6))
             if place % 9 == 4
             else examples.text(900 * number + place, words=12)
             for place in range(80)
         ]
-        made.extend(examples.conversation(texts, session=f"s{number}"))
+        made.extend(examples.conversation(texts, session=session))
         noise = examples.segment(
-            f"noise {number}", session=f"s{number}", parent=made[-1].segment.key, noise="tool"
+            f"noise {number}", session=session, parent=made[-1].segment.key, noise="tool"
         )
         made.append(noise)
     return tuple(made)
@@ -93,6 +93,7 @@ def queries(new: tuple[NewSegment, ...]) -> list[CandidateQuery]:
     shown = frozenset(one.segment.id for one in new[20:70])
     made += [replace(one, leave_out=shown) for one in made[:4]]
     made += [replace(one, session="s1", leave_out=shown) for one in made[4:6]]
+    made += [replace(one, session="s1", with_files=True) for one in (*made[:4], *made[12:14])]
     made += [replace(one, vectors=one.vectors[::-1]) for one in made[:2]]
     return made
 

@@ -8,13 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.ports import Store
 from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import PostgresFleet, packing, signs, vectors
+from recollect.stores.postgres import (
+    PostgresFleet,
+    PostgresStore,
+    in_files,
+    packing,
+    signs,
+    vectors,
+)
 from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.lexical import (
     Forwards,
@@ -32,7 +40,7 @@ from recollect.stores.postgres.wire import escaped, plain
 from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.lookup import AskedVector, CandidateQuery, Candidates
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
@@ -198,6 +206,105 @@ def test_signs_find_what_comparing_all_vectors_finds(
 
     shares = asyncio.run(run())
     assert np.mean(shares) > 0.97, shares
+
+
+def sessions(*named: str, each: int = 1) -> tuple[NewSegment, ...]:
+    return tuple(
+        examples.worded(["target", f"w{at}"], number=100 * place + at, session=session)
+        for place, session in enumerate(named)
+        for at in range(each)
+    )
+
+
+def found_in(answer: Candidates) -> set[str]:
+    return {one.session for one in answer.passages}
+
+
+@pytest.mark.parametrize("way", ["exactly", "by signs"])
+def test_files_are_found_beside_a_session_whatever_their_names_hold(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "by signs":
+        monkeypatch.setattr(vectors, "EXACT_NUMBERS", 0)
+    files = {"file:", "file:\ud800", "file:\x00", "file:\x1a", "file:\udfff数"}
+    others = {"file", "files", "file\x00:", "file\ud800:", "\ud800file:", "file\x1a:", "other"}
+    new = sessions("talk", *sorted(files | others), each=40)
+
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        made = (examples.vectors(new, embedder="e", dimensions=64),)
+        await store.write(Batch(at=1.0, segments=new, vectors=made))
+        near = examples.asked("q", embedder="e", dimensions=64)
+        query = CandidateQuery(words=("target",), lexical_limit=900, session="talk")
+        query = replace(query, with_files=True)
+        by_vector = replace(query, words=(), vectors=(near,), vector_limit=900)
+        for one in (query, by_vector, replace(query, said_before=examples.START + 1)):
+            assert found_in(await store.candidates(one)) == files | {"talk"}
+            odd = replace(one, session="file\x00:")
+            assert found_in(await store.candidates(odd)) == files | {"file\x00:"}
+        # All of them are looked through where the best are few.
+        few = await store.candidates(replace(by_vector, vector_limit=7))
+        assert len(few.passages) == 7
+        assert found_in(few) <= files | {"talk"}
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def test_files_are_read_by_their_range_of_the_index_and_then_only_what_is_new(
+    database: TestDatabase,
+) -> None:
+    talk = examples.segments(3_000, words=3)
+    noted = sessions(*(f"file:{number}.md" for number in range(300)))
+
+    async def run() -> tuple[list[str], list[str]]:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        await store.write(Batch(at=1.0, segments=(*talk, *noted)))
+        with psycopg.connect(database.admin_url, autocommit=True) as owner:
+            owner.execute("VACUUM ANALYZE recollect.segments, recollect.passages")
+        async with fleet.transaction(store._id, read=True) as work:
+            every = await work.rows(f"EXPLAIN {in_files._EVERY}", {"space": work.space_id})
+            given = {"space": work.space_id, "first": 3_290}
+            newer = await work.rows(f"EXPLAIN {in_files._NEW}", given)
+        await fleet.close()
+        return [line for (line,) in every], [line for (line,) in newer]
+
+    every, newer = asyncio.run(run())
+    (at,) = [at for at, line in enumerate(every) if "segments_session" in line]
+    assert "session >= 'file:'" in every[at + 1], every
+    assert any("passage_no >= " in line and "Index Cond" in line for line in newer), newer
+    assert not any("Seq Scan" in line for line in newer), newer
+
+
+def test_what_is_remembered_of_files_is_of_its_space_and_never_believed(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        one, two = await fleet.space("one"), await fleet.space("two")
+        new = sessions("talk", "other", "file:a.md", each=3)
+        await one.write(Batch(at=1.0, segments=new))
+        await two.write(Batch(at=1.0, segments=sessions("other", "talk", "third", each=3)))
+        query = CandidateQuery(words=("target",), session="talk", with_files=True)
+        for room in (2_000_000, 0):  # remembered, and forgotten at once
+            monkeypatch.setattr(in_files, "_KEPT_NUMBERS", room)
+            for _ in range(2):
+                assert found_in(await one.candidates(query)) == {"talk", "file:a.md"}
+                assert found_in(await two.candidates(query)) == {"talk"}
+        # A server that went back in time may have given the same numbers to others.
+        held = await _remembered(fleet, one)
+        fleet.files._held[one._id] = replace(held, warm=np.arange(1, 10))
+        assert found_in(await one.candidates(query)) == {"talk", "file:a.md"}
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+async def _remembered(fleet: PostgresFleet, store: PostgresStore) -> in_files.InFiles:
+    async with fleet.transaction(store._id, read=True) as work:
+        return await fleet.files.fresh(work)
 
 
 def test_signs_find_by_numbers_that_weigh_unequally() -> None:

@@ -6,8 +6,10 @@ import asyncio
 import random
 from pathlib import Path
 
+import apsw
+
 from recollect.search.bm25 import Bm25Index, score_document
-from recollect.stores.sqlite import SQLiteStore
+from recollect.stores.sqlite import SQLiteStore, recent
 from recollect.testing.store_contract.examples import START, worded
 from recollect.values.batch import Batch
 from recollect.values.lookup import Candidate, CandidateQuery, Candidates
@@ -88,3 +90,52 @@ def test_cold_ones_are_ranked_by_the_warm_statistics(tmp_path: Path) -> None:
             assert any(one.cold for one in found.passages)
 
     asyncio.run(run())
+
+
+def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Path) -> None:
+    """A name that is no UTF-8 is stored as bytes, which SQLite sorts behind all texts."""
+    files = {"file:", "file:a.md", "file:\ud800", "file:\x00", "file:\udfff数"}
+    others = {"file", "files", "file\ud800", "file\ud800:", "\ud800file:", "file;\ud800"}
+    new = [
+        worded(["target"], number=number, session=session)
+        for number, session in enumerate(("talk", "other", *sorted(files | others)))
+    ]
+
+    async def found(store: SQLiteStore, session: str, before: float | None = None) -> set[str]:
+        query = CandidateQuery(
+            words=("target",), session=session, with_files=True, said_before=before
+        )
+        return {one.session for one in (await store.candidates(query)).passages}
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            await store.write(Batch(at=START, segments=tuple(new[:9])))
+            written = {one.segment.session for one in new[:9]}
+            assert await found(store, "talk") == (files | {"talk"}) & written
+            await store.write(Batch(at=START, segments=tuple(new[9:])))
+            assert await found(store, "talk") == files | {"talk"}
+            assert await found(store, "file\ud800:") == files | {"file\ud800:"}
+            assert await found(store, "talk", START + 1) == files | {"talk"}
+            assert await found(store, "talk", START) == set()
+
+    asyncio.run(run())
+
+
+def test_files_are_read_by_the_index_of_names_and_then_only_what_is_new(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+            await store.write(Batch(at=START, segments=tuple(_said(random.Random(3)))))
+
+    asyncio.run(run())
+    connection = apsw.Connection(str(tmp_path / "space.db"))
+    every = _plan(connection, recent._IN_FILES, None, None)
+    assert sum("(name>? AND name<?)" in line for line in every) == 2
+    newer = _plan(connection, recent._NEW_IN_FILES, 1 << 12)
+    assert newer[0] == "SEARCH p USING INTEGER PRIMARY KEY (rowid>?)"
+    assert not any("SCAN" in line for line in (*every, *newer))
+    connection.close()
+
+
+def _plan(connection: apsw.Connection, query: str, *given: float | None) -> list[str]:
+    told = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*recent._FILE_NAMES, *given))
+    return [str(row[3]) for row in told.fetchall()]
