@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from recollect.bench import store_threads  # noqa: F401 - before numpy
-from recollect.bench.recall_embedders import opened_embedders
+from recollect.bench.recall.embedders import opened_embedders
 from recollect.bench.result import BenchResult
 from recollect.bench.store_measure import milliseconds
 from recollect.bench.store_target import open_target
@@ -94,7 +94,9 @@ async def _run(progress: Progress, url: str, extent: Extent, *, quick: bool) -> 
     whole = sum(all_sizes.steps.values())
     figures |= {f"share.{step}": taken / whole for step, taken in all_sizes.steps.items()}
     progress("making vectors of questions")
-    figures |= await _embedding(extent.questions)
+    embedding, lacking = await _embedding(extent.questions)
+    figures |= embedding
+    notes += lacking
     if quick:
         notes.append("a quick run, of a small memory in place of all: not to be quoted")
     return BenchResult(bench="turn", figures=figures, baselines=baselines, notes=tuple(notes))
@@ -177,10 +179,11 @@ async def _beside(memory: _Memory) -> AsyncIterator[tuple[Store, Recorder | None
         bare.close()
 
 
-async def _embedding(questions: int) -> dict[str, float]:
-    """How long the vector of one question takes, of each embedder that is installed."""
+async def _embedding(questions: int) -> tuple[dict[str, float], list[str]]:
+    """How long the vector of one question takes, of each embedder; and why some are missing."""
     texts = [one.request.query for one in Talk().asked(1_000, questions, gated=False)]
     figures: dict[str, float] = {}
+    lacking: list[str] = []
     for name, called in EMBEDDERS.items():
         taken: list[float] = []
         try:
@@ -189,7 +192,8 @@ async def _embedding(questions: int) -> dict[str, float]:
                     started = time.perf_counter()
                     await embedder.embed([text])
                     taken.append(time.perf_counter() - started)
-        except RecollectError:  # not installed, or no model: its figure is left out
+        except RecollectError as error:
+            lacking.append(f"embed_p50_ms_{name} is missing: {error}")
             continue
         figures[f"embed_p50_ms_{name}"] = milliseconds(taken)
-    return figures
+    return figures, lacking

@@ -64,7 +64,8 @@ _AGO: Final = re.compile(
 )
 _WEEKDAY: Final = re.compile(rf"\b(last|this past|past|on|this) ({'|'.join(_WEEKDAYS)})\b")
 _SPAN: Final = re.compile(r"\b(last|past|previous) (week|weekend|month|year)\b")
-_CHINESE_SPANS: Final = {"昨天": 1, "前天": 2, "今天": 0, "昨晚": 1, "上周": 7, "上个月": 30}
+_CHINESE_DAYS: Final = {"昨天": 1, "前天": 2, "今天": 0, "昨晚": 1}
+_CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, 1)}
 
 _LEAST_YEAR, _MOST_YEAR = 1900, 2200
 _NO_DAY: Final = date(1970, 1, 1)
@@ -153,20 +154,27 @@ def _relative_windows(lowered: str, today: date) -> Iterator[Window]:
     for found in _AGO.finditer(lowered):
         centre = _ago(today, found)
         slack = timedelta(days=_SLACK_DAYS[found[2]])
-        yield _window(centre - slack, centre + slack + timedelta(days=1))
+        words = _words_of(centre, whole_month=found[2] == "month")[:1]
+        yield _window(centre - slack, centre + slack + timedelta(days=1), words)
     if "yesterday" in lowered or "last night" in lowered:
-        yield _window(today - timedelta(days=2), today)
+        words = _words_of(today - timedelta(days=1), whole_month=False)[:1]
+        yield _window(today - timedelta(days=2), today, words)
     for found in _SPAN.finditer(lowered):
         back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[found[2]]
         yield _window(today - timedelta(days=back[0]), today - timedelta(days=back[1]))
     for found in _WEEKDAY.finditer(lowered):
         if found[1] != "on":
             meant = _last_weekday(today, found[2])
-            yield _window(meant - timedelta(days=1), meant + timedelta(days=2))
-    for word, days in _CHINESE_SPANS.items():
+            words = _words_of(meant, whole_month=False)[:1]
+            yield _window(meant - timedelta(days=1), meant + timedelta(days=2), words)
+    for word, days in _CHINESE_DAYS.items():
         if word in lowered:
             meant = today - timedelta(days=days)
-            yield _window(meant - timedelta(days=1), meant + timedelta(days=1))
+            words = _words_of(meant, whole_month=False)[:1]
+            yield _window(meant - timedelta(days=1), meant + timedelta(days=1), words)
+    for word, (first, last) in _CHINESE_SPANS.items():
+        if word in lowered:
+            yield _window(today - timedelta(days=first), today - timedelta(days=last))
 
 
 def _relative_days(lowered: str, said: date) -> Iterator[tuple[date, bool]]:
@@ -185,9 +193,11 @@ def _relative_days(lowered: str, said: date) -> Iterator[tuple[date, bool]]:
             yield said - timedelta(days=days[found[2]]), found[2] != "year"
     for found in _WEEKDAY.finditer(lowered):
         yield _last_weekday(said, found[2]), True
-    for word, back in _CHINESE_SPANS.items():
+    for word, back in _CHINESE_DAYS.items():
         if word in lowered and back:
             yield said - timedelta(days=back), True
+    if "上个月" in lowered:
+        yield said.replace(day=1) - timedelta(days=1), False
 
 
 def _ago(today: date, found: re.Match[str]) -> date:

@@ -40,8 +40,13 @@ def speaker_of(text: str) -> str:
 
 
 def speaker_word(name: str) -> str:
-    """What a speaker's passages are indexed by."""
+    """What a speaker's passages are asked for by."""
     return _MARK + name.lower()
+
+
+def speaker_words(name: str) -> tuple[str, ...]:
+    """What a speaker's passages are indexed by: the whole name, and the first of several."""
+    return tuple(dict.fromkeys((speaker_word(name), speaker_word(name.split()[0]))))
 
 
 def speaker_words_asked(question: str) -> tuple[str, ...]:

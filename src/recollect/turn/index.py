@@ -18,7 +18,7 @@ from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import thinking_spans
 from recollect.search.dates import days_meant
 from recollect.search.passages import Passage, split_passages
-from recollect.search.speakers import speaker_of, speaker_word
+from recollect.search.speakers import speaker_of, speaker_words
 from recollect.search.standing import STANDING_WORD, is_standing
 from recollect.search.tokenize import tokenize
 from recollect.values.segment import NewPassage, Segment
@@ -73,7 +73,7 @@ def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
     said = passages[0].text
     name = speaker_of(said)
     standing = (STANDING_WORD,) if len(passages) == 1 and is_standing(said) else ()
-    return (speaker_word(name), *standing) if name else standing
+    return (*speaker_words(name), *standing) if name else standing
 
 
 def _passages(segment: Segment) -> Iterator[Passage]:

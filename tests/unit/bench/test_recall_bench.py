@@ -16,23 +16,23 @@ from click.testing import CliRunner
 
 from recollect.bench import recall
 from recollect.bench.command import EMBEDDERS, RECALL_SETS, bench
-from recollect.bench.recall_ask import strangers_of
-from recollect.bench.recall_baselines import SEEDS, Baselines
-from recollect.bench.recall_chats import locomo_gold
-from recollect.bench.recall_chinese import users_words
-from recollect.bench.recall_compare import compare
-from recollect.bench.recall_floors import FLOORS, floors_of
-from recollect.bench.recall_judge import (
+from recollect.bench.recall.ask import strangers_of
+from recollect.bench.recall.baselines import SEEDS, Baselines
+from recollect.bench.recall.chats import locomo_gold
+from recollect.bench.recall.chinese import users_words
+from recollect.bench.recall.compare import compare
+from recollect.bench.recall.floors import FLOORS, floors_of
+from recollect.bench.recall.judge import (
     BUDGET_TOKENS,
     Judge,
     block_tokens,
     pack_ranked,
     whole_message,
 )
-from recollect.bench.recall_memory import StoredMemory, embed_memory, write_memory
-from recollect.bench.recall_plot import plot
-from recollect.bench.recall_result import SetResult, joined
-from recollect.bench.recall_sets import SETS, Memory, Question, QuestionSet, Said, load_set
+from recollect.bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect.bench.recall.plot import plot
+from recollect.bench.recall.result import SetResult, joined
+from recollect.bench.recall.sets import SETS, Memory, Question, QuestionSet, Said, load_set
 from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from recollect.bench import recall
 from recollect.bench.command import bench
-from recollect.bench.recall_own import GrowingMemory
-from recollect.bench.recall_own_session import OwnSession, own_sessions
-from recollect.bench.recall_references import LAST_MESSAGES, identifiers_of
+from recollect.bench.recall.own import GrowingMemory
+from recollect.bench.recall.own_session import OwnSession, own_sessions
+from recollect.bench.recall.references import LAST_MESSAGES, identifiers_of
 from recollect.errors import RecollectError
 
 FILLER = "We talk about the weather and the garden and what grows there in spring. " * 40

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from recollect.bench.recall_memory import StoredMemory, StoredMessage
-from recollect.bench.recall_sets import Question
+from recollect.bench.recall.memory import StoredMemory, StoredMessage
+from recollect.bench.recall.sets import Question
 from recollect.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.search.bm25 import Bm25Index, inverse_document_frequency
 from recollect.search.pack import pack

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from recollect.bench.recall_result import RecallResult, SetResult
+from recollect.bench.recall.result import RecallResult, SetResult
 
 _WIDTH: Final = 800
 _LEFT: Final = 225

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from recollect.bench.recall_judge import BUDGET_TOKENS, Judge, Verdict, seeds_tokens
-from recollect.bench.recall_memory import StoredMemory
-from recollect.bench.recall_sets import Memory, Question, QuestionSet, Split
+from recollect.bench.recall.judge import BUDGET_TOKENS, Judge, Verdict, seeds_tokens
+from recollect.bench.recall.memory import StoredMemory
+from recollect.bench.recall.sets import Memory, Question, QuestionSet, Split
 from recollect.config.settings import Recall as RecallSettings
 from recollect.engine.asking import QuestionVectors
 from recollect.ports import Archive, Embedder

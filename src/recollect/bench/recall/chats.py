@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from recollect.bench.recall_sets import Memory, Question, QuestionSet, Said, read_data
+from recollect.bench.recall.sets import Memory, Question, QuestionSet, Said, read_data
 
 TUNED_CHATS: Final = 5
 """The recipe was tuned on the first five conversations of LoCoMo."""

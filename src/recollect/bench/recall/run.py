@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Protocol
 
-from recollect.bench.recall_ask import (
+from recollect.bench.recall.ask import (
     Asker,
     Outcome,
     StrangerOutcome,
@@ -21,14 +21,14 @@ from recollect.bench.recall_ask import (
     ask_strangers,
     strangers_of,
 )
-from recollect.bench.recall_baselines import Baselines
-from recollect.bench.recall_compare import Agreement, compare
-from recollect.bench.recall_figures import recall_figures, stranger_figures, verdict_figures
-from recollect.bench.recall_floors import floors_of
-from recollect.bench.recall_judge import Judge, Verdict
-from recollect.bench.recall_memory import StoredMemory, embed_memory, write_memory
-from recollect.bench.recall_result import Miss, SetResult
-from recollect.bench.recall_sets import Memory, Question, QuestionSet
+from recollect.bench.recall.baselines import Baselines
+from recollect.bench.recall.compare import Agreement, compare
+from recollect.bench.recall.figures import recall_figures, stranger_figures, verdict_figures
+from recollect.bench.recall.floors import floors_of
+from recollect.bench.recall.judge import Judge, Verdict
+from recollect.bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect.bench.recall.result import Miss, SetResult
+from recollect.bench.recall.sets import Memory, Question, QuestionSet
 from recollect.bench.store_target import Target
 
 

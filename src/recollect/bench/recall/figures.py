@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from recollect.bench.recall_ask import Outcome, StrangerOutcome
-from recollect.bench.recall_judge import Verdict
-from recollect.bench.recall_sets import Question
+from recollect.bench.recall.ask import Outcome, StrangerOutcome
+from recollect.bench.recall.judge import Verdict
+from recollect.bench.recall.sets import Question
 
 _MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {
     "all_4k": lambda verdict: float(verdict.all_in),

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from recollect.bench.recall_ask import Asker
-from recollect.bench.recall_judge import BUDGET_TOKENS, block_tokens, pack_ranked, seeds_tokens
-from recollect.bench.recall_memory import embed_memory, write_segments
-from recollect.bench.recall_own_session import OwnSession, own_sessions
-from recollect.bench.recall_references import VIEW_TOKENS, Reference
-from recollect.bench.recall_result import SetResult
-from recollect.bench.recall_run import Progress
+from recollect.bench.recall.ask import Asker
+from recollect.bench.recall.judge import BUDGET_TOKENS, block_tokens, pack_ranked, seeds_tokens
+from recollect.bench.recall.memory import embed_memory, write_segments
+from recollect.bench.recall.own_session import OwnSession, own_sessions
+from recollect.bench.recall.references import VIEW_TOKENS, Reference
+from recollect.bench.recall.result import SetResult
+from recollect.bench.recall.run import Progress
 from recollect.bench.store_target import Target
 from recollect.errors import RecollectError
 from recollect.ports import Store

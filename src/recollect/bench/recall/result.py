@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.bench.recall_ask import Outcome
-from recollect.bench.recall_floors import Floor
+from recollect.bench.recall.ask import Outcome
+from recollect.bench.recall.floors import Floor
 from recollect.bench.result import BenchResult
 
 

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.bench.recall_judge import Judge, Verdict, pack_ranked, whole_message
-from recollect.bench.recall_memory import StoredMemory
-from recollect.bench.recall_sets import Question
+from recollect.bench.recall.judge import Judge, Verdict, pack_ranked, whole_message
+from recollect.bench.recall.memory import StoredMemory
+from recollect.bench.recall.sets import Question
 from recollect.ports import Embedder
 from recollect.search.bm25 import Bm25Index
 from recollect.search.tokenize import tokenize

@@ -82,11 +82,11 @@ class QuestionSet:
 
 
 SETS: Final = {
-    "locomo": ("recall_chats", "locomo"),
-    "longmemeval": ("recall_chats", "longmemeval"),
-    "beam": ("recall_chats", "beam"),
-    "madial": ("recall_chinese", "madial"),
-    "memdaily": ("recall_chinese", "memdaily"),
+    "locomo": ("recall.chats", "locomo"),
+    "longmemeval": ("recall.chats", "longmemeval"),
+    "beam": ("recall.chats", "beam"),
+    "madial": ("recall.chinese", "madial"),
+    "memdaily": ("recall.chinese", "memdaily"),
 }
 """The module and function that reads each set."""
 
@@ -131,5 +131,5 @@ def read_data(path: str) -> Any:
 
 def data_folder() -> Path:
     """`RECOLLECT_DATA`, else the folder beside the repository."""
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    beside = Path(__file__).resolve().parents[5] / "shared" / "data"
     return Path(os.environ.get("RECOLLECT_DATA", beside))

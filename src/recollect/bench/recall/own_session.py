@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from recollect.bench.recall_references import Reference, find_references
+from recollect.bench.recall.references import Reference, find_references
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS

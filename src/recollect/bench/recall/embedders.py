@@ -63,7 +63,7 @@ def _embedder(name: str) -> Embedder:
 
 def minilm_folder() -> Path:
     """Where MiniLM lies: `RECOLLECT_MODELS`, else the folder beside the repository."""
-    beside = Path(__file__).resolve().parents[4] / "shared" / "models"
+    beside = Path(__file__).resolve().parents[5] / "shared" / "models"
     models = Path(os.environ.get("RECOLLECT_MODELS", beside))
     for folder in _MINILM_FOLDERS:
         if (models / folder).is_dir():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from recollect.bench.recall_sets import Memory, Question, QuestionSet, Said, read_data
+from recollect.bench.recall.sets import Memory, Question, QuestionSet, Said, read_data
 from recollect.config.settings import Query
 
 POOLED: Final = 25

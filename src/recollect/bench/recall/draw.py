@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recollect.bench.recall_figures import MEASURES
-from recollect.bench.recall_result import Miss, RecallResult, SetResult, floor_words
+from recollect.bench.recall.figures import MEASURES
+from recollect.bench.recall.result import Miss, RecallResult, SetResult, floor_words
 
 _SHOWN_CHARS = 220
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from recollect.bench import store_threads  # noqa: F401 - before numpy
-from recollect.bench.recall_ask import Asker, RecallStage
-from recollect.bench.recall_draw import draw as draw
-from recollect.bench.recall_embedders import opened_embedders
-from recollect.bench.recall_own import measure_own
-from recollect.bench.recall_plot import write_plot
-from recollect.bench.recall_result import RecallResult, SetResult, joined
-from recollect.bench.recall_run import Progress, compare_stores, measure_set
-from recollect.bench.recall_sets import load_set
+from recollect.bench.recall.ask import Asker, RecallStage
+from recollect.bench.recall.draw import draw as draw
+from recollect.bench.recall.embedders import opened_embedders
+from recollect.bench.recall.own import measure_own
+from recollect.bench.recall.plot import write_plot
+from recollect.bench.recall.result import RecallResult, SetResult, joined
+from recollect.bench.recall.run import Progress, compare_stores, measure_set
+from recollect.bench.recall.sets import load_set
 from recollect.bench.store_target import open_target
 from recollect.errors import RecollectError
 

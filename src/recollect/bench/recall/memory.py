@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from recollect.bench.recall_sets import Memory, Said
+from recollect.bench.recall.sets import Memory, Said
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode

@@ -1,0 +1,160 @@
+"""Recall as a turn sees it: through the engine, on a store in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.config.test_recall_settings_act import (
+    BY_WORDS,
+    HARBOUR,
+    START,
+    Clock,
+    Turn,
+    ask_once,
+    cache_files,
+    remember,
+    remote,
+    said,
+    turn,
+    with_vectors,
+)
+from tests.unit.embedders.provider_server import _no_network  # noqa: F401 - a fixture
+
+from recollect import open_memory
+from recollect.ports import Store
+from recollect.values.edit import Insert
+from recollect.wiring import open_store
+
+QUESTION = "how much cargo does the red crane lift, and who paints it?"
+
+
+def test_a_question_is_not_what_the_view_shows(tmp_path: Path) -> None:
+    """It is kept before memory is asked, and nothing answers it as well as it does itself."""
+
+    async def run() -> Turn:
+        await remember(tmp_path / "m.db", HARBOUR)
+        return await ask_once(tmp_path / "m.db", BY_WORDS, QUESTION)
+
+    found = asyncio.run(run())
+    assert "certainty" in found.said
+    assert any("the crane is red" in line for line in found.lines)
+    assert not any(QUESTION in line for line in found.lines)
+
+
+def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:
+    async def run() -> tuple[str, ...]:
+        settings = {**BY_WORDS, "recall.every_turn": True}
+        await remember(tmp_path / "m.db", HARBOUR)
+        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
+        again = said(HARBOUR[0], "yes, it does", "which crane stands at the north quay?")
+        context = await memory.prepare("s", again)
+        await memory.close()
+        return tuple(edit.text for edit in context.edits if isinstance(edit, Insert))
+
+    (block,) = asyncio.run(run())
+    assert HARBOUR[0] not in block
+    assert HARBOUR[2] in block
+
+
+def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
+    """Beside what its own session said, by default; and not what was said in another one."""
+    workspace = tmp_path / "work"
+    (workspace / "memory").mkdir(parents=True)
+    (workspace / "MEMORY.md").write_text(
+        "# Garden\nRoses need water.\n\n# Harbour\nThe red crane lifts forty tons of cargo.\n"
+    )
+    (workspace / "memory" / "2026-11-15.md").write_text("Olga paints the red crane in spring.\n")
+    elsewhere = ("the red crane lifts no cargo in winter", "and nobody paints it")
+
+    async def read_files(store: Store) -> None:
+        until = asyncio.get_running_loop().time() + 20
+        while sum(one.session.startswith("file:") for one in await store.sessions()) < 2:
+            assert asyncio.get_running_loop().time() < until
+            await asyncio.sleep(0.02)
+
+    async def run() -> Turn:
+        await remember(tmp_path / "m.db", elsewhere, session="another")
+        await remember(tmp_path / "m.db", HARBOUR)
+        clock = Clock(START + 60)
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=BY_WORDS, workspace=workspace, clock=clock
+        )
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        await memory.prepare("warming up", said("good morning"))
+        await read_files(store)
+        found = await turn(memory, QUESTION)
+        await store.close()
+        await memory.close()
+        return found
+
+    found = asyncio.run(run())
+    shown = " ".join(found.block.split())
+    assert "(MEMORY.md:4): Harbour The red crane lifts forty tons of cargo." in shown
+    assert "(memory/2026-11-15.md:1): Olga paints the red crane in spring." in shown
+    assert any(HARBOUR[2] in line for line in found.lines)
+    assert not any("winter" in line for line in found.lines)
+
+
+def test_an_encrypted_memory_caches_no_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector tells much of its text."""
+    monkeypatch.setenv("TEST_STORE_KEY", "correct horse battery staple")
+
+    async def run(settings: dict[str, Any]) -> None:
+        key = {"store.key": "env:TEST_STORE_KEY"}
+        memory = open_memory(store=tmp_path / "m.db", settings={**settings, **key}, clock=Clock())
+        await memory.prepare("s", said(*HARBOUR))
+        until = asyncio.get_running_loop().time() + 20
+        while not any(HARBOUR[0] in asked.content.decode() for asked in server.asked):
+            assert asyncio.get_running_loop().time() < until
+            await asyncio.sleep(0.02)
+        await memory.close()
+
+    with remote() as (server, settings):
+        asyncio.run(run(settings))
+    assert cache_files() == []
+
+
+@pytest.mark.parametrize("spelled", ["m.db", "./folder/../m.db"])
+def test_to_forget_empties_the_cache_however_the_file_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+
+    async def run(settings: dict[str, Any]) -> None:
+        await remember(Path(spelled), HARBOUR)
+        await with_vectors(Path(spelled), settings)
+
+    with remote() as (_, settings):
+        asyncio.run(run(settings))
+    (cache,) = cache_files()
+    assert _entries(cache) >= len(HARBOUR)
+    command = ("memory", "forget", "--matching", "crane", "--yes", "--store")
+    done = subprocess.run(
+        [sys.executable, "-m", "recollect", *command, str(tmp_path / "m.db")],
+        capture_output=True,
+        text=True,
+        env=os.environ.copy(),
+        check=False,
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert sum(map(_entries, cache_files())) == 0
+
+
+def _entries(cache: Path) -> int:
+    import apsw
+
+    connection = apsw.Connection(str(cache))
+    ((count,),) = connection.execute("SELECT count(*) FROM vectors").fetchall()
+    connection.close()
+    assert isinstance(count, int)
+    return count
