@@ -31,12 +31,24 @@ full:
     recollect bench tokens --json
     recollect bench store --store sqlite: --json
     recollect bench store --store pg18 --large --spaces 20000 --json
+    just recall
     just crash
     just soak
+
+# What recall finds, what it recalls for nothing, what it costs, and that both stores rank alike
+recall:
+    recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --json
+    recollect bench recall --set locomo --embedder minilm --json
+    recollect bench recall --set locomo --set longmemeval --set beam --embedder static --json
+    recollect bench recall --set locomo --set memdaily --embedder hash --json
+    recollect bench recall --set madial --embedder static --json
+    recollect bench recall --compare sqlite,pg18 --set locomo --set longmemeval --set beam --set madial --set memdaily --embedder minilm+static --json
+    recollect bench turn --recall --json
 
 # The pages and the picture that are generated from code
 docs:
     python -m recollect.config.page > docs/settings.md
+    recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
     recollect explain "${RECOLLECT_DATA:-../shared/data}/transcripts/pi_before-compaction.jsonl.gz" --window 128k --svg docs/images/explain.svg
 
 # Measure, and write docs/figures.md

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from recollect.values.message import EntryKey, Role
 from recollect.values.segment import SegmentId, Trust
 
+FILE_SESSIONS: Final = "file:"
+"""How the sessions of memory files begin: one a file, named by its path."""
 EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
 """What makes a vector; how far its similarities can be trusted depends on it."""
 
@@ -51,7 +53,7 @@ class CandidateQuery:
     session: str | None = None
     """Only this session; None is the whole space."""
     with_files: bool = False
-    """With a session: also what came from memory files, whose sessions begin with `file:`."""
+    """With a session: also what came from memory files, see `FILE_SESSIONS`."""
     cold: bool = False
     """Also look through what went cold; slower."""
     said_after: float | None = None

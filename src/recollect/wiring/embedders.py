@@ -83,10 +83,11 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
 
     All of it: a vector is made again sooner than anybody could show that it was another text's.
     """
-    path = getattr(store, "path", None)
-    if path is None or not (forgotten.segments or forgotten.message_ids):
+    from recollect.stores.sqlite import SQLiteStore
+
+    if not isinstance(store, SQLiteStore) or not (forgotten.segments or forgotten.message_ids):
         return {}
-    file = embedding_cache_file(Path(path), store.space)
+    file = embedding_cache_file(store.path, store.space)
     if not file.exists():
         return {}
     from recollect.embedders.cache_file import CacheFile

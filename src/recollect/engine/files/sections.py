@@ -31,10 +31,11 @@ from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.weigh import Weigher
 from recollect.values.history import Entry
+from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.segment import SegmentId
 
-SESSION_PREFIX = "file:"
+SESSION_PREFIX = FILE_SESSIONS
 MOST_SECTIONS = 5_000
 """A file that is nothing but headings would be as many segments as it has lines."""
 

@@ -12,12 +12,18 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from recollect.stores.postgres.describe import describe
-from recollect.stores.postgres.in_files import FILE_SESSIONS, InFiles, from_memo
+from recollect.stores.postgres.in_files import InFiles, from_memo
 from recollect.stores.postgres.lexical import NONE, Ints, term_of
 from recollect.stores.postgres.vectors import nearest
 from recollect.stores.postgres.wire import big_endian, texts
 from recollect.stores.postgres.words import FoundByWords, find_by_words
-from recollect.values.lookup import AskedVector, Candidate, CandidateQuery, Candidates
+from recollect.values.lookup import (
+    FILE_SESSIONS,
+    AskedVector,
+    Candidate,
+    CandidateQuery,
+    Candidates,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -18,9 +18,8 @@ import numpy as np
 from recollect.stores.postgres.lexical import NONE, Ints
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import big_endian
-from recollect.values.lookup import CandidateQuery
+from recollect.values.lookup import FILE_SESSIONS, CandidateQuery
 
-FILE_SESSIONS: Final = "file:"
 """How the names of their sessions begin. That is a range of the index, because names are compared
 byte by byte; an escaped name begins as the name itself does."""
 _KEPT_NUMBERS: Final = 2_000_000

@@ -20,6 +20,7 @@ from recollect.stores.sqlite.matrix import number_list
 from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.passages import LENGTH_BITS
 from recollect.stores.sqlite.vectors import Numbers
+from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.segment import SegmentId
 
 _STATE: Final = "SELECT next_sequence, next_passage, cold_change FROM totals"
@@ -30,7 +31,11 @@ LEFT JOIN passage AS p ON p.segment = g.sequence
 """
 # The sessions of memory files, as `CandidateQuery.with_files` says. A name that UTF-8 cannot hold
 # stands as bytes, which SQLite puts behind every text: so there are two ranges.
-_FILE_NAMES: Final = ("file:", "file;", b"file:", b"file;")
+_AFTER_FILES: Final = FILE_SESSIONS[:-1] + chr(ord(FILE_SESSIONS[-1]) + 1)
+_FILE_NAMES: Final = (
+    *(FILE_SESSIONS, _AFTER_FILES),
+    *(FILE_SESSIONS.encode(), _AFTER_FILES.encode()),
+)
 _OF_FILE: Final = "(s.name >= ?1 AND s.name < ?2 OR s.name >= ?3 AND s.name < ?4)"
 _IN_FILES: Final = f"""
 SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session = s.number

@@ -96,6 +96,11 @@ class SQLiteStore:
         await self.close()
 
     @property
+    def path(self) -> Path:
+        """The file of the space."""
+        return self._file.path
+
+    @property
     def _lanes(self) -> tuple[Lane, ...]:
         return self._searcher, self._reader, self._writer
 

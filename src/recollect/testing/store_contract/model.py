@@ -14,13 +14,18 @@ import numpy as np
 
 from recollect.search.bm25 import score_document
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery, Candidates, Surroundings
+from recollect.values.lookup import (
+    FILE_SESSIONS,
+    Candidate,
+    CandidateQuery,
+    Candidates,
+    Surroundings,
+)
 from recollect.values.message import MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
 SIMILARITY_TOLERANCE = 1e-4
 _SCORE_TOLERANCE = 1e-9
-FILE_SESSIONS = "file:"
 """How the sessions of memory files begin, as `CandidateQuery.with_files` says."""
 
 Place = tuple[SegmentId, int]
