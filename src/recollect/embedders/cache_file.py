@@ -2,8 +2,9 @@
 
 Owns the SQLite file. Blocking: one thread at a time, never the event loop. Raises apsw's errors
 and the system's as they are; who calls decides. Always holds: rows of texts are written only to
-the generation they were looked for in, so that what was emptied meanwhile stays empty; vectors
-that are not finite and of length one are not handed out.
+the generation they were looked for in, and to none that is younger than `SETTLE_SECONDS`, so that
+what was emptied meanwhile stays empty; vectors that are not finite and of length one are not
+handed out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ import numpy as np
 Generation = NewType("Generation", int)
 """Changes whenever the file is emptied or made anew."""
 
+SETTLE_SECONDS: Final = 60
+"""So long after it was emptied nothing is kept: a text may have been read from the store before
+it was forgotten, and come here only now."""
+_RANDOM_BITS: Final = 30
 _CIPHER: Final = "aegis"
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _VERSION: Final = 1
@@ -87,10 +92,10 @@ class CacheFile:
     def keep(
         self, generation: Generation, *, used: Sequence[bytes], made: Mapping[bytes, bytes]
     ) -> None:
-        """Mark rows as used and add new ones, unless the file was emptied since."""
+        """Mark rows as used and add new ones, unless the file was emptied since, or just before."""
         connection = self._open()
         with _in_one(connection, "BEGIN IMMEDIATE"):
-            if _generation(connection) != generation:
+            if _generation(connection) != generation or _is_settling(generation):
                 return
             now = _number(connection, "SELECT ifnull(max(used), 0) + 1 FROM vectors")
             if used:
@@ -122,7 +127,7 @@ class CacheFile:
         connection = self._open()
         with _in_one(connection, "BEGIN IMMEDIATE"):
             connection.execute("DELETE FROM vectors")
-            connection.execute("UPDATE generation SET number = ?", (_new_generation(),))
+            connection.execute("UPDATE generation SET number = ?", (_new_generation(at=_now()),))
         until = time.monotonic() + max(self._busy_seconds, 1.0)
         while True:
             # Pages that were deleted are overwritten in the file; their old images are in the
@@ -189,7 +194,7 @@ class CacheFile:
             if connection.pragma("user_version") == _VERSION:
                 return
             connection.execute(_MAKE)
-            connection.execute("INSERT INTO generation VALUES (?)", (_new_generation(),))
+            connection.execute("INSERT INTO generation VALUES (?)", (_new_generation(at=0),))
             connection.pragma("user_version", _VERSION)
 
 
@@ -227,8 +232,17 @@ def _generation(connection: apsw.Connection) -> Generation:
     return Generation(_number(connection, "SELECT max(number) FROM generation"))
 
 
-def _new_generation() -> Generation:
-    return Generation(secrets.randbits(62))
+def _new_generation(*, at: int) -> Generation:
+    """A number nobody had, which also tells when the file was emptied; 0 where it never was."""
+    return Generation(at << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS))
+
+
+def _is_settling(generation: Generation) -> bool:
+    return abs(_now() - (generation >> _RANDOM_BITS)) < SETTLE_SECONDS
+
+
+def _now() -> int:
+    return int(time.time())
 
 
 def _is_sound(row: object, size: int) -> bool:

@@ -107,6 +107,20 @@ class DurableArchive:
             return Failure(said="the store is away")
         return await self._answer(question)
 
+    async def look(
+        self, question: Callable[[Store], Awaitable[T]], *, seconds: float
+    ) -> T | Failure:
+        """As `ask`, with a deadline of its own; a search that is slow does not make the store
+        one that is away, which would send what is said to the spool."""
+        await self._settle_in()
+        if self._is_away() or self._spooling:
+            return Failure(said="the store is away")
+
+        async def asked() -> T:
+            return await question(await self.store())
+
+        return await self._bounded(asked, seconds)
+
     async def write(self, batch: Batch) -> Kept:
         """Make a batch durable. Batches that must keep their order are written one by one."""
         await self._settle_in()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from recollect.engine.boundary import Failure, attempted
+from recollect.errors import EmbedderError
 from recollect.ports import Archive, Embedder
 from recollect.rules.redaction import redact
 from recollect.search.probes import probe_texts, scale_of
@@ -29,6 +30,8 @@ REST_SECONDS: Final = 30.0
 """How long an embedder that failed is left alone: one that hangs would cost every turn."""
 _QUESTIONS_KEPT: Final = 64
 _FLOAT_BYTES: Final = 4
+_SCALES: Final[dict[str, Scale | None]] = {}
+"""By embedder's name, which says all that changes its vectors: measured once in a process."""
 
 
 @runtime_checkable
@@ -58,7 +61,6 @@ class QuestionVectors:
         self._rests: dict[str, tuple[float, str]] = {}
         self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._loading: dict[str, asyncio.Task[None]] = {}
-        self._scales: dict[str, Scale] = {}
 
     async def of(
         self,
@@ -74,11 +76,16 @@ class QuestionVectors:
         """
         asked = self.embedders if among is None else tuple(among)
         text = question_text(request)
-        phrased = text
-        if any(embedder.kind != "hash" for embedder in asked):
-            phrased = await phrase(request, archive)
+        sent = text
+        if any(embedder.kind == "remote" for embedder in asked):
+            # before a name is taken out of it: "Password: …" is masked by its first word
+            sent = redact(text, pii=self._pii).text
+        phrased = {
+            kind: await phrase(sent if kind == "remote" else text, archive)
+            for kind in {embedder.kind for embedder in asked} - {"hash"}
+        }
         answers = await asyncio.gather(
-            *(self._one(one, text if one.kind == "hash" else phrased) for one in asked)
+            *(self._one(one, phrased.get(one.kind, text)) for one in asked)
         )
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
         notes = tuple(answer for answer in answers if isinstance(answer, str))
@@ -95,30 +102,24 @@ class QuestionVectors:
         if not embedder.ready:
             self._load(embedder)
             return f"{embedder.kind} vectors are left out: the model is loading"
-        if embedder.name not in self._scales and embedder.kind != "hash":
+        if embedder.name not in _SCALES and embedder.kind != "hash":
             self._load(embedder)  # it ranks already; its scale is there for the next turn
-        sent = redact(text, pii=self._pii).text if embedder.kind == "remote" else text
-        embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
-        answer = await attempted(asyncio.wait_for(embed([sent]), self._seconds))
-        said = self._failed(answer) if isinstance(answer, Failure) else _nonsense(answer, embedder)
-        if said or isinstance(answer, Failure):
+        answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
+        if isinstance(answer, Failure):
+            late = answer.error is TimeoutError
+            said = f"no answer within {self._seconds:.3g} s" if late else answer.said
             self._rests[embedder.name] = self._monotonic() + REST_SECONDS, said
             return f"{embedder.kind} vectors are left out: {said}"
-        self._keep((embedder.name, text), answer[0])
-        return self._asked(embedder, answer[0])
+        self._keep((embedder.name, text), answer)
+        return self._asked(embedder, answer)
 
     def _asked(self, embedder: Embedder, values: bytes) -> AskedVector:
         return AskedVector(
             embedder=embedder.name,
             values=values,
             kind=embedder.kind,
-            scale=self._scales.get(embedder.name),
+            scale=_SCALES.get(embedder.name),
         )
-
-    def _failed(self, failure: Failure) -> str:
-        if failure.error is TimeoutError:
-            return f"no answer within {self._seconds:.3g} s"
-        return failure.said
 
     def _keep(self, key: tuple[str, str], values: bytes) -> None:
         self._known[key] = values
@@ -141,21 +142,15 @@ class QuestionVectors:
 
     async def _load_and_scale(self, embedder: Embedder) -> None:
         await embedder.load()
-        if embedder.name not in self._scales and embedder.kind != "hash":
+        if embedder.name not in _SCALES and embedder.kind != "hash":
             made = await _embed_probes(embedder)
-            if not any(_nonsense([values], embedder) for values in made):
-                self._scales[embedder.name] = scale_of(made)
+            sound = not any(_nonsense([values], embedder) for values in made)
+            _SCALES[embedder.name] = scale_of(made) if sound else None
 
     async def load(self) -> None:
         """Load every embedder now, and learn its scale; one that fails is told by `of`."""
         for embedder in self.embedders:
             await self._loaded(embedder)
-
-    def load_all(self) -> None:
-        """Begin to load every embedder, so that the first turns need not go without."""
-        for embedder in self.embedders:
-            if not embedder.ready:
-                self._load(embedder)
 
     async def close(self) -> None:
         """Stop waiting for what loads."""
@@ -164,6 +159,15 @@ class QuestionVectors:
             if task.get_loop() is loop and not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=1.0)
+
+
+async def _embedded(embedder: Embedder, text: str) -> bytes:
+    """The vector of a question; EmbedderError where the answer is none."""
+    embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
+    answer = await embed([text])
+    if said := _nonsense(answer, embedder):
+        raise EmbedderError(said)
+    return answer[0]
 
 
 async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:

@@ -35,8 +35,9 @@ from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
-from recollect.values.edit import Edit
+from recollect.values.edit import Edit, Insert
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId
+from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
 from recollect.values.report import Report
 from recollect.values.request import FormatName, Request, Usage
@@ -95,6 +96,8 @@ class Engine:
         """The session of this name; `state` continues one that was kept elsewhere."""
         if not isinstance(id, str):
             raise TypeError(f"a session is named by a string, not by {type(id).__name__}")
+        if id.startswith(FILE_SESSIONS):  # every session of the space may read those
+            raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
         known = self._sessions.get(id)
         if known is None or state is not None:
             known = self._sessions[id] = Session(id, state)
@@ -132,7 +135,10 @@ class Engine:
                 outgoing = request
                 path.pass_by(_size_chars(path.request, request))
             context = Context(
-                request=outgoing, report=_report(path, held.id), state=path.next_state()
+                request=outgoing,
+                report=_report(path, held.id),
+                state=path.next_state(),
+                recalled=path.recalled,
             )
             if held.state is not state:
                 raise StaleSession(f"session {held.id!r} changed while it was prepared; try again")
@@ -390,4 +396,14 @@ def _report(path: TurnPath, session: SessionId) -> Report:
         entries=path.entries,
         view=path.view,
         edits=path.edits,
+        recalled=_put_back(path),
+    )
+
+
+def _put_back(path: TurnPath) -> tuple[tuple[str, float], ...]:
+    """The segments whose passages this turn put back, with the score of each."""
+    found = () if path.recalled is None else path.recalled.passages
+    standing = {id_ for edit in path.edits if isinstance(edit, Insert) for id_ in edit.recalled}
+    return tuple(
+        (one.segment, one.score) for one in found if one.segment in standing and one.segment
     )

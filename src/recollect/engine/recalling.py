@@ -41,7 +41,9 @@ class MemoryRecaller:
         """What bears on the request; StoreUnavailable where memory cannot be asked."""
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
-        answer = await self._archive.ask(lambda store: self._ask(store, request))
+        settings = self._settings
+        seconds = settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
+        answer = await self._archive.look(lambda store: self._ask(store, request), seconds=seconds)
         if isinstance(answer, Failure):
             raise StoreUnavailable(f"memory could not be asked: {answer.said}")
         return answer

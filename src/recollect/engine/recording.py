@@ -160,5 +160,6 @@ def _report_body(report: Report, *, with_fates: bool) -> bytes:
             "moment": None if report.moment is None else report.moment.kind,
             "lines": [asdict(line) for line in report.lines],
             "fates": fates,
+            "recalled": [list(one) for one in report.recalled],
         }
     )

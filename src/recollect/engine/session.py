@@ -11,6 +11,7 @@ from recollect.engine.keeping import Keeping
 from recollect.turn.read import Remembered
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
+from recollect.values.recalled import Recalled
 from recollect.values.report import Report, StageLine
 from recollect.values.request import Usage
 
@@ -36,6 +37,9 @@ class Context:
     """As it came in: the body's bytes, or a dict to call a client with."""
     report: Report
     state: SessionState
+    recalled: Recalled | None = field(default=None, repr=False)
+    """What memory found for this turn: the gate's verdict, and every hit with its score explained;
+    None where memory was not asked."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:

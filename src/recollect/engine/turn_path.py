@@ -20,6 +20,7 @@ from recollect.rules.budget import Limits
 from recollect.rules.identity import ROOT, continued_root
 from recollect.rules.moments import WORTHWHILE_SHARE, batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
+from recollect.search.identifiers import identifiers_in
 from recollect.turn.align import Alignment, align
 from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
@@ -31,7 +32,7 @@ from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Composed, Entry, SessionState, View
-from recollect.values.message import EntryKey
+from recollect.values.message import EntryKey, Text
 from recollect.values.moment import Moment
 from recollect.values.recalled import Recalled
 from recollect.values.report import WindowSource
@@ -79,7 +80,7 @@ class TurnPath:
     """Messages that may not leave the view: they are not durable yet."""
     trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
-    recalled: Recalled = field(default_factory=Recalled)
+    recalled: Recalled | None = None
     """What memory found for this turn, whether or not it was put back."""
 
     async def run(
@@ -360,6 +361,8 @@ class TurnPath:
             self.boundary.note("recall", "nothing", "the query is too short")
         elif self._has_its_block():
             self.boundary.note("recall", "nothing", "this turn has its block already")
+        elif self._was_asked():
+            self.boundary.note("recall", "nothing", "asked when this turn began")
         else:
             request = ask(
                 self._visible(),
@@ -382,6 +385,16 @@ class TurnPath:
             self.recalled = found
             if not found.empty:
                 await self._inject(found)
+
+    def _was_asked(self) -> bool:
+        """In the middle of a turn only what the model names itself can be new."""
+        last = self.entries[-1]
+        if self.moment is not None or (last.role == "user" and spoken_text(last)):
+            return False
+        said = next((one for one in reversed(self.entries) if one.role == "assistant"), None)
+        return said is None or not any(
+            identifiers_in(part.text) for part in said.parts if isinstance(part, Text)
+        )
 
     def _has_its_block(self) -> bool:
         """Whether a block stands that was recalled since the newest user message."""

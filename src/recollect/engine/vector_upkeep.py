@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import attempted
+from recollect.engine.boundary import Failure, attempted
 from recollect.ports import Clock, Embedder, Store
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
@@ -45,7 +45,7 @@ class VectorUpkeep:
         self._queued = queued
         self._monotonic = monotonic
         self._looked_at = -LOOK_SECONDS
-        self._task: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[None] | None = None
         self.meanwhile: tuple[Embedder, ...] = ()
         """Embedders whose vectors are searched until those of the ones in use are made."""
         self.notes: tuple[str, ...] = ()
@@ -57,7 +57,12 @@ class VectorUpkeep:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        self._task = asyncio.get_running_loop().create_task(attempted(self.look()))
+        self._task = asyncio.get_running_loop().create_task(self._looked())
+
+    async def _looked(self) -> None:
+        outcome = await attempted(self.look())
+        if isinstance(outcome, Failure):
+            self.notes = (f"vectors were not looked after: {outcome.said}",)
 
     async def look(self) -> None:
         """Compare what there is with what there should be, and queue what is missing."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from recollect.memory.runner import GiveUp
 from recollect.ports import Archive, Clock, Embedder
 from recollect.values.batch import Batch
@@ -70,3 +72,6 @@ def _check(values: Sequence[bytes], wanted: int, embedder: Embedder) -> None:
     size = embedder.dimensions * _FLOAT_BYTES
     if len(values) != wanted or any(len(value) != size for value in values):
         raise GiveUp("the embedder gave another number of vectors, or of dimensions, than asked")
+    numbers = np.frombuffer(b"".join(values), dtype="<f4")
+    if not np.isfinite(numbers).all():  # stored, they would be taken for made and never mended
+        raise GiveUp("the embedder gave vectors with numbers that are none")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+from recollect.errors import RecollectError
 from recollect.memory.certificate import digest_of, seal
 from recollect.memory.matching import Meant, content_meant, fact_identity, facts_meant, stored_meant
 from recollect.memory.spooled import Gone
@@ -23,7 +24,10 @@ from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 
 Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
-"""Removes what was derived from forgotten messages; says what and how many, by kind."""
+"""Removes what was derived from forgotten messages; says what and how many, by kind.
+
+One that cannot raises `Unreached`.
+"""
 
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
@@ -40,6 +44,10 @@ CANNOT: Final = (
     "what model providers logged or cached",
     "the client's own history and files",
 )
+
+
+class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
+    """What a cascade could not remove, and what to do: a line of the certificate."""
 
 
 @runtime_checkable
@@ -64,12 +72,15 @@ async def forget(
     named = await _resolved(store, order, gone)
     forgotten = await _forget_in_store(store, named, gone)
     counts = Counter(_counts(forgotten))
+    cannot = list(forgotten.cannot)
     for cascade in cascades:
-        counts.update(await cascade(store, forgotten))
+        try:
+            counts.update(await cascade(store, forgotten))
+        except Unreached as left:
+            cannot.append(str(left))
     known = set(gone.message_ids)
     for spool in spools:
         counts["spooled batches changed"] += await spool.rewrite(gone.remove)
-    cannot = list(forgotten.cannot)
     if gone.message_ids != known:  # spooled while we were at it
         late = ForgetOrder(
             at=order.at,

@@ -17,6 +17,7 @@ from typing import Final
 from recollect.search.bm25 import score_ceiling, score_documents
 from recollect.search.names import date_words_in, names_in
 from recollect.search.question import Question
+from recollect.search.speakers import SPEAKS_FROM
 from recollect.values.lookup import AskedVector, Candidate, Candidates
 
 
@@ -136,7 +137,8 @@ def calibrate(
 
 
 def _names_a_speaker(question: Question, found: Candidates) -> bool:
-    return any(found.document_frequencies.get(word, 0) for word in question.speakers)
+    held = found.document_frequencies
+    return any(held.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
 
 
 def _unheard(question: Question, found: Candidates) -> bool:

@@ -51,7 +51,8 @@ def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
     for found in capitalised:
         word = found[0].removesuffix("'s").removesuffix("’s")
-        if len(word) < _LEAST_LETTERS or word.lower() in _NO_NAMES:
+        # "DB" and "API" are said of anything
+        if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
             continue
         parts = tuple(dict.fromkeys(tokenize(word)))
         if parts:

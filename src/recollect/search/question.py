@@ -35,17 +35,21 @@ _ASKS_ASSISTANT: Final = re.compile(
 _MOST_WORDS: Final = 48
 """A question of many words is a pasted text: its first words say what it is about."""
 _MOST_MARKS: Final = 24
+_END_CHARS: Final = 4_000
+"""What is read of either end of a pasted text: what is asked stands before it or behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A question as it was read."""
 
-    words: tuple[str, ...]
-    speakers: tuple[str, ...] = ()
+    words: tuple[str, ...] = field(repr=False)
+    speakers: tuple[str, ...] = field(default=(), repr=False)
     """What passages are indexed by whose speaker is named."""
     windows: tuple[Window, ...] = ()
     asks_assistant: bool = False
+    length: int = 0
+    """Its number of words, repeats included."""
     text: str = field(default="", repr=False)
 
     @property
@@ -57,13 +61,18 @@ class Question:
 
 def question_text(request: RecallRequest) -> str:
     """What a turn asks by: its newest message; ungated, with those before it."""
-    return request.newest if request.gated and request.newest else request.query
+    text = request.newest if request.gated and request.newest else request.query
+    if len(text) <= 2 * _END_CHARS:
+        return text
+    return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
 
 
 def read_question(text: str, *, asked_at: float) -> Question:
     """What a question asks for."""
+    words = tokenize(text)
     return Question(
-        words=tuple(dict.fromkeys(tokenize(text)))[:_MOST_WORDS],
+        words=tuple(dict.fromkeys(words))[:_MOST_WORDS],
+        length=len(words),
         speakers=speaker_words_asked(text),
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,

@@ -9,7 +9,7 @@ by segment and place in it; the points of a hit's parts add up to its score.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
@@ -76,6 +76,10 @@ class Ranking:
         """Those that score at least this share of the best."""
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
+
+    def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
+        """Those that are not unwanted."""
+        return self._only([not unwanted(one) for one in self.passages])
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:
         kept = [at for at, keep in enumerate(wanted) if keep]

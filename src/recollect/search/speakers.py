@@ -22,11 +22,16 @@ debug question answer example task goal plan step context summary result results
 input issue bug fix problem solution reminder subject re fw fwd from to cc date time title
 the this that here it my your our what why how when where who
 user assistant system developer tool human
+traceback expected actual steps options option request response usage password token secret key
+login username email url host port path file files command code version status
 """
+_FAILURE: Final = re.compile(r"\w*(?:Error|Exception|Warning|Failure)")
 _LABELS: Final = frozenset(_LABEL_LINES.split())
 _WORDS: Final = re.compile(r"[\w'’.\-]+")
 _MARK: Final = "by="
 _MOST_ASKED: Final = 16
+SPEAKS_FROM: Final = 3
+"""Messages that begin with a name before it is taken for a speaker's."""
 
 
 def speaker_of(text: str) -> str:
@@ -36,7 +41,8 @@ def speaker_of(text: str) -> str:
         return ""
     words = found["name"].split()
     named = words[0][0].isupper() and words[-1][0].isupper()
-    return found["name"] if named and words[0].lower() not in _LABELS else ""
+    label = words[-1].lower() in _LABELS or words[0].lower() in _LABELS
+    return found["name"] if named and not label and not _FAILURE.fullmatch(words[0]) else ""
 
 
 def speaker_word(name: str) -> str:

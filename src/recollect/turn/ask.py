@@ -8,6 +8,7 @@ else in the view says it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import overload
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.turn.query import QueryResult, spoken_text
@@ -49,21 +50,44 @@ def ask(
         shown=frozenset(entry.key for entry in visible if entry.key not in cut),
         quoted=frozenset(SegmentId(id_) for block in blocks for id_ in block.recalled),
         asking=None if newest is None else newest.key,
-        view=(
-            *(
-                text
-                for entry in visible
-                if entry is not said and entry is not newest
-                for text in _texts(entry, cut.get(entry.key))
-            ),
-            *(block.text for block in blocks),
-        ),
+        shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
+        view=_Texts([one for one in visible if one is not said and one is not newest], cut, blocks),
         scope=scope,
         now=now,
         budget_tokens=budget_tokens,
         count_tokens=count_tokens,
         gated=not settings.every_turn,
     )
+
+
+class _Texts(Sequence[str]):
+    """The texts of a view, read when somebody looks: most turns never do."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        cut: Mapping[EntryKey, Mapping[int, str]],
+        blocks: Sequence[Insert],
+    ) -> None:
+        self._entries, self._cut, self._blocks = entries, cut, blocks
+        self._texts: list[str] | None = None
+
+    def _all(self) -> list[str]:
+        if self._texts is None:
+            self._texts = [
+                text for entry in self._entries for text in _texts(entry, self._cut.get(entry.key))
+            ] + [block.text for block in self._blocks]
+        return self._texts
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._all()[index]
 
 
 def _asks(entry: Entry) -> bool:

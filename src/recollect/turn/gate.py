@@ -17,13 +17,14 @@ from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
 from recollect.search.question import Question
+from recollect.search.substance import is_echo, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Candidates
 from recollect.values.recalled import RecallRequest
 
 LEAST_WORDS: Final = 2
-"""A message of fewer words ("go on") asks for nothing by itself."""
+"""A message that is about fewer words ("ok, go on") asks for nothing by itself."""
 LEAST_AHEAD: Final = -1.0
 """In logits: what left the view may answer a little worse than what it shows, not much worse.
 So it opens on 4 of 10 turns of a coding agent, as often as a lost term does (docs/gate.md)."""
@@ -36,7 +37,6 @@ IDENTIFIER_LEAST: Final = 3
 _TOGETHER: Final = 2
 _PAIR: Final = 2
 """Characters of a script without spaces that the index takes for a word."""
-_MOST_TOLD: Final = 5
 
 
 def gate(
@@ -53,6 +53,7 @@ def gate(
     `found` are candidates that the view does not show, `shown` those that it does; `least`
     replaces the calibrated threshold.
     """
+    shown = [one for one in shown if not is_echo(question, one)]
     if not found.passages:
         return GateVerdict(open=False, reason="memory holds nothing on it that the view lacks")
     certainty = calibrate(question, found, vectors, shown=shown)
@@ -64,11 +65,13 @@ def gate(
         if not lost and _says_enough(question, found):
             lost = _held_together(_lost_rare_words(request, question, found), found)
     if lost:
-        reason = f"left the view: {_told(tuple(lost.values()))}"
+        # how many and not which: the line is kept in the ledger, where nothing is that was said
+        terms = "a term" if len(lost) == 1 else f"{len(lost)} terms"
+        reason = f"{terms} of it left the view"
     elif closed is not None:
         reason = closed
     elif request.gated:
-        reason = f"certainty {certainty.probability:.2f} of {threshold:.2f}"
+        reason = f"certainty {_floored(certainty.probability)} of {threshold:.2f}"
     else:
         reason = "asked for"
     return GateVerdict(
@@ -88,7 +91,7 @@ def _closed(
     if not _says_enough(question, found):
         return "it says too little to ask by"
     if certainty.probability < threshold:
-        reason = f"certainty {certainty.probability:.2f}, {threshold:.2f} is needed"
+        reason = f"certainty {_floored(certainty.probability)}, {threshold:.2f} is needed"
         return reason + ("; memory never heard of whom it names" if certainty.unheard else "")
     if certainty.ahead is not None and certainty.ahead <= LEAST_AHEAD:
         return "the view shows what answers it better"
@@ -96,10 +99,12 @@ def _closed(
 
 
 def _says_enough(question: Question, found: Candidates) -> bool:
-    if len(question.words) >= LEAST_WORDS:
+    said = substance(question.text, question.words)
+    if len(said) >= LEAST_WORDS:
         return True
     frequencies = found.document_frequencies
-    return any(frequencies.get(word, 0) for name in names_in(question.text) for word in name)
+    names = names_in(question.text)
+    return any(word in said and frequencies.get(word, 0) for name in names for word in name)
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
@@ -197,6 +202,6 @@ class _Shown:
         return written.lower() in self._lowered
 
 
-def _told(terms: Sequence[str]) -> str:
-    more = f" and {len(terms) - _MOST_TOLD} more" if len(terms) > _MOST_TOLD else ""
-    return ", ".join(terms[:_MOST_TOLD]) + more
+def _floored(probability: float) -> str:
+    """Rounded down: what is just below a threshold must not read as equal to it."""
+    return f"{int(probability * 100) / 100:.2f}"

@@ -11,24 +11,24 @@ from __future__ import annotations
 import re
 
 from recollect.ports import Archive
-from recollect.search.question import question_text
-from recollect.search.speakers import speaker_names_asked, speaker_word
+from recollect.search.speakers import SPEAKS_FROM, speaker_names_asked, speaker_word
 from recollect.values.lookup import CandidateQuery
-from recollect.values.recalled import RecallRequest
 
 _SPACES = re.compile(r"\s{2,}")
 
 
-async def phrase(request: RecallRequest, archive: Archive) -> str:
-    """The text of which a turn's vectors are made; the question itself where nobody is named."""
-    text = question_text(request)
+async def phrase(text: str, archive: Archive) -> str:
+    """The text of which a question's vectors are made; itself where nobody is named.
+
+    Whatever must not leave this machine is to be masked in it before.
+    """
     names = speaker_names_asked(text)
     if not names:
         return text
     words = {speaker_word(name): name for name in names}
     query = CandidateQuery(words=tuple(words), lexical_limit=0, vector_limit=0)
     held = (await archive.candidates(query)).document_frequencies
-    speaking = [name for word, name in words.items() if held.get(word)]
+    speaking = [name for word, name in words.items() if held.get(word, 0) >= SPEAKS_FROM]
     if not speaking:
         return text
     named = "|".join(re.escape(name) for name in sorted(speaking, key=len, reverse=True))

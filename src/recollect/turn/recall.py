@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
@@ -25,8 +24,9 @@ from recollect.search.fuse import vector_shares
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.question import Question, question_text, read_question
 from recollect.search.rank import Ranking, Weighing, rank, seeds
-from recollect.search.speakers import speaker_of
+from recollect.search.substance import is_echo
 from recollect.turn.gate import gate, lost_words_asked
+from recollect.turn.quote import quote
 from recollect.values.history import SessionId
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import (
@@ -38,7 +38,7 @@ from recollect.values.lookup import (
 )
 from recollect.values.message import EntryKey
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
-from recollect.values.segment import Segment, SegmentId
+from recollect.values.segment import SegmentId
 
 PASSAGE_TOKENS: Final = 105
 """About what a passage takes: so many of them are wanted as the budget holds of these, and
@@ -82,14 +82,14 @@ async def recall(
     around = await _around(archive, seeds(question, found, weighing, most=most), asked)
     ranking = rank(question, found, around, weighing)
     if request.gated:
-        ranking = ranking.near_best(TAIL_SHARE)
+        ranking = ranking.without(lambda one: is_echo(question, one)).near_best(TAIL_SHARE)
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
     facts = await _facts(archive, question)
     passages = await _packed(archive, ranking, request, facts, settings)
-    return Recalled(
-        facts=facts, passages=passages, gate=verdict, hits=ranking.hits(request.most_hits)
-    )
+    notes = () if passages or facts else (f"nothing fits into {request.budget_tokens} tokens",)
+    hits = ranking.hits(request.most_hits)
+    return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
 
 
 def _asked(
@@ -236,9 +236,9 @@ async def _packed(
     wanted = dict.fromkeys(ranking.passages[at].segment for at in range(places))
     held = {one.segment.id: one.segment for one in await archive.segments(list(wanted))}
     ready = [
-        _recalled(held[one.segment], one, score, settings)
+        quote(held[one.segment], one, score, settings.citations)
         for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
-        if one.segment in held
+        if one.segment in held and held[one.segment].message_id not in request.shown_messages
     ]
     return tuple(
         pack(
@@ -268,50 +268,3 @@ def _first(ranking: Ranking, budget_tokens: int) -> int:
         if chars <= 0:
             return at + 1
     return len(ranking.passages)
-
-
-def _recalled(
-    segment: Segment, one: Candidate, score: float, settings: RecallSettings
-) -> RecalledPassage:
-    day, minute = _said(segment.said_at)
-    return RecalledPassage(
-        text=segment.text[one.start : one.end],
-        role=segment.role,
-        said_at=f"{day} {minute}".strip(),
-        score=score,
-        speaker=_speaker(segment, one),
-        source=_source(segment, settings),
-        message_id=segment.message_id,
-        segment=segment.id,
-        sitting=f"{segment.session}\n{day}",
-        order=(segment.said_at, one.sequence, one.start),
-    )
-
-
-def _said(at: float) -> tuple[str, str]:
-    """Day and minute, as shown; an imported time may be one that no calendar knows."""
-    try:
-        said = datetime.fromtimestamp(at, UTC)
-    except (OverflowError, OSError, ValueError):
-        return "time unknown", ""
-    day, _, minute = said.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
-    return day, minute
-
-
-def _speaker(segment: Segment, one: Candidate) -> str:
-    """Who said it; empty where the text begins with the name itself."""
-    if segment.tool is not None:
-        return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
-    name = speaker_of(segment.text) if segment.role == "user" else ""
-    if not name:
-        return segment.role
-    return "" if one.ordinal == 0 else name
-
-
-def _source(segment: Segment, settings: RecallSettings) -> str:
-    """What is cited: a file's line always, a segment's id where citations are on."""
-    if settings.citations == "off":
-        return ""
-    if segment.source == "file":
-        return segment.origin or ""
-    return segment.id[:8] if settings.citations == "on" else ""

@@ -48,7 +48,7 @@ class GateVerdict:
     score: float | None = None
     """The calibrated absolute score of the best that was found, 0 to 1."""
     threshold: float | None = None
-    lost_terms: tuple[str, ...] = ()
+    lost_terms: tuple[str, ...] = field(default=(), repr=False)
     """Terms of the turn, as written, that memory holds and the view does not."""
-    lost_words: tuple[str, ...] = ()
+    lost_words: tuple[str, ...] = field(default=(), repr=False)
     """What the index knows them by: only passages that hold one are recalled; empty: all are."""

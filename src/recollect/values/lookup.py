@@ -43,7 +43,7 @@ class AskedVector:
 class CandidateQuery:
     """What to look for in one space."""
 
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = field(default=(), repr=False)
     """Distinct words as `search` counts them."""
     vectors: tuple[AskedVector, ...] = ()
     """One an embedder; an embedder that has no vectors here finds nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -24,7 +24,7 @@ class RecalledFact:
     """A fact that may go into the block."""
 
     type: FactType
-    text: str
+    text: str = field(repr=False)
     score: float
 
 
@@ -32,7 +32,7 @@ class RecalledFact:
 class RecalledPassage:
     """A passage of an earlier message that may go into the block."""
 
-    text: str
+    text: str = field(repr=False)
     role: str
     said_at: str
     """Minute it was said, as shown: `2026-02-10 14:31`."""
@@ -85,9 +85,11 @@ class RecallRequest:
     """The messages of this session that the view shows."""
     quoted: frozenset[SegmentId] = field(default=frozenset(), repr=False)
     """Segments that a block in the view quotes already."""
+    shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
+    """The identities of what the view shows: the same history may be stored under another name."""
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
-    view: tuple[str, ...] = field(default=(), repr=False)
+    view: Sequence[str] = field(default=(), repr=False)
     """The texts that the view shows, without those that ask."""
     scope: RecallScope = "space"
     now: float

@@ -76,6 +76,8 @@ class Report:
     entries: tuple[Entry, ...] = field(repr=False)
     view: View
     edits: tuple[Edit, ...] = field(repr=False)
+    recalled: tuple[tuple[str, float], ...] = ()
+    """What stands in this turn's recalled block: the segments' ids with their scores."""
 
     @property
     def over_limit(self) -> bool:

@@ -20,6 +20,7 @@ from recollect.ports import Embedder, Store
 from recollect.values.history import SpaceId
 from recollect.values.upkeep import Forgotten
 
+_LOADED: dict[str, Embedder] = {}
 ONNX_THREADS = 2
 """Cores that a run of a model may use; a turn's question is one short text."""
 
@@ -50,7 +51,13 @@ def choose_embedders(settings: Settings) -> Embedders:
         )
     except (EmbedderError, MissingExtra) as error:
         raise SettingsError(f"recall.embedder: {error}") from error
-    return Embedders(used=choice.embedders, others=_others(choice.embedders), said=choice.said)
+    used = tuple(_shared(one) for one in choice.embedders)
+    return Embedders(used=used, others=_others(used), said=choice.said)
+
+
+def _shared(embedder: Embedder) -> Embedder:
+    """One of a name in a process: every space would load the same model again."""
+    return _LOADED.setdefault(embedder.name, embedder)
 
 
 def cached(
@@ -90,9 +97,21 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
     file = embedding_cache_file(store.path, store.space)
     if not file.exists():
         return {}
-    from recollect.embedders.cache_file import CacheFile
+    import apsw
 
-    await asyncio.to_thread(CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=5.0).clear)
+    from recollect.embedders.cache_file import CacheFile
+    from recollect.memory.forget import Unreached
+
+    cache = CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=5.0)
+    try:
+        await asyncio.to_thread(cache.clear)
+    except (apsw.Error, OSError) as error:
+        raise Unreached(
+            f"embeddings/{file.name} in the data folder, the embedding cache, which could not be "
+            f"emptied ({type(error).__name__}): end what uses it, then delete it"
+        ) from error
+    finally:
+        await asyncio.to_thread(cache.close)
     return {"embedding caches emptied": 1}
 
 
@@ -105,7 +124,7 @@ def _others(used: Sequence[Embedder]) -> tuple[Embedder, ...]:
             choice = choose(name, models=models_folders())
         except (EmbedderError, MissingExtra):
             continue
-        found.extend(one for one in choice.embedders if one.name not in taken)
+        found.extend(_shared(one) for one in choice.embedders if one.name not in taken)
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Settings
-from recollect.errors import StoreUnavailable
+from recollect.errors import SettingsError, StoreUnavailable
 from recollect.ports import Clock, Store
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
@@ -35,6 +35,8 @@ def follow_files(
 
     Without a workspace nothing is guessed: only extra paths are followed.
     """
+    if workspace is not None and not workspace.is_dir():
+        raise SettingsError(f"workspace: {workspace} is no folder")
     own_files = workspace is not None and "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Recaller, TokenCounter
+from recollect.ports import Clock, Embedder, Recaller, TokenCounter
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import deployment_secret, is_server, open_archive, sqlite_path
 
@@ -32,6 +32,7 @@ def open_memory(
     openclaw: Path | str | None = None,
     clock: Clock | None = None,
     workspace: Path | str | None = None,
+    embedders: Sequence[Embedder] | None = None,
     recaller: Recaller | None = None,
     counter: TokenCounter | None = None,
     off_the_loop: bool = False,
@@ -46,6 +47,7 @@ def open_memory(
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
     store that is away stops nobody; `ingest.enabled = false` keeps nothing at all. `workspace`
     is a folder whose memory files are followed; without one only `index.extra_paths` are.
+    `embedders` are your own, in place of those of the settings.
     """
     from recollect.engine import Engine
     from recollect.engine.clock import SystemClock
@@ -69,7 +71,9 @@ def open_memory(
     if chosen.ingest.enabled:
         url = str(store) if store is not None else chosen.store.url
         archive = open_archive(chosen, space, url)
-        if chosen.recall.enabled and recaller is None:
+        if embedders is not None:
+            vectors = Embedders(used=tuple(embedders))
+        elif chosen.recall.enabled and recaller is None:
             vectors = choose_embedders(chosen)
         makers = vectors.used
         if not is_server(url):  # a server's vectors are all in it; many nodes share it

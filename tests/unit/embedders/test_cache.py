@@ -165,7 +165,8 @@ def test_the_longest_unused_go_first(file: Path) -> None:
     assert later.asked == [texts[3:5]]
 
 
-def test_clearing_leaves_no_byte(file: Path) -> None:
+def test_clearing_leaves_no_byte(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_file, "SETTLE_SECONDS", 0)
     texts = [f"text {number}" for number in range(900)]
     inner = Counting()
     embedder = cached(inner, file)
@@ -208,6 +209,19 @@ def test_what_was_under_way_is_not_kept_after_clearing(file: Path) -> None:
         await other.close()
 
     asyncio.run(whole())
+
+
+def test_what_was_read_before_and_comes_after_clearing_is_not_kept(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job read a text from the store; another process forgot it before the job embeds it."""
+    embedded(Counting(), file, ["else"])
+    asyncio.run(cached(Counting(), file).clear())
+    assert embedded(Counting(), file, ["forgotten"]) == [unit("forgotten")]
+    assert not in_files(file, unit("forgotten"))
+    monkeypatch.setattr(cache_file, "_now", lambda: int(time.time()) + 61)
+    embedded(Counting(), file, ["said later"])
+    assert in_files(file, unit("said later")), "it is a cache again"
 
 
 @pytest.mark.parametrize("how", ["no database", "torn", "foreign"])

@@ -7,9 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.unit.embedders.onnx_files import WORDS, graph, write_model
 
 from recollect.embedders.aside import aside
 from recollect.embedders.loading import RETRY_SECONDS, Loading, imported, package_folder
@@ -130,6 +133,63 @@ def test_a_program_ends_although_a_load_hangs() -> None:
     )
     assert done.stdout == "gave up\n"
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="the extra onnx is not installed")
+def test_a_program_that_ends_while_a_graph_runs_does_not_abort(tmp_path: Path) -> None:
+    """A thread that comes back from C++ into an interpreter that is going would end it so."""
+    table = np.random.default_rng(4).random((len(WORDS), 64))
+    write_model(tmp_path, model=graph(table))
+    program = (
+        "import asyncio, sys, time\n"
+        "from pathlib import Path\n"
+        "from recollect.embedders.aside import start\n"
+        "from recollect.embedders.onnx import OnnxEmbedder\n"
+        "embedder = OnnxEmbedder(Path(sys.argv[1]))\n"
+        "graph = asyncio.run(embedder._loading.value())\n"
+        "def work():\n"
+        "    until = time.monotonic() + 0.5\n"
+        "    while time.monotonic() < until:\n"
+        "        graph._run([[2, 3, 4] * 80] * 32)\n"
+        "    print('finished')\n"
+        "for _ in range(4):\n"
+        "    start(work, name='onnx')\n"
+        "print('ends')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ends\n")
+    assert done.stdout.count("finished") == 4
+    assert done.stderr == ""
+
+
+def test_nothing_is_begun_once_the_program_ends() -> None:
+    """A loop in a thread of the host's would go on starting threads while we wait for them."""
+    program = (
+        "import asyncio, threading, time\n"
+        "from recollect.embedders.aside import aside\n"
+        "async def run():\n"
+        "    while True:\n"
+        "        await aside(lambda: time.sleep(0.01), name='x', failing='x')\n"
+        "def told():\n"
+        "    try:\n"
+        "        asyncio.run(run())\n"
+        "    except Exception as error:\n"
+        "        print(error, flush=True)\n"
+        "threading.Thread(target=told, daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+        "import recollect.embedders.aside as module\n"
+        "began = time.monotonic()\n"
+        "module._await_end()\n"
+        "assert time.monotonic() - began < module.END_SECONDS\n"
+        "time.sleep(0.2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "the program ends: nothing more is begun\n"
 
 
 def test_a_failure_while_embedding_never_quotes_the_text() -> None:

@@ -86,7 +86,7 @@ def test_speakers_asked_for_are_few() -> None:
         ("Who is John Smith?", {"john", "smith"}),
         ("what did Caroline's mother say?", {"carolin"}),
         ("Where was it? Caroline knows, and so does Ann", {"ann"}),
-        ("is it the iPhone or the API?", {"api"}),
+        ("is it the iPhone or the API?", set()),
         ("约翰和 John 在哪里", {"john"}),
         ("Was it on Monday in May, or did May Smith say so?", {"smith"}),
         ("What did I say?", set()),

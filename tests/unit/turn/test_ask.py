@@ -45,7 +45,7 @@ def test_the_newest_message_asks_and_what_stands_before_it_is_the_view() -> None
     assert request.newest == "and the quay?"
     assert request.query == "the crane is green\nand the quay?"
     assert request.recent == ("noted, it is green",)
-    assert request.view == ("the crane is green",)
+    assert tuple(request.view) == ("the crane is green",)
     assert request.shown == {entry.key for entry in view}
     assert request.asking == view[-1].key
     assert (request.now, request.budget_tokens, request.count_tokens("abc")) == (NOW, 500, 3)
@@ -57,7 +57,7 @@ def test_in_mid_turn_the_message_that_began_it_asks() -> None:
     assert request.newest == "why does it retry?"
     assert request.asking == view[0].key
     assert request.recent == ("I look into retry_policy.py",)
-    assert request.view == ("limit = 3",)
+    assert tuple(request.view) == ("limit = 3",)
 
 
 def test_calls_and_results_of_the_view_are_shown() -> None:

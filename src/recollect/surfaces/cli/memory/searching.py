@@ -134,6 +134,13 @@ async def _search(
         most_hits=limit * _HITS_A_MESSAGE,
     )
     vectors, notes, embedders = await _vectors(store, place, request)
+    # as a turn would ask it, with nothing in view: whether it would have been given anything
+    turn = await recall(
+        replace(request, gated=True, newest=asked),
+        archive=store,
+        vectors=vectors,
+        settings=place.settings.recall,
+    )
     recalled = await recall(request, archive=store, vectors=vectors, settings=place.settings.recall)
     best: dict[SegmentId, Hit] = {}
     for hit in recalled.hits:
@@ -146,7 +153,10 @@ async def _search(
         for id_, hit in chosen.items()
         if id_ in stored
     )
-    return Answer(found=found, recalled=replace(recalled, notes=notes), embedders=embedders)
+    gate = turn.gate or recalled.gate
+    return Answer(
+        found=found, recalled=replace(recalled, notes=notes, gate=gate), embedders=embedders
+    )
 
 
 async def _vectors(
@@ -162,6 +172,11 @@ async def _vectors(
     )
     await asking.load()
     vectors, notes = await asking.of(request, store)
+    waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
+    if waiting:
+        lacking = " and no ".join(waiting)
+        note = f"some passages have no {lacking} vector yet: `recollect memory embed` makes them"
+        notes = (*notes, note)
     return vectors, notes, embedders.said
 
 
@@ -173,6 +188,8 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
         "notes": list(answer.recalled.notes),
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
+        "a_turn_would_recall": gate is not None and gate.open,
+        "reason": "" if gate is None else gate.reason,
         "hits": [_as_json(found, explain=explain) for found in answer.found],
     }
 
@@ -217,15 +234,12 @@ def _part_line(part: ScorePart, score: float) -> Text:
 
 
 def _verdict(answer: Answer) -> str:
-    """Whether a turn that asks this would have been given anything."""
+    """Whether a turn that asks this would have been given anything, and why."""
     gate = answer.recalled.gate
-    if gate is None or gate.score is None or gate.threshold is None:
+    if gate is None:
         return ""
-    would = "would recall this" if gate.score >= gate.threshold else "would stay silent"
-    return (
-        f"A turn that asks this {would}: certainty {gate.score:.2f}, {gate.threshold:.2f} is "
-        f"needed. Vectors: {answer.embedders or 'none'}."
-    )
+    would = "would recall" if gate.open else "would stay silent"
+    return f"A turn that asks this {would}: {gate.reason}. Vectors: {answer.embedders or 'none'}."
 
 
 def _snippet(found: Found) -> Text:

@@ -1,0 +1,45 @@
+"""Tells what a message asks about from what only keeps a conversation going.
+
+"Sounds good, please continue" shares words with a hundred earlier messages and asks about none of
+them; a question that was asked before answers nobody. Owns the list of such words, and what counts
+as the same question again. Must never drop a word from a search: it only says whether there is
+something to ask by.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from recollect.search.question import Question
+from recollect.search.tokenize import tokenize
+from recollect.values.lookup import Candidate
+
+_FILLERS: Final = """
+ok okay yes yeah yep no nope sure fine good great nice cool perfect awesome excellent wonderful
+thanks thank thx please welcome hello hi hey bye goodbye morning evening night again sorry
+go going on continue proceed carry move next step thing things do did done doing make let lets
+sounds sound looks look right correct exactly indeed agreed agree understood got it see know think
+keep start stop wait try now then here there just also too very so much really more well maybe
+help helps helped need want like would could should can will may might need me us
+say said tell ask talk speak answer question idea way bit lot one two first last other another
+take care soon later today everything anything something nothing all any some
+why how what when where who which and but because ready back up out over off
+"""
+_FILLER_WORDS: Final = frozenset(word for filler in _FILLERS.split() for word in tokenize(filler))
+_KEEPS_GOING: Final = re.compile(
+    r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
+    r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
+)
+
+
+def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a message that it is about; none where it only keeps the talk going."""
+    if _KEEPS_GOING.fullmatch(text):
+        return ()
+    return tuple(word for word in words if word not in _FILLER_WORDS)
+
+
+def is_echo(question: Question, one: Candidate) -> bool:
+    """Whether a passage is the question itself, word for word: it was asked before."""
+    return one.length == question.length and all(map(one.counts.get, question.words))

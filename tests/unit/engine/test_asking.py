@@ -1,0 +1,139 @@
+"""What an embedder is given for a question, and what happens when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from recollect.engine import asking
+from recollect.engine.asking import REST_SECONDS, QuestionVectors
+from recollect.errors import EmbedderError
+from recollect.stores.sqlite import SQLiteStore
+from recollect.turn.index import index
+from recollect.values.batch import Batch
+from recollect.values.lookup import AskedVector, EmbedderKind
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.recalled import RecallRequest
+from recollect.values.segment import NewSegment, Segment, SegmentId
+
+SECRET = "n3wSecretPw77"
+
+
+class Recording:
+    """An embedder that notes what it is given."""
+
+    dimensions = 2
+    ready = True
+
+    def __init__(self, kind: EmbedderKind = "remote", *, fails: bool = False) -> None:
+        self.kind: EmbedderKind = kind
+        self.name = f"{kind}:recording:{id(self)}"
+        self.given: list[str] = []
+        self.fails = fails
+
+    async def load(self) -> None:
+        """Nothing to load."""
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        self.given += texts
+        if self.fails:
+            raise EmbedderError("it fell over")
+        return [struct.pack("<2f", 1.0, 0.0) for _ in texts]
+
+
+def said(number: int, text: str) -> NewSegment:
+    segment = Segment(
+        id=SegmentId(f"{number:032x}"),
+        session="s",
+        key=EntryKey(f"k{number}"),
+        message_id=MessageId(f"m{number}"),
+        role="user",
+        text=text,
+        tokens=5,
+        said_at=1_700_000_000.0 + number,
+        source="request",
+        trust="high",
+    )
+    return NewSegment(segment=segment, passages=index(segment))
+
+
+def ask(
+    tmp_path: Path, vectors: QuestionVectors, question: str, *texts: str
+) -> tuple[tuple[AskedVector, ...], tuple[str, ...]]:
+    async def scenario() -> tuple[tuple[AskedVector, ...], tuple[str, ...]]:
+        store = await SQLiteStore.open(tmp_path / "m.db", space="t")
+        try:
+            await store.write(
+                Batch(at=1.0, segments=tuple(said(n, text) for n, text in enumerate(texts)))
+            )
+            request = RecallRequest(
+                space="t",
+                session="s",
+                query=question,
+                now=1_700_000_100.0,
+                budget_tokens=100,
+                count_tokens=len,
+            )
+            return await vectors.of(request, store)
+        finally:
+            await store.close()
+
+    return asyncio.run(scenario())
+
+
+def test_a_secret_in_the_question_never_reaches_a_remote_embedder(tmp_path: Path) -> None:
+    """Also where its first word, by which it is known, looks like a speaker's name."""
+    embedder = Recording("remote")
+    talk = [f"Password: was changed on day {n}" for n in range(5)]
+    ask(
+        tmp_path,
+        QuestionVectors([embedder], seconds=5.0),
+        f"try again with Password: {SECRET} on staging",
+        *talk,
+    )
+    assert any("staging" in text for text in embedder.given)
+    assert not any(SECRET in text for text in embedder.given)
+
+
+def test_a_model_is_asked_without_the_names_of_who_speaks(tmp_path: Path) -> None:
+    model, hashed = Recording("onnx"), Recording("hash")
+    talk = [f"Caroline: I went to the beach of day {n}" for n in range(4)]
+    ask(
+        tmp_path,
+        QuestionVectors([model, hashed], seconds=5.0),
+        "Where did Caroline go with Balthazar?",
+        *talk,
+    )
+    assert "Where did go with Balthazar?" in model.given
+    assert hashed.given == ["Where did Caroline go with Balthazar?"]
+
+
+def test_one_message_that_begins_like_a_name_is_no_speaker(tmp_path: Path) -> None:
+    model = Recording("onnx")
+    ask(
+        tmp_path,
+        QuestionVectors([model], seconds=5.0),
+        "where did we see that Quillwort before?",
+        "Quillwort: it grows in lakes",
+        "Quillwort: it is rare",
+    )
+    assert "where did we see that Quillwort before?" in model.given
+
+
+def test_one_that_failed_is_left_alone_for_a_while_and_then_asked_again(tmp_path: Path) -> None:
+    now = 0.0
+    embedder = Recording("static", fails=True)
+    asking._SCALES[embedder.name] = None
+    vectors = QuestionVectors([embedder], seconds=5.0, monotonic=lambda: now)
+    for _ in range(3):
+        found, notes = ask(tmp_path, vectors, "where is the crane?")
+        assert found == ()
+        assert notes == ("static vectors are left out: it fell over",)
+    assert len(embedder.given) == 1
+    now = REST_SECONDS + 1.0
+    embedder.fails = False
+    found, notes = ask(tmp_path, vectors, "where is the crane?")
+    assert len(found) == 1
+    assert notes == ()
