@@ -28,7 +28,7 @@ BENCHES: Final = {
     "turn": "what shaping a request costs beside json.loads + json.dumps",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
-EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "none")
+EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
@@ -64,7 +64,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
 @click.option(
     "--embedder",
     type=click.Choice(EMBEDDERS),
-    help="recall: what makes vectors; hash unless named.",
+    help="recall: what makes vectors; hash unless named. onnx is minilm, by the settings' word.",
 )
 @click.option(
     "--paths",
@@ -76,7 +76,8 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "--misses",
     type=click.IntRange(min=0),
     metavar="N",
-    help="recall: show N questions whose evidence was not found, and what was shown instead.",
+    help="recall: show N questions whose evidence was not found, and what was shown instead; none"
+    " of your own transcripts.",
 )
 @click.option("--svg", metavar="FILE", help="recall: draw the figures as a picture.")
 @click.option(

@@ -3,8 +3,10 @@
     python -m recollect.bench.figures > docs/figures.md
     python -m recollect.bench.figures RESULT.json … > docs/figures.md
 
-The second form takes what `recollect bench NAME --json` printed, for runs that take long. The page
-is never edited by hand; the machine is described so that a reader can judge times.
+The second form takes what `recollect bench NAME --json` printed, for runs that take long. Runs of
+the recall bench have a heading each, by set, embedder and store; a page of nothing else is named
+after them (docs/figures_recall.md). The page is never edited by hand; the machine is described so
+that a reader can judge times.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import sys
 from pathlib import Path
 
 from recollect.bench.command import BENCHES
+from recollect.bench.recall.page import read_recall, sections
+from recollect.bench.recall.result import RecallResult
 from recollect.bench.result import BenchResult
 
-HEAD = """# Figures
+HEAD = """# {title}
 
 Measured by the commands named here; run them to check. Shares are fractions, times are ratios
 against work of the same run.
@@ -29,15 +33,20 @@ against work of the same run.
 def page(results: list[BenchResult]) -> str:
     """The page for these results."""
     machine = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
-    sections = [HEAD, f"Version {results[0].version}; {machine}.\n"]
-    for result in results:
+    recalls = [one for one in results if isinstance(one, RecallResult) and one.sets]
+    others = [one for one in results if one not in recalls]
+    title = "Figures" if others else "Figures of recall"
+    written = [HEAD.format(title=title), f"Version {results[0].version}; {machine}.\n"]
+    for result in others:
         command = f"recollect bench {result.bench}"
-        sections.append(f"## `{command}`\n\n{BENCHES[result.bench]}\n")
-        sections.append(_table("figure", result.figures))
+        written.append(f"## `{command}`\n\n{BENCHES[result.bench]}\n")
+        written.append(_table("figure", result.figures))
         if result.baselines:
-            sections.append(_table("baseline", result.baselines))
-        sections.append("\n".join(f"- {note}" for note in result.notes) + "\n")
-    return "\n".join(sections)
+            written.append(_table("baseline", result.baselines))
+        written.append("\n".join(f"- {note}" for note in result.notes) + "\n")
+    if recalls:
+        written += sections(recalls)
+    return "\n".join(written)
 
 
 def _table(title: str, figures: dict[str, float]) -> str:
@@ -47,7 +56,9 @@ def _table(title: str, figures: dict[str, float]) -> str:
 
 def read_result(path: Path) -> BenchResult:
     """A result that a bench printed as JSON."""
-    held = json.loads(path.read_text())
+    held = json.loads(path.read_text(encoding="utf-8"))
+    if "run" in held:
+        return read_recall(held)
     return BenchResult(
         bench=held["bench"],
         version=held["version"],
@@ -66,7 +77,7 @@ def main() -> None:
     for name in sorted(BENCHES):
         sys.stderr.write(f"bench {name}\n")
         module = importlib.import_module(f"recollect.bench.{name}")
-        results.append(module.run(lambda _: None))
+        results.append(module.run(lambda *_: None))
     sys.stdout.write(page(results))
 
 

@@ -88,7 +88,9 @@ class Remote(Validated):
         str | None, "Another server that speaks the provider's wire; none: the provider's own"
     ] = None
     key_variable: Annotated[
-        str | None, "Environment variable that holds the key; none: the provider's usual one"
+        str | None,
+        "Environment variable that holds the key; none: the provider's usual one, and no key to "
+        "another base_url",
     ] = None
 
 

@@ -209,7 +209,12 @@ def _fetched(
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)
-    whole.rename(folder)
+    try:
+        whole.rename(folder)
+    except BaseException:
+        if old.exists() and not folder.exists():  # the model that was there stays there
+            old.rename(folder)
+        raise
     return Downloaded(name=name, folder=folder, files=files, size=size, was_there=False)
 
 
@@ -257,13 +262,18 @@ def _still(file: Path, said: str) -> bool:
 
 @contextmanager
 def _alone(parts: Path) -> Iterator[Path]:
-    """The folder for parts, for one process at a time; it goes when all is done."""
+    """The folder for parts, for one process at a time; it goes when all is done, or none came."""
     parts.mkdir(parents=True, exist_ok=True)
     lock = os.open(parts / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _lock(lock, parts.name)
-        yield parts
-        shutil.rmtree(parts, ignore_errors=True)
+        done = False
+        try:
+            yield parts
+            done = True
+        finally:
+            if done or {one.name for one in parts.iterdir()} <= {"lock"}:
+                shutil.rmtree(parts, ignore_errors=True)
     finally:
         os.close(lock)
 

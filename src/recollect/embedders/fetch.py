@@ -27,8 +27,8 @@ Told: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes of the whole, None where nobody knows."""
 
 _CHUNK_BYTES: Final = 1 << 17
+_NO_END: Final = 1 << 60
 _REDIRECTS: Final = 5
-_AGENT: Final = "recollect"
 _SEVERAL: Final = (429, 500, 502, 503, 504)
 _BROKEN: Final = (urllib.error.URLError, http.client.HTTPException, OSError)
 
@@ -84,6 +84,7 @@ def describe(url: str, patience: Patience) -> Remote:
         away = urllib.parse.urlsplit(onward).netloc != urllib.parse.urlsplit(at).netloc
         if not 300 <= status < 400 or "x-linked-etag" in headers or away:
             break
+        _refuse_without_tls(at, onward)
         at = onward
     else:
         raise EmbedderError(f"{_shown(url)} redirects without end: check HF_ENDPOINT")
@@ -158,7 +159,8 @@ def _go_on(remote: Remote, part: Path, patience: Patience, told: Told) -> str:
             whole = remote.size or _whole(answer, have)
             told(have, whole)
             with _Disk(part, "ab" if have else "wb") as disk:
-                while chunk := answer.read(_CHUNK_BYTES):
+                # No more than was told, or a server that never ends would fill the disk.
+                while chunk := answer.read(min(_CHUNK_BYTES, (remote.size or _NO_END) - have)):
                     disk.write(chunk)
                     have += len(chunk)
                     told(have, whole)
@@ -246,8 +248,13 @@ def _request(
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise EmbedderError(f"{_shown(url)} is no http or https address")
     # The bytes as they are: a checksum is of the file, not of how it was packed on the way.
-    sent = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **(headers or {})}
+    sent = {"User-Agent": "recollect", "Accept-Encoding": "identity", **(headers or {})}
     return urllib.request.Request(url, method=method, headers=sent)  # noqa: S310 - checked above
+
+
+def _refuse_without_tls(url: str, onward: str) -> None:
+    if url.lower().startswith("https:") and not onward.lower().startswith("https:"):
+        raise EmbedderError(f"{_shown(url)} redirects to an address without TLS")
 
 
 class _Onward(urllib.request.HTTPRedirectHandler):
@@ -262,8 +269,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        if req.type == "https" and not newurl.lower().startswith("https:"):
-            raise EmbedderError(f"{_shown(req.full_url)} redirects to an address without TLS")
+        _refuse_without_tls(req.full_url, newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

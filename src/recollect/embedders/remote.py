@@ -2,8 +2,9 @@
 
 Owns batches, cutting, and holding what comes back to account. Texts leave this machine here, so
 they must be redacted already: passages are, because the store holds nothing else; whoever asks a
-question redacts it first. Never shows a text or a key, in an error, a log or a repr. Always
-holds: a vector that is handed out has the known number of dimensions, all finite, length one.
+question redacts it first. Never shows a text or a key, in an error, a log or a repr; never sends
+a provider's key to another server. Always holds: a vector that is handed out has the known number
+of dimensions, all finite, length one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import urllib.parse
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import chain
 from typing import Final, Literal
 
@@ -66,7 +69,9 @@ class RemoteEmbedder:
         self._dimensions = dimensions or wire.known_dimensions.get(self._model, 0)
         self._base_url = (base_url or wire.base_url).rstrip("/")
         self._usual_server = self._base_url == wire.base_url
-        self._key_variable = key_variable or wire.key_variable
+        # The provider's key is no other server's business: theirs is named outright.
+        usual_key = wire.key_variable if self._usual_server else None
+        self._key_variable = key_variable or usual_key
         self._batch_texts = batch_texts or limits.texts
         self._text_chars = text_chars or limits.text_chars
         # What the provider allows says nothing of another server that speaks its wire.
@@ -87,9 +92,13 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Provider, model and, where they were asked for, dimensions."""
+        """Provider, model, dimensions where they were asked for, and which server of one's own.
+
+        A model of the same name may be another one there.
+        """
         asked = f":{self._asked_dimensions}" if self._asked_dimensions else ""
-        return f"remote:{self._provider}:{self._model}{asked}"
+        server = "" if self._usual_server else f"@{_server_mark(self._base_url)}"
+        return f"remote:{self._provider}:{self._model}{asked}{server}"
 
     @property
     def kind(self) -> Literal["remote"]:
@@ -206,7 +215,7 @@ class RemoteEmbedder:
         return first + await self._embed(texts[half:], purpose)
 
     def _headers(self) -> dict[str, str]:
-        key = os.environ.get(self._key_variable, "").strip()
+        key = os.environ.get(self._key_variable or "", "").strip()
         sent = {"Content-Type": "application/json"}
         if not key and self._usual_server:
             raise EmbedderError(
@@ -248,3 +257,10 @@ class RemoteEmbedder:
             f"{self._provider} answered 200, but {why}: check that the base URL and "
             f"{self._model} are an embedding service"
         )
+
+
+def _server_mark(base_url: str) -> str:
+    """Tells servers apart in a name, without what may be secret in an address."""
+    parts = urllib.parse.urlsplit(base_url)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()

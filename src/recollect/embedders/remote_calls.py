@@ -82,7 +82,9 @@ class _Line:
 class Caller:
     """Posts JSON to one provider."""
 
-    def __init__(self, *, provider: str, key_variable: str, pace: Pace, bounds: Bounds) -> None:
+    def __init__(
+        self, *, provider: str, key_variable: str | None, pace: Pace, bounds: Bounds
+    ) -> None:
         self._provider = provider
         self._key_variable = key_variable
         self._pace = pace
@@ -126,7 +128,9 @@ class Caller:
             asked = None if answer is None else _asked_to_wait(answer)
             if answer is not None and answer.status_code == 429 and asked:
                 self._pace.hold(min(asked, _LONGEST_WAIT_SECONDS))
-            pause = asked if asked is not None else random.uniform(wait / 2, wait)  # noqa: S311
+            # Our own pause even where none is asked for: "at once" from a server in trouble,
+            # taken at its word by all who wait, would keep it there.
+            pause = max(asked or 0.0, random.uniform(wait / 2, wait))  # noqa: S311
             spent = time.monotonic() - started + pause
             hopeless = answer is not None and not _worth_again(answer)
             if hopeless or not left or spent > self._bounds.patience_seconds:
@@ -180,6 +184,8 @@ class Caller:
         return EmbedderError(f"{said}: {self._advice(answer, status, asked)}")
 
     def _advice(self, answer: httpx.Response, status: int, asked: float | None) -> str:
+        if status in (401, 403) and self._key_variable is None:
+            return "name the variable that holds this server's key as recall.remote.key_variable"
         if status in (401, 403):
             return f"check the key in {self._key_variable}, and that it may use this model"
         if status == 404 or 300 <= status < 400:

@@ -23,6 +23,7 @@ from recollect.engine.gate import Gate
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
 from recollect.engine.recalling import MemoryRecaller
+from recollect.engine.reporting import report_of
 from recollect.engine.session import Context, Observation, Session
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession
@@ -35,11 +36,9 @@ from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
-from recollect.values.edit import Edit, Insert
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId
 from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
-from recollect.values.report import Report
 from recollect.values.request import FormatName, Request, Usage
 
 KNOWN_PROMPTS = 64
@@ -136,7 +135,7 @@ class Engine:
                 path.pass_by(_size_chars(path.request, request))
             context = Context(
                 request=outgoing,
-                report=_report(path, held.id),
+                report=report_of(path, held.id),
                 state=path.next_state(),
                 recalled=path.recalled,
             )
@@ -365,45 +364,3 @@ def _size_chars(request: Request, given: bytes | Mapping[str, Any]) -> int:
     if isinstance(given, bytes):
         return len(given)
     return sum(len(raw) for raw in request.messages)
-
-
-def _report(path: TurnPath, session: SessionId) -> Report:
-    """What the turn did."""
-    new: tuple[Edit, ...] = ()
-    ended: tuple[Edit, ...] = ()
-    if path.edits is not path.state.edits:  # the same tuple on most turns, and long
-        before, after = set(path.state.edits), set(path.edits)
-        new = tuple([edit for edit in path.edits if edit not in before])
-        ended = tuple([edit for edit in path.state.edits if edit not in after])
-    return Report(
-        session=session,
-        turn=path.number,
-        format=path.request.format,
-        model=path.request.model,
-        window_tokens=path.limits.window_tokens,
-        window_source=path.window_source,
-        reserve_tokens=path.limits.reserve_tokens,
-        limit_tokens=path.limits.available_tokens,
-        fixed_tokens=path.fixed_tokens,
-        tokens_before=path.calibrated(path.incoming_tokens),
-        tokens_after=path.used_tokens(),
-        calibration_ratio=path.state.calibration.ratio,
-        moment=path.moment,
-        query=path.asked,
-        lines=tuple(path.boundary.lines),
-        new_edits=new,
-        ended_edits=ended,
-        entries=path.entries,
-        view=path.view,
-        edits=path.edits,
-        recalled=_put_back(path),
-    )
-
-
-def _put_back(path: TurnPath) -> tuple[tuple[str, float], ...]:
-    """The segments whose passages this turn put back, with the score of each."""
-    found = () if path.recalled is None else path.recalled.passages
-    standing = {id_ for edit in path.edits if isinstance(edit, Insert) for id_ in edit.recalled}
-    return tuple(
-        (one.segment, one.score) for one in found if one.segment in standing and one.segment
-    )

@@ -23,6 +23,8 @@ from recollect.values.upkeep import Forgotten
 _LOADED: dict[str, Embedder] = {}
 ONNX_THREADS = 2
 """Cores that a run of a model may use; a turn's question is one short text."""
+CACHE_WAIT_SECONDS = 5.0
+"""How long forgetting waits for others who use the embedding cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
     from recollect.embedders.cache_file import CacheFile
     from recollect.memory.forget import Unreached
 
-    cache = CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=5.0)
+    cache = CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=CACHE_WAIT_SECONDS)
     try:
         await asyncio.to_thread(cache.clear)
     except (apsw.Error, OSError) as error:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from recollect.bench import recall
 from recollect.bench.command import EMBEDDERS, RECALL_SETS, bench
+from recollect.bench.figures import page, read_result
 from recollect.bench.recall.ask import strangers_of
 from recollect.bench.recall.baselines import SEEDS, Baselines
 from recollect.bench.recall.chats import locomo_gold
@@ -30,8 +31,9 @@ from recollect.bench.recall.judge import (
     whole_message,
 )
 from recollect.bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect.bench.recall.page import read_recall
 from recollect.bench.recall.plot import plot
-from recollect.bench.recall.result import SetResult, joined
+from recollect.bench.recall.result import RecallResult, SetResult, joined
 from recollect.bench.recall.sets import SETS, Memory, Question, QuestionSet, Said, load_set
 from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.embedders.hash import HashEmbedder
@@ -40,7 +42,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.values.hit import Hit
 from recollect.values.lookup import Candidate
 from recollect.values.message import EntryKey
-from recollect.values.recalled import Recalled, RecalledPassage
+from recollect.values.recalled import Recalled, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
 
 DAY = 86_400.0
@@ -286,14 +288,16 @@ def test_missing_data_say_where_they_are_looked_for(
         with pytest.raises(DataNotFoundError, match="set RECOLLECT_DATA") as told:
             load_set(name)
         assert str(tmp_path) in str(told.value)
+        assert "`recollect bench recall --set own --paths FILE`" in str(told.value)
 
 
 def test_a_missing_model_says_where_it_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path))
-    with pytest.raises(RecollectError, match="set RECOLLECT_MODELS"):
-        recall.run(sets=["locomo"], embedder="minilm")
+    for name in ("minilm", "onnx", "onnx+static"):
+        with pytest.raises(RecollectError, match="set RECOLLECT_MODELS"):
+            recall.run(sets=["locomo"], embedder=name)
 
 
 LOCOMO = [
@@ -404,6 +408,107 @@ def test_misses_are_shown_with_gold_and_what_came_instead(
     assert "NOT MET" not in told, "no floor is set for this embedder"
 
 
+async def cut_by_the_gate(request: RecallRequest, *, archive: SQLiteStore, **_: object) -> Recalled:
+    """Finds everything where it is asked outright, and only the newest message behind the gate."""
+    held = await archive.page(descending=True, limit=1 if request.gated else 10)
+    return Recalled(
+        passages=tuple(
+            RecalledPassage(
+                text=one.segment.text, role="user", said_at="2023-06-01 09:00", score=1.0,
+                sitting="any", order=(one.segment.said_at, one.sequence, 0),
+            )
+            for one in held
+        )
+    )  # fmt: skip
+
+
+def test_what_a_turn_gets_behind_the_gate_stands_beside_what_is_found(
+    small_locomo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = recall.run(embedder="hash", stage=cut_by_the_gate)  # type: ignore[arg-type]
+    figures = result.figures
+    for name in ("all_4k", "strict_4k"):
+        assert (figures[name], figures[f"{name}_gated"]) == (1.0, 0.5)
+        assert figures[f"{name}_gated.single-hop"] == 0.0
+        assert figures[f"{name}_gated.multi-hop"] == 1.0
+    assert figures["lost"] == 0.0, "the gate was open, and still cut"
+    assert (
+        "locomo all_4k 1.000: floor at least 0.84 met, aim 0.88 reached; behind the gate 0.500"
+        in result.notes
+    )
+    recall.draw(result)
+    tables = capsys.readouterr().out.partition("set locomo; embedder")[0].splitlines()
+    assert max(map(len, tables)) <= 80
+    (row,) = [line for line in tables if line.startswith(" all_4k_gated ")]
+    assert row.split()[1] == "0.500"
+    assert row.rstrip().endswith("0.500 below all_4k")
+    (row,) = [line for line in tables if line.startswith(" all_4k ")]
+    assert row.rstrip().endswith("aim ≥0.88 reached")
+
+
+def test_counts_are_whole_numbers_and_shares_are_not(
+    small_locomo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recall.draw(recall.run(embedder="none", quick=True))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["questions", "4"] in rows
+    assert ["other_questions", "2"] in rows
+    assert ["recall_at_10", "1.000", "1.000"] in rows
+
+
+def test_a_quick_run_says_nothing_of_floors(small_locomo: Path) -> None:
+    result = recall.run(embedder="hash", quick=True)
+    assert not [name for name in result.baselines if name.startswith(("floor.", "aim."))]
+    assert not [note for note in result.notes if "floor" in note]
+    assert [name for name in recall.run(embedder="hash").baselines if name.startswith("floor.")]
+
+
+def printed(result: RecallResult, file: Path) -> Path:
+    """What `--json` prints, in a file."""
+    file.write_text(json.dumps(result.as_json()), encoding="utf-8")
+    return file
+
+
+def test_the_page_of_figures_has_a_heading_a_run_and_baselines_beside(
+    small_locomo: Path, tmp_path: Path
+) -> None:
+    runs = [recall.run(embedder=name) for name in ("hash", "none")]
+    runs.append(recall.run(embedder="hash", compare="sqlite,sqlite"))
+    files = [printed(run, tmp_path / f"{at}.json") for at, run in enumerate(runs)]
+    written = page([read_result(file) for file in files])
+    assert written == page(list(runs)), "read back, or straight from the run"
+    assert written.startswith("# Figures of recall\n")
+    assert re.findall(r"^## Recall: (.*)$", written, re.MULTILINE) == [
+        "locomo, hash, sqlite",
+        "locomo, none, sqlite",
+        "locomo, hash, sqlite beside sqlite",
+    ]
+    assert "| figure | recall | bm25 | vectors | seeds_hybrid | floor | aim |" in written
+    assert "| all_4k | 1.000 | 1.000 | 1.000 | 1.000 | ≥ 0.84 | 0.88 |" in written
+    assert "| figure | recall | bm25 |\n" in written, "without vectors there is one baseline"
+    assert "4 questions, 2 questions of other chats, 6 passages." in written
+    assert "| part | all_4k | all_4k_gated | strict_4k |" in written
+    assert re.search(r"^\| single-hop \| 1\.000 \| ", written, re.MULTILINE)
+    assert written.count("- all_4k: of all gold messages") == 1, "notes once, not once a run"
+    assert "--compare sqlite,sqlite`" in written
+
+
+def test_several_sets_of_one_run_are_told_apart_on_the_page() -> None:
+    sets = [
+        SetResult(
+            name=name,
+            embedder="minilm",
+            figures={"all_4k": value, "questions": 3},
+            baselines={"bm25": {"all_4k": 0.7}},
+            floors=floors_of(name, "minilm"),
+        )
+        for name, value in (("locomo", 0.5), ("madial", 0.6))
+    ]
+    told = json.loads(json.dumps(joined(sets, notes=[]).as_json()))
+    assert read_recall(told).sets == tuple(sets)
+
+
 def test_both_stores_rank_alike(small_locomo: Path) -> None:
     result = recall.run(embedder="hash", compare="sqlite,pg18")
     assert result.figures["same_top_50"] == 1.0
@@ -422,6 +527,12 @@ def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
     assert "--spaces belongs to `recollect bench store`" in done.output
     assert {*SETS, "own"} == set(RECALL_SETS)
     assert "none" in EMBEDDERS
+
+
+def test_strict_asks_for_every_passage_where_a_set_has_no_answers(data: Path) -> None:
+    whole = load_set("longmemeval")
+    assert not any(one.answer for memory in whole.memories for one in memory.questions)
+    assert any("holds no answers" in note for note in whole.notes)
 
 
 @pytest.mark.parametrize("name", sorted(SETS))

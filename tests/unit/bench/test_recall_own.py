@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,15 @@ from click.testing import CliRunner
 
 from recollect.bench import recall
 from recollect.bench.command import bench
+from recollect.bench.recall import embedders
 from recollect.bench.recall.own import GrowingMemory
 from recollect.bench.recall.own_session import OwnSession, own_sessions
 from recollect.bench.recall.references import LAST_MESSAGES, identifiers_of
+from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.lookup import EmbedderKind
+from recollect.values.recalled import Recalled, RecallRequest
 
 FILLER = "We talk about the weather and the garden and what grows there in spring. " * 40
 """About 700 tokens."""
@@ -94,6 +102,71 @@ def test_a_replay_asks_the_real_stage_and_counts_what_it_brings_back(tmp_path: P
     assert result["baselines"]["recency.found"] == 0.0
     assert set(result["baselines"]) >= {"bm25.found", "recency.found", "random.found"}
     assert "webhook" not in done.stdout, "nothing that was said is printed"
+
+
+class SlowHash:
+    """Stands for a model whose vectors are worth keeping."""
+
+    name = "slow:384"
+    kind: EmbedderKind = "onnx"
+    dimensions = HashEmbedder.dimensions
+    ready = True
+
+    async def load(self) -> None:
+        """Nothing to load."""
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        return await HashEmbedder().embed(texts)
+
+
+def test_nothing_of_a_transcript_stays_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("temporary", "cache"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(embedders, "cache_file", lambda: tmp_path / "cache" / "vectors.db")
+    monkeypatch.setattr(embedders, "_embedder", lambda _: SlowHash())
+    file = transcript(tmp_path, talk(filler=24))
+    result = recall.run(sets=["own"], paths=[str(file)], embedder="onnx")
+    assert result.sets[0].embedder == "minilm"
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == [file]
+
+    async def another_run() -> None:
+        async with embedders.opened_embedders("minilm", cached=True) as opened:
+            await opened[0].embed(["a text of a published set"])
+
+    asyncio.run(another_run())
+    assert (tmp_path / "cache" / "vectors.db").is_file(), "elsewhere vectors are kept"
+
+
+def test_a_reply_is_asked_about_before_it_is_stored(tmp_path: Path) -> None:
+    file = transcript(tmp_path, talk(filler=24))
+    stored: list[tuple[str, str]] = []
+
+    async def watching(request: RecallRequest, *, archive: SQLiteStore, **_: object) -> Recalled:
+        (last,) = await archive.page(descending=True, limit=1)
+        stored.append((request.newest, last.segment.text))
+        assert request.asking == last.segment.key, "the user's message asks"
+        return Recalled()
+
+    recall.run(sets=["own"], paths=[str(file)], embedder="none", stage=watching)  # type: ignore[arg-type]
+    newest = "Please fix the webhook in src/payment/webhook_router.ts now."
+    assert stored == [(newest, newest)] * 4, "for the user's message and for the reply to it"
+
+
+def test_what_the_figures_mean_and_that_misses_are_not_shown_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = transcript(tmp_path, talk(filler=24))
+    recall.draw(recall.run(sets=["own"], paths=[str(file)], embedder="none", misses=3))
+    told = capsys.readouterr().out
+    rows = [line.split() for line in told.splitlines()]
+    assert ["sessions", "1"] in rows
+    assert ["questions", "2"] in rows
+    assert "--misses lists none here" in told
+    assert "found is before the gate" in told
+    assert "webhook" not in told
 
 
 def test_memory_grows_to_the_view_and_ranks_by_words(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import apsw
 import numpy as np
 import pytest
 
+from recollect.embedders import cache_file
 from recollect.embedders.cache import CachedEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder

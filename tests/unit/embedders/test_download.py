@@ -28,6 +28,7 @@ from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture com
 
 from recollect.config.places import models_folders
 from recollect.embedders import download as downloading
+from recollect.embedders import fetch as fetching
 from recollect.embedders.download import Downloaded, download, hub_model
 from recollect.embedders.fetch import Patience
 from recollect.embedders.known_models import KNOWN_MODELS, HubModel, model_files
@@ -114,6 +115,7 @@ def hub_at(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Hub, Server]]:
     played = Hub()
+    monkeypatch.delenv("RECOLLECT_MODELS", raising=False)
     with hub_at(played, monkeypatch) as server:
         yield played, server
 
@@ -263,9 +265,57 @@ def test_a_hub_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         pass
     with pytest.raises(EmbedderError, match="HF_ENDPOINT"):
         fetched(tmp_path)
+    assert list((tmp_path / ".parts").iterdir()) == [], "nothing came, so nothing waits"
     monkeypatch.setenv("HF_ENDPOINT", "file:///tmp")
     with pytest.raises(EmbedderError, match="no http"):
         fetched(tmp_path)
+
+
+def test_no_question_goes_on_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the answer to it says is the checksum: nobody on the way may write it."""
+    asked: list[str] = []
+
+    def answer(url: str, _: Patience) -> tuple[dict[str, str], int]:
+        asked.append(url)
+        return {"location": "http://hub.example/small", "etag": "a" * 40}, 307
+
+    monkeypatch.setattr(fetching, "_asked", answer)
+    with pytest.raises(EmbedderError, match="without TLS"):
+        fetching.describe("https://hub.example/owner/small", QUICK)
+    assert asked == ["https://hub.example/owner/small"]
+
+
+def test_no_more_is_written_than_was_told(tmp_path: Path, hub: tuple[Hub, Server]) -> None:
+    """A server that goes on and on would fill the disk before any checksum is looked at."""
+    endless = Answer(GRAPH + b"x" * 3_000_000)
+    hub[0].before = lambda asked: endless if asked.path.startswith("/store/") else None
+    most = 0
+
+    def told(file: str, done: int, whole: int | None) -> None:
+        nonlocal most
+        most = max(most, done)
+
+    fetched(tmp_path, told=told)
+    assert most == len(GRAPH)
+    assert (tmp_path / "small" / "model.onnx").read_bytes() == GRAPH
+
+
+def test_a_model_that_cannot_be_replaced_stays(
+    tmp_path: Path, hub: tuple[Hub, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched(tmp_path)
+    rename = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if self.name == "whole":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(EmbedderError, match="No space left"):
+        fetched(tmp_path, again=True)
+    assert left(tmp_path) == ["small"]
+    assert fetched(tmp_path).was_there, "it is whole"
 
 
 def test_redirects_without_end_end(tmp_path: Path, hub: tuple[Hub, Server]) -> None:

@@ -57,7 +57,8 @@ def quick(**changes: Any) -> Bounds:
 
 
 def embedder_at(url: str, **changes: Any) -> RemoteEmbedder:
-    return RemoteEmbedder("openai", base_url=url, **{"bounds": quick(), **changes})
+    given = {"bounds": quick(), "key_variable": "OPENAI_API_KEY", **changes}
+    return RemoteEmbedder("openai", base_url=url, **given)
 
 
 def run(embedder: RemoteEmbedder, work: Callable[[], Awaitable[T]]) -> T:
@@ -93,7 +94,8 @@ def test_vectors_come_in_order_with_length_one() -> None:
         vectors = embedded(embedder, texts)  # type: ignore[arg-type]
     assert embedder.ready
     assert embedder.dimensions == 4
-    assert (embedder.name, embedder.kind) == ("remote:openai:small", "remote")
+    assert embedder.name.startswith("remote:openai:small@")
+    assert embedder.kind == "remote"
     for text, values in zip(texts, vectors, strict=True):
         wanted = np.array(vector_of(text))
         got = np.frombuffer(values, "<f4")
@@ -120,7 +122,33 @@ def test_dimensions_that_are_known_cost_no_request() -> None:
     assert len(server.asked) == 2
     assert server.asked[-1].body["dimensions"] == 4
     assert (known.dimensions, asked_for.dimensions, unknown.dimensions) == (3072, 4, 4)
-    assert asked_for.name == "remote:openai:other:4"
+    assert asked_for.name.startswith("remote:openai:other:4@")
+
+
+def test_the_name_tells_servers_apart_but_not_how_they_are_spelled() -> None:
+    """A model of that name may be another one there: vectors of the two must not be mixed."""
+
+    def named(url: str | None) -> str:
+        return RemoteEmbedder("openai", model="small", base_url=url).name
+
+    assert named(None) == named("https://api.openai.com/v1/") == "remote:openai:small"
+    one, other = named("http://127.0.0.1:1/v1"), named("http://127.0.0.1:2/v1")
+    assert len({one, other, named(None)}) == 3
+    assert one == named("http://127.0.0.1:1/v1/") == named(f"http://me:{KEY}@127.0.0.1:1/v1")
+
+
+def test_a_providers_key_goes_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THEIR_KEY", "their-key")
+    with serve(openai) as server:
+        embedded(embedder_at(server.url, dimensions=4, key_variable=None), ["a"])
+        embedded(embedder_at(server.url, dimensions=4, key_variable="THEIR_KEY"), ["a"])
+    unnamed, named = server.asked
+    assert not any(KEY in value for value in unnamed.headers.values())
+    assert "authorization" not in unnamed.headers
+    assert named.headers["authorization"] == "Bearer their-key"
+    with serve(lambda asked: Answer({}, 401)) as server:
+        said = refused(embedder_at(server.url, dimensions=4, key_variable=None))
+    assert "recall.remote.key_variable" in said
 
 
 def test_base64_answers_are_read() -> None:
@@ -156,7 +184,12 @@ def test_gemini_is_told_what_a_text_is_for(
 
     with serve(answer) as server:
         embedder = RemoteEmbedder(
-            "gemini", model=model, base_url=server.url + "/v1beta", dimensions=2, bounds=quick()
+            "gemini",
+            model=model,
+            base_url=server.url + "/v1beta",
+            key_variable="GEMINI_API_KEY",
+            dimensions=2,
+            bounds=quick(),
         )
         embedded(embedder, ["words"])
         run(embedder, lambda: embedder.embed_questions(["words"]))
@@ -171,7 +204,13 @@ def test_gemini_is_told_what_a_text_is_for(
 
 def test_voyage_is_told_what_a_text_is_for() -> None:
     with serve(openai) as server:
-        embedder = RemoteEmbedder("voyage", base_url=server.url, dimensions=4, bounds=quick())
+        embedder = RemoteEmbedder(
+            "voyage",
+            base_url=server.url,
+            key_variable="VOYAGE_API_KEY",
+            dimensions=4,
+            bounds=quick(),
+        )
         embedded(embedder, ["words"])
         run(embedder, lambda: embedder.embed_questions(["words"]))
     bodies = [asked.body for asked in server.asked]
@@ -285,6 +324,15 @@ def test_what_passes_is_tried_again(first: Answer) -> None:
     assert len(server.asked) == 2
     if first.status == 429:
         assert time.monotonic() - started >= 0.2
+
+
+@pytest.mark.parametrize("header", [{"Retry-After": "0"}, {"retry-after-ms": "0"}])
+def test_to_be_asked_to_come_back_at_once_makes_no_storm(header: dict[str, str]) -> None:
+    with serve(lambda asked: Answer({}, 503, header)) as server:
+        started = time.monotonic()
+        refused(embedder_at(server.url, dimensions=4))
+    assert len(server.asked) == 3
+    assert time.monotonic() - started >= 0.25 + 0.5
 
 
 def test_trying_again_ends() -> None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from recollect.bench import store_threads  # noqa: F401 - before numpy
 from recollect.bench.recall.ask import Asker, RecallStage
 from recollect.bench.recall.draw import draw as draw
-from recollect.bench.recall.embedders import opened_embedders
-from recollect.bench.recall.own import measure_own
+from recollect.bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
+from recollect.bench.recall.own import NO_MISSES, measure_own
 from recollect.bench.recall.plot import write_plot
 from recollect.bench.recall.result import RecallResult, SetResult, joined
 from recollect.bench.recall.run import Progress, compare_stores, measure_set
@@ -31,11 +31,16 @@ OWN: Final = "own"
 NOTES: Final = (
     "all_4k: of all gold messages a passage is in a block of 4,000 tokens (a third of the",
     "  characters, speakers and dates charged); strict_4k: the passage that holds the answer is;",
-    "  recall_at_10: share of gold messages among the ten best; all without the gate",
+    "  recall_at_10: share of gold messages among the ten best; all three without the gate",
+    "all_4k_gated, strict_4k_gated: the same as a turn has it: nothing where the gate stays shut,",
+    "  and behind it no echoes of the question and no tail of the ranking; of several messages",
+    "  (madial) the newest alone asks there",
     "lost: questions the gate keeps from memory; false_recall: other chats' questions, asked of",
     "  a memory that holds nothing on them, that recall something (a fixed sample)",
     "baselines rank whole messages of the same memory; seeds_hybrid: 0.7 vector + 0.3 BM25,",
     "  without the seeds' decay and threshold, which would only lower it",
+    "baselines are asked as recall is: vectors by the same phrased question, without speakers'",
+    "  names (hash: with them), BM25 by all words of the question",
 )
 COMPARED: Final = (
     "same_top_50: questions for which both rank the same fifty passages alike: the same order,",
@@ -80,13 +85,13 @@ def run(
         )
     options = Options(
         sets=tuple(dict.fromkeys(sets)),
-        embedder=embedder,
+        embedder=ALSO_KNOWN_AS.get(embedder, embedder),
         store=_url(store),
         compare=None if compare is None else _two(compare),
         paths=tuple(Path(path).expanduser() for path in paths),
         misses=misses,
         quick=quick,
-        cached=not no_cache,
+        cached=not no_cache and OWN not in sets,  # nothing of a user's stays on the disk
     )
     result = asyncio.run(_run(options, stage or _product_stage(), progress))
     if svg is not None:
@@ -126,13 +131,12 @@ async def _run(options: Options, stage: RecallStage, progress: Progress) -> Reca
                 measured.append(await _compared(name, options, asker, progress))
             else:
                 measured.append(await _measured(name, options, asker, progress))
-    asked = f"set {', '.join(options.sets)}; embedder {options.embedder}"
-    notes = [f"{asked}; store {_named(options.store)}"]
+    notes: list[str] = []
     if options.compare is not None:
-        stores = " beside ".join(map(_named, options.compare))
-        notes = [f"{asked}; {stores}", *COMPARED]
+        notes += COMPARED
     elif options.sets != (OWN,):
         notes += NOTES
+    notes += [NO_MISSES] if OWN in options.sets and options.misses else []
     notes += [QUICK_NOTE] if options.quick else []
     return joined(measured, notes=notes)
 
@@ -140,7 +144,7 @@ async def _run(options: Options, stage: RecallStage, progress: Progress) -> Reca
 async def _measured(name: str, options: Options, asker: Asker, progress: Progress) -> SetResult:
     async with open_target(options.store) as target:
         if name == OWN:
-            return await measure_own(
+            measured = await measure_own(
                 options.paths,
                 asker=asker,
                 embedder=options.embedder,
@@ -148,14 +152,18 @@ async def _measured(name: str, options: Options, asker: Asker, progress: Progres
                 quick=options.quick,
                 progress=progress,
             )
-        return await measure_set(
-            load_set(name, quick=options.quick),
-            asker=asker,
-            embedder=options.embedder,
-            target=target,
-            misses=options.misses,
-            progress=progress,
-        )
+        else:
+            measured = await measure_set(
+                load_set(name, quick=options.quick),
+                asker=asker,
+                embedder=options.embedder,
+                target=target,
+                misses=options.misses,
+                progress=progress,
+            )
+    # a floor is set for the whole set: few questions neither meet nor miss it
+    floors = {} if options.quick else measured.floors
+    return replace(measured, floors=floors, store=_named(options.store))
 
 
 async def _compared(name: str, options: Options, asker: Asker, progress: Progress) -> SetResult:
@@ -171,4 +179,5 @@ async def _compared(name: str, options: Options, asker: Asker, progress: Progres
         figures = await compare_stores(
             load_set(name, quick=options.quick), asker=asker, targets=targets, progress=progress
         )
-    return SetResult(name=name, embedder=options.embedder, figures=figures)
+    stores = ",".join(map(_named, options.compare))
+    return SetResult(name=name, embedder=options.embedder, store=stores, figures=figures)

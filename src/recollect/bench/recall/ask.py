@@ -58,6 +58,9 @@ class Outcome:
     memory: str
     question: Question
     verdict: Verdict
+    """Of what recall finds where it is asked outright."""
+    behind: Verdict
+    """Of what a turn gets: the gate may stay shut, and behind it the tail is cut."""
     lost: bool
     """The gate kept it from memory."""
     instead: tuple[str, ...] = field(default=(), repr=False)
@@ -84,11 +87,11 @@ class Asker:
     """What the stage said was not as it should be."""
 
     async def vectors(
-        self, stored: StoredMemory, questions: Sequence[Question]
+        self, stored: StoredMemory, questions: Sequence[Question], *, gated: bool = False
     ) -> list[tuple[AskedVector, ...]]:
-        """The vectors of each question, one an embedder, of the words a turn asks by."""
+        """The vectors of each question, one an embedder; behind the gate the newest words ask."""
         return [
-            await self.vectors_of(self._request(stored, one, gated=False), stored.store)
+            await self.vectors_of(self._request(stored, one, gated=gated), stored.store)
             for one in questions
         ]
 
@@ -144,6 +147,8 @@ async def ask_all(
 
     async def one(question: Question, asked: tuple[AskedVector, ...]) -> Outcome:
         open_ = await asker.ask(stored, question, asked, gated=False)
+        if question.newest not in ("", question.text):
+            (asked,) = await asker.vectors(stored, [question], gated=True)
         behind = await asker.ask(stored, question, asked, gated=True)
         block = open_.passages
         verdict = judge.verdict(question, block=block, ranking=ranking_of(open_.hits))
@@ -152,6 +157,7 @@ async def ask_all(
             memory=stored.memory.name,
             question=question,
             verdict=verdict,
+            behind=judge.verdict(question, block=behind.passages, ranking=ranking_of(behind.hits)),
             lost=behind.empty,
             instead=() if verdict.all_in else _instead(question, block, judge),
         )
@@ -164,7 +170,7 @@ async def ask_strangers(
     asker: Asker, stored: StoredMemory, strangers: Sequence[Question]
 ) -> list[StrangerOutcome]:
     """Ask questions that this memory holds nothing on, behind the gate."""
-    vectors = await asker.vectors(stored, strangers)
+    vectors = await asker.vectors(stored, strangers, gated=True)
     own = {question.split for question in stored.memory.questions}
 
     async def one(question: Question, asked: tuple[AskedVector, ...]) -> StrangerOutcome:

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recollect.bench.recall.figures import MEASURES
-from recollect.bench.recall.result import Miss, RecallResult, SetResult, floor_words
+from recollect.bench.recall.figures import GATED, MEASURES
+from recollect.bench.recall.floors import Floor
+from recollect.bench.recall.result import Miss, RecallResult, SetResult
 
 _SHOWN_CHARS = 220
 
@@ -21,6 +22,8 @@ def draw(result: RecallResult) -> None:
     """Everything the run came to."""
     console = Console()
     for one in result.sets:
+        title = f"recollect bench recall --set {one.name} --embedder {one.embedder}"
+        console.print(Text(title, style="italic"), soft_wrap=True)
         console.print(_table(one))
         for table in _parts(one):
             console.print(table)
@@ -32,21 +35,43 @@ def draw(result: RecallResult) -> None:
 
 
 def _table(one: SetResult) -> Table:
-    """A row a figure: recall, what it is held against, and whether its floor is met."""
-    table = _headed(f"recollect bench recall --set {one.name} --embedder {one.embedder}", one)
-    table.add_column("floor")
+    """A row a figure: recall, what it is held against, its floor, what the gate takes of it."""
+    table = _headed(None, one)
+    outright = {behind: name for name, behind in GATED.items()}
+    if one.floors or any(name in one.figures for name in outright):
+        table.add_column("floor, gate" if one.floors else "gate", no_wrap=True)
     for name, value in one.figures.items():
         if "." not in name:
-            floor = one.floors.get(name)
-            words = "" if floor is None else floor_words(floor, value)
-            style = "" if floor is None else "green" if floor.met(value) else "bold red"
+            words = Text("")
+            if name in outright:
+                words = Text(_gate_words(outright[name], one.figures[outright[name]], value))
+            elif name in one.floors:
+                words = _short_floor(one.floors[name], value)
             table.add_row(
                 Text(name, style="bold"),
-                Text(_number(value), style="bold"),
+                Text(number(value), style="bold"),
                 *_beside(one, name),
-                Text(words, style=style),
+                *[words][: len(table.columns) - 2 - len(one.baselines)],
             )
     return table
+
+
+def _gate_words(name: str, outright: float, behind: float) -> str:
+    """How a figure behind the gate differs from the same without it."""
+    gap = outright - behind
+    if round(gap, 3) == 0:
+        return f"as {name}"
+    return f"{abs(gap):.3f} {'below' if gap > 0 else 'ABOVE'} {name}"
+
+
+def _short_floor(floor: Floor, value: float) -> Text:
+    """Whether a floor is met, in the width of a column; a note says it in full."""
+    side = "≤" if floor.at_most else "≥"
+    if not floor.met(value):
+        return Text(f"{side}{floor.floor:g} NOT MET", style="bold red")
+    if floor.aimed(value):
+        return Text(f"aim {side}{floor.aim:g} reached", style="green")
+    return Text(f"{side}{floor.floor:g} met, aim {floor.aim:g}", style="green")
 
 
 def _parts(one: SetResult) -> Iterator[Table]:
@@ -54,17 +79,21 @@ def _parts(one: SetResult) -> Iterator[Table]:
     for name in (*MEASURES, "found", "lost", "false_recall"):
         parts = [figure for figure in one.figures if figure.startswith(f"{name}.")]
         if parts:
-            table = _headed(name, one)
+            gated = GATED.get(name) if GATED.get(name) in one.figures else None
+            table = _headed(name, one, gated=gated is not None)
             for figure in parts:
                 label = figure.removeprefix(f"{name}.")
-                table.add_row(label, _number(one.figures[figure]), *_beside(one, figure))
+                behind = [] if gated is None else [number(one.figures[f"{gated}.{label}"])]
+                table.add_row(label, number(one.figures[figure]), *behind, *_beside(one, figure))
             yield table
 
 
-def _headed(title: str, one: SetResult) -> Table:
+def _headed(title: str | None, one: SetResult, *, gated: bool = False) -> Table:
     table = Table(title=title, title_justify="left", box=None)
-    table.add_column("figure", min_width=26)
+    table.add_column("figure", min_width=26 if gated else 15)
     table.add_column("recall", justify="right")
+    if gated:
+        table.add_column("gated", justify="right")
     for baseline in one.baselines:
         table.add_column(baseline, justify="right", style="dim")
     return table
@@ -72,11 +101,14 @@ def _headed(title: str, one: SetResult) -> Table:
 
 def _beside(one: SetResult, name: str) -> list[str]:
     held = [figures.get(name) for figures in one.baselines.values()]
-    return ["" if value is None else _number(value) for value in held]
+    return ["" if value is None else number(value) for value in held]
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value > 1 else f"{value:.3f}" if value >= 0.001 else f"{value:.3g}"
+def number(value: float) -> str:
+    """A count as a whole number, a share with three places, what is tiny as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3f}" if value == 0 or value >= 0.001 else f"{value:.3g}"
 
 
 def _draw_miss(console: Console, miss: Miss) -> None:

@@ -24,6 +24,8 @@ _CACHE_FILE: Final = "bench-vectors.db"
 _CACHE_KEY: Final = b"recollect bench"
 _MOST_CACHED: Final = 200_000
 """BEAM alone has some 40,000 passages and messages; a row is 1.5 KiB."""
+ALSO_KNOWN_AS: Final = {"onnx": "minilm", "onnx+static": "minilm+static"}
+"""The settings' words for what is measured under the model's name."""
 _QUICK: Final = ("hash", "static")
 """Made faster than they are looked up."""
 

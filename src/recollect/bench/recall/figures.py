@@ -20,13 +20,20 @@ _MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {
     "recall_at_10": lambda verdict: verdict.recall_at_10,
 }
 MEASURES: Final = tuple(_MEASURES)
+GATED: Final = {"all_4k": "all_4k_gated", "strict_4k": "strict_4k_gated"}
+"""What is measured behind the gate too, as a turn has it, and the name of that figure."""
 
 
 def recall_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """What recall found, and what its gate lost."""
-    figures = verdict_figures([(one.question, one.verdict) for one in outcomes])
-    lost = [(one.question, float(one.lost)) for one in outcomes]
-    return figures | _by_part("lost", lost)
+    """What recall found asked outright and behind its gate, and what the gate lost."""
+    figures: dict[str, float] = {}
+    for name, measure in _MEASURES.items():
+        figures |= _by_part(name, [(one.question, measure(one.verdict)) for one in outcomes])
+        if name in GATED:
+            behind = [(one.question, measure(one.behind)) for one in outcomes]
+            figures |= _by_part(GATED[name], behind)
+    figures |= _by_part("lost", [(one.question, float(one.lost)) for one in outcomes])
+    return _whole_first(figures)
 
 
 def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, float]:
@@ -34,6 +41,10 @@ def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, flo
     figures: dict[str, float] = {}
     for name, measure in _MEASURES.items():
         figures |= _by_part(name, [(question, measure(found)) for question, found in judged])
+    return _whole_first(figures)
+
+
+def _whole_first(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: figures[name] for name in sorted(figures, key=lambda name: "." in name)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -23,19 +23,21 @@ from recollect.bench.recall.references import VIEW_TOKENS, Reference
 from recollect.bench.recall.result import SetResult
 from recollect.bench.recall.run import Progress
 from recollect.bench.store_target import Target
+from recollect.config.settings import Query as QuerySettings
 from recollect.errors import RecollectError
 from recollect.ports import Store
 from recollect.search.bm25 import score_document
 from recollect.search.question import question_text
 from recollect.search.tokenize import tokenize
+from recollect.turn.ask import ask
+from recollect.turn.query import query
 from recollect.values.recalled import RecalledPassage, RecallRequest
 
 MOST_QUESTIONS: Final = 150
 """Of one session, evenly spread; a long one has thousands."""
 QUICK_QUESTIONS: Final = 10
 QUICK_SESSIONS: Final = 2
-USER_MESSAGES: Final = 3
-RECENT_MESSAGES: Final = 2
+NO_MISSES: Final = "own: --misses lists none here: what was said is never printed"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class _Tally:
     """What was found so far, by who finds: a share a reference."""
 
     found: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
-    lost: list[bool] = field(default_factory=list)
+    lost: list[tuple[str, bool]] = field(default_factory=list)
 
     def add(
         self, who: str, role: str, names: Sequence[str], block: Sequence[RecalledPassage]
@@ -52,11 +54,15 @@ class _Tally:
         self.found.setdefault(who, []).extend((role, name in text) for name in names)
 
     def figures(self, who: str) -> dict[str, float]:
-        held = self.found.get(who, [])
-        figures = {"found": _share([found for _, found in held])}
-        for role in sorted({role for role, _ in held}):
-            figures[f"found.{role}"] = _share([found for one, found in held if one == role])
-        return figures
+        return _shares("found", self.found.get(who, []))
+
+
+def _shares(name: str, outcomes: Sequence[tuple[str, bool]]) -> dict[str, float]:
+    """The share of all, and of what each role said."""
+    shares = {name: _share([outcome for _, outcome in outcomes])}
+    for role in sorted({role for role, _ in outcomes}):
+        shares[f"{name}.{role}"] = _share([outcome for one, outcome in outcomes if one == role])
+    return shares
 
 
 def _share(outcomes: Sequence[bool]) -> float:
@@ -89,17 +95,19 @@ async def measure_own(
             await replay.run(_spread(session.references, most), progress)
         finally:
             await store.close()
-    figures = tally.figures("recall") | {
-        "lost": _share(tally.lost),
-        "sessions": float(len(asked)),
-        "questions": float(len(tally.lost)),
-        "references": float(len(tally.found["recall"])),
+    figures = tally.figures("recall") | _shares("lost", tally.lost)
+    figures |= {
+        "sessions": len(asked),
+        "questions": len(tally.lost),
+        "references": len(tally.found["recall"]),
     }
     notes = [
         "own: found: identifiers (paths, names in code, hashes, addresses, codes) of a message",
         f"  that stand more than {VIEW_TOKENS:,} tokens back and nowhere later, and are in the",
         "  block that recall gives for the user messages before it (for a user message: with it)",
-        "own: lost: such turns for which the gate stays shut",
+        "own: found is before the gate; lost are turns at which it stayed shut, most of which are",
+        "  replies whose identifiers the user's words do not name",
+        "own: nothing of it is kept: the store is temporary, and no vectors are cached",
     ]
     notes += [f"own: {why}: {count} files passed over" for why, count in unread.items()]
     return SetResult(
@@ -130,9 +138,14 @@ class _Replay:
     async def run(self, references: Sequence[Reference], progress: Progress) -> None:
         for done, reference in enumerate(references):
             progress(f"{self.session.name}: asking", done, len(references))
-            await self._write_until(reference.place + 1)
+            await self._write_until(self._asked_at(reference))
             self.memory.grow(self.session, reference.view_from)
             await self._ask(reference)
+
+    def _asked_at(self, reference: Reference) -> int:
+        """What a turn there has before it: a user's message with itself, a reply without it."""
+        asking = self.session.segments[reference.place].segment
+        return reference.place + 1 if asking.role == "user" else reference.place
 
     async def _write_until(self, place: int) -> None:
         segments = self.session.segments[self.written : place]
@@ -154,40 +167,33 @@ class _Replay:
             open_request, archive=self.store, vectors=vectors, settings=self.asker.settings
         )
         assert block_tokens(recalled.passages) <= BUDGET_TOKENS, "a block is over its budget"
+        gated_request = self._request(reference, gated=True)
         behind = await self.asker.stage(
-            self._request(reference, gated=True),
+            gated_request,
             archive=self.store,
-            vectors=vectors,
+            vectors=await self.asker.vectors_of(gated_request, self.store),
             settings=self.asker.settings,
         )
         self.asker.notes.update(recalled.notes)
-        self.tally.lost.append(behind.empty)
+        self.tally.lost.append((role, behind.empty))
         self.tally.add("recall", role, names, recalled.passages)
         for who, ranked in self.memory.rankings(words, seed=f"{reference.place}").items():
             self.tally.add(who, role, names, pack_ranked(ranked))
 
     def _request(self, reference: Reference, *, gated: bool) -> RecallRequest:
         """What a turn at this place asks: of a user's message itself, of a reply what led to it."""
-        session = self.session
-        place = reference.place
-        asking = session.segments[place].segment
-        ends = place + 1 if asking.role == "user" else place
-        said = session.words_of("user", ends)[-USER_MESSAGES:]
-        view = range(reference.view_from, place)
-        return RecallRequest(
+        before = self.session.entries[: self._asked_at(reference)]
+        request = ask(
+            before[reference.view_from :],
+            query(before, QuerySettings()),
+            self.asker.settings,
             space=self.store.space,
-            session=session.name,
-            query="\n".join(said),
-            newest=said[-1] if said else "",
-            recent=tuple(session.words_of("assistant", place)[-RECENT_MESSAGES:]),
-            shown=frozenset(session.entries[at].key for at in (*view, place)),
-            view=tuple(session.segments[at].segment.text for at in view),
-            scope="space",
-            now=asking.said_at,
+            session=self.session.name,
+            now=self.session.segments[reference.place].segment.said_at,
             budget_tokens=BUDGET_TOKENS,
             count_tokens=seeds_tokens,
-            gated=gated,
         )
+        return replace(request, scope="space", gated=gated)
 
 
 class GrowingMemory:

@@ -22,10 +22,9 @@ from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli.import_sources import Recorded, find_sources
 from recollect.turn.ingest import ingest
-from recollect.turn.query import spoken_text
 from recollect.turn.read import Remembered, enter, read
 from recollect.values.history import Entry
-from recollect.values.message import EntryKey, text_of
+from recollect.values.message import EntryKey
 from recollect.values.recalled import RecalledPassage
 from recollect.values.segment import NewSegment
 from recollect.values.transcript import Transcript
@@ -39,15 +38,6 @@ class OwnSession:
     entries: tuple[Entry, ...] = field(repr=False)
     segments: tuple[NewSegment, ...] = field(repr=False)
     references: tuple[Reference, ...] = field(repr=False)
-
-    def words_of(self, role: str, until: int) -> list[str]:
-        """What was said in this role before a place, in order; not what tools were told."""
-        said = (
-            spoken_text(entry) if role == "user" else text_of(entry.message)
-            for entry in self.entries[:until]
-            if entry.role == role
-        )
-        return [words for words in said if words.strip()]
 
     def passages_at(self, place: int) -> list[RecalledPassage]:
         """The passages of a message as they would stand in a block."""

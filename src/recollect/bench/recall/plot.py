@@ -23,7 +23,14 @@ _BAR: Final = 13
 _GAP: Final = 12
 _TOP: Final = 30
 _AXIS: Final = 26
-_MAIN: Final = ("all_4k", "strict_4k", "recall_at_10", "found")
+_MAIN: Final = (
+    "all_4k",
+    "all_4k_gated",
+    "strict_4k",
+    "strict_4k_gated",
+    "recall_at_10",
+    "found",
+)
 _ERRORS: Final = ("false_recall", "lost")
 _WHO: Final = {
     "recall": "recall",

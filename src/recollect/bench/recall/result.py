@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.bench.recall.ask import Outcome
+from recollect.bench.recall.figures import GATED
 from recollect.bench.recall.floors import Floor
 from recollect.bench.result import BenchResult
 
@@ -63,6 +64,8 @@ class SetResult:
 
     name: str
     embedder: str
+    store: str = "sqlite"
+    """One store, or two with a comma between them where they were compared."""
     figures: dict[str, float]
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """The figures of each baseline, by its name."""
@@ -82,12 +85,17 @@ class SetResult:
         return flat
 
     def floor_notes(self) -> list[str]:
-        """For every figure with a floor: whether it is met."""
+        """For every figure with a floor: whether it is met, and what of it a turn gets."""
         return [
-            f"{self.name} {name} {self.figures[name]:.3f}: {floor_words(floor, self.figures[name])}"
+            f"{self.name} {name} {self.figures[name]:.3f}: "
+            f"{floor_words(floor, self.figures[name])}{self._gated_words(name)}"
             for name, floor in self.floors.items()
             if name in self.figures
         ]
+
+    def _gated_words(self, name: str) -> str:
+        behind = self.figures.get(GATED.get(name, ""))
+        return "" if behind is None else f"; behind the gate {behind:.3f}"
 
 
 def floor_words(floor: Floor, value: float) -> str:
@@ -105,18 +113,30 @@ class RecallResult(BenchResult):
     sets: tuple[SetResult, ...] = field(default=(), repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """As every bench's object; the misses that were asked for come with it."""
+        """As every bench's object, and what was run; the misses that were asked for come too."""
         # Not `super()`: a slotted dataclass is made anew, and its methods keep the first one.
         told = BenchResult.as_json(self)
+        if self.sets:
+            first = self.sets[0]
+            names = [one.name for one in self.sets]
+            told["run"] = {"sets": names, "embedder": first.embedder, "store": first.store}
         misses = [miss.as_json() for one in self.sets for miss in one.misses]
         return told | {"misses": misses} if misses else told
+
+
+def run_note(sets: Sequence[SetResult]) -> str:
+    """What was run, in words."""
+    first, names = sets[0], ", ".join(one.name for one in sets)
+    stores = first.store.replace(",", " beside ")
+    store = stores if "," in first.store else f"store {stores}"
+    return f"set {names}; embedder {first.embedder}; {store}"
 
 
 def joined(sets: Sequence[SetResult], *, notes: Sequence[str]) -> RecallResult:
     """The sets of a run as one result."""
     figures: dict[str, float] = {}
     baselines: dict[str, float] = {}
-    told = list(notes)
+    told = [run_note(sets), *notes]
     for one in sets:
         prefix = f"{one.name}." if len(sets) > 1 else ""
         figures |= {f"{prefix}{name}": value for name, value in one.figures.items()}

@@ -69,9 +69,9 @@ async def measure_set(
     figures = {
         **recall_figures(gathered.outcomes),
         **stranger_figures(gathered.strangers),
-        "questions": float(len(gathered.outcomes)),
-        "other_questions": float(len(gathered.strangers)),
-        "passages": float(gathered.passages),
+        "questions": len(gathered.outcomes),
+        "other_questions": len(gathered.strangers),
+        "passages": gathered.passages,
     }
     notes = list(whole.notes)
     if gathered.unindexed_gold:
@@ -183,5 +183,5 @@ async def compare_stores(
     return {
         "same_top_50": round(fmean(float(one.alike) for one in agreements), 4),
         "worst_score_difference": max(one.worst for one in agreements),
-        "questions": float(len(agreements)),
+        "questions": len(agreements),
     }

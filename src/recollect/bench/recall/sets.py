@@ -123,7 +123,8 @@ def read_data(path: str) -> Any:
         raise DataNotFoundError(
             f"no {path} in {file.parents[path.count('/')]}: set RECOLLECT_DATA to the folder that "
             "holds memory_qa/ and no_licence_file/ (docs/bench_recall.md says where the sets "
-            "come from)"
+            "come from); without them `recollect bench recall --set own --paths FILE` measures "
+            "recall on your own transcripts"
         )
     with gzip.open(file, "rt", encoding="utf-8") as opened:
         return json.load(opened)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.errors import RecollectError
+from recollect.errors import EmbedderError, RecollectError
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
     from recollect.ports import Embedder, Store
+
+_MANY_PASSAGES = 1_000
+"""From so many on, whoever waits is told at the start, on a terminal or not."""
 
 
 @click.command("embed")
@@ -54,16 +57,26 @@ def embed(*, url: str | None, space: str, as_json: bool) -> None:
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> None:
     from recollect.engine.clock import SystemClock
     from recollect.memory.embed import embed_next
+    from recollect.memory.jobs import GiveUp
 
     stats = await store.stats()
     done = held = stats.vectors.get(embedder.name, 0)
+    missing = stats.passages - held
+    if missing > _MANY_PASSAGES:
+        click.echo(f"{embedder.kind}: about {missing:,} passages get a vector", err=True)
     await embedder.load()
     while True:
-        batch, more = await embed_next(store, embedder, SystemClock())
+        try:
+            batch, more = await embed_next(store, embedder, SystemClock())
+        except GiveUp as reason:
+            raise EmbedderError(
+                f"{embedder.name} cannot be used: {reason}; what was made before stays, choose "
+                "another by recall.embedder"
+            ) from None
         if batch.vectors:
             await store.write(batch)
             done += sum(len(vectors.vectors) for vectors in batch.vectors)
-            progress.show(f"{embedder.kind} vectors", done - held, max(stats.passages - held, 1))
+            progress.show(f"{embedder.kind} vectors", done - held, max(missing, 1))
         if not more:
             return
         await asyncio.sleep(0)

@@ -151,6 +151,10 @@ def _tell(looked: _Looked, *, several: bool, dry_run: bool) -> None:
     masked = f"; {look.redacted:,} secrets masked" if look.redacted else ""
     nothing = "; nothing was written (--dry-run)" if dry_run else ""
     click.echo(f"{len(look.files):,} files: {counts}{masked}{nothing}")
+    if not dry_run and (look.count("added") or look.count("changed")):
+        click.echo(
+            "`recollect memory embed` makes their vectors now; a worker does so later.", err=True
+        )
 
 
 def _counted(file: LookedAt) -> str:

@@ -33,18 +33,20 @@ _KINDS = (("indexed", "█", "cyan"), ("noise", "▒", "yellow"), ("cold", "░"
 def stats(*, url: str | None, space: str, as_json: bool) -> None:
     """Show how much a space holds, and of what."""
 
-    async def work(store: Store, place: Place) -> Stats:
+    async def work(store: Store, place: Place) -> tuple[Stats, set[str]]:
         del place
-        return await store.stats()
+        held = await store.stats()
+        waiting = {name for name in held.vectors if await store.unembedded(name, limit=1)}
+        return held, waiting
 
-    found = with_store(url, space, work)
+    found, waiting = with_store(url, space, work)
     if as_json:
-        print_json(asdict(found))
+        print_json({**asdict(found), "vectors_waiting": sorted(waiting)})
     else:
-        _draw(found)
+        _draw(found, waiting)
 
 
-def _draw(found: Stats) -> None:
+def _draw(found: Stats, waiting: set[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -62,7 +64,9 @@ def _draw(found: Stats) -> None:
         table.add_row(name, f"{count:,}", said)
     for embedder, count in sorted(found.vectors.items()):
         share = count / found.passages if found.passages else 0.0
-        table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {_share_bar(share)}")
+        # the middles of long tool results get none, so all that are made may be fewer than passages
+        said = _share_bar(share) if embedder in waiting else "complete"
+        table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {said}")
     if found.bytes_on_disk is not None:
         table.add_row("on disk", _size(found.bytes_on_disk), "")
     out.print(table)

@@ -1,0 +1,50 @@
+"""A turn as its report: what the path did, put into one value."""
+
+from __future__ import annotations
+
+from recollect.engine.turn_path import TurnPath
+from recollect.values.edit import Edit, Insert
+from recollect.values.history import SessionId
+from recollect.values.report import Report
+
+
+def report_of(path: TurnPath, session: SessionId) -> Report:
+    """What the turn did."""
+    new: tuple[Edit, ...] = ()
+    ended: tuple[Edit, ...] = ()
+    if path.edits is not path.state.edits:  # the same tuple on most turns, and long
+        before, after = set(path.state.edits), set(path.edits)
+        new = tuple([edit for edit in path.edits if edit not in before])
+        ended = tuple([edit for edit in path.state.edits if edit not in after])
+    return Report(
+        session=session,
+        turn=path.number,
+        format=path.request.format,
+        model=path.request.model,
+        window_tokens=path.limits.window_tokens,
+        window_source=path.window_source,
+        reserve_tokens=path.limits.reserve_tokens,
+        limit_tokens=path.limits.available_tokens,
+        fixed_tokens=path.fixed_tokens,
+        tokens_before=path.calibrated(path.incoming_tokens),
+        tokens_after=path.used_tokens(),
+        calibration_ratio=path.state.calibration.ratio,
+        moment=path.moment,
+        query=path.asked,
+        lines=tuple(path.boundary.lines),
+        new_edits=new,
+        ended_edits=ended,
+        entries=path.entries,
+        view=path.view,
+        edits=path.edits,
+        recalled=_put_back(path),
+    )
+
+
+def _put_back(path: TurnPath) -> tuple[tuple[str, float], ...]:
+    """The segments whose passages this turn put back, with the score of each."""
+    found = () if path.recalled is None else path.recalled.passages
+    standing = {id_ for edit in path.edits if isinstance(edit, Insert) for id_ in edit.recalled}
+    return tuple(
+        (one.segment, one.score) for one in found if one.segment in standing and one.segment
+    )
