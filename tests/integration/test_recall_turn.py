@@ -95,8 +95,8 @@ def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> Non
 
     found = asyncio.run(run())
     shown = " ".join(found.block.split())
-    assert "(MEMORY.md:4): Harbour The red crane lifts forty tons of cargo." in shown
-    assert "(memory/2026-11-15.md:1): Olga paints the red crane in spring." in shown
+    assert "MEMORY.md:4: Harbour The red crane lifts forty tons of cargo." in shown
+    assert "memory/2026-11-15.md:1: Olga paints the red crane in spring." in shown
     assert any(HARBOUR[2] in line for line in found.lines)
     assert not any("winter" in line for line in found.lines)
 

@@ -388,7 +388,9 @@ class TurnPath:
 
     def _was_asked(self) -> bool:
         """In the middle of a turn only what the model names itself can be new."""
-        last = self.entries[-1]
+        last, recall = self.entries[-1], self.settings.recall
+        if recall.every_turn or not recall.sticky:  # then a block has to be found every time
+            return False
         if self.moment is not None or (last.role == "user" and spoken_text(last)):
             return False
         said = next((one for one in reversed(self.entries) if one.role == "assistant"), None)

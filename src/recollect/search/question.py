@@ -32,8 +32,8 @@ _ASKS_ASSISTANT: Final = re.compile(
     |你(?:之前|刚才|上次|曾)?(?:说|建议|推荐|提到|给)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_MOST_WORDS: Final = 48
-"""A question of many words is a pasted text: its first words say what it is about."""
+_END_WORDS: Final = 64
+"""Of a pasted text its first and its last words say what it is about."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
 """What is read of either end of a pasted text: what is asked stands before it or behind it."""
@@ -71,10 +71,14 @@ def read_question(text: str, *, asked_at: float) -> Question:
     """What a question asks for."""
     words = tokenize(text)
     return Question(
-        words=tuple(dict.fromkeys(words))[:_MOST_WORDS],
+        words=_ends(tuple(dict.fromkeys(words))),
         length=len(words),
         speakers=speaker_words_asked(text),
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         text=text,
     )
+
+
+def _ends(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words if len(words) <= 2 * _END_WORDS else words[:_END_WORDS] + words[-_END_WORDS:]

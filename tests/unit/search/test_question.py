@@ -219,7 +219,7 @@ def test_words_of_a_question_come_once_and_marks_are_no_words() -> None:
     pasted = read_question(
         " ".join(f"Word{n} on {n % 28 + 1} May" for n in range(900)), asked_at=NOW
     )
-    assert len(pasted.words) <= 48
+    assert len(pasted.words) <= 128
     assert len(pasted.marks) <= 24
 
 

@@ -100,9 +100,8 @@ def _section(one: SetResult) -> Iterable[str]:
     stores = "--compare" if "," in one.store else "--store"
     yield f"## Recall: {one.name}, {one.embedder}, {one.store.replace(',', ' beside ')}\n"
     yield (
-        f"`recollect bench recall --set {one.name} --embedder {one.embedder} {stores} {one.store}`"
-        + (" `--paths …`" if one.name == "own" else "")
-        + "\n"
+        f"`recollect bench recall --set {one.name} --embedder {one.embedder} {stores} {one.store}"
+        + (" --paths …`\n" if one.name == "own" else "`\n")
     )
     yield _whole(one)
     counted = [
