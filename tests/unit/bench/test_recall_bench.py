@@ -270,7 +270,9 @@ def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
         baselines={"bm25": {"all_4k": 0.7}, "seeds_hybrid": {"all_4k": 0.8}},
         floors=floors_of("locomo", "minilm"),
     )
-    drawn = plot(joined([one, one], notes=[]))
+    several = plot(joined([one, one], notes=[]))
+    assert "hold" not in several, "of several sets only the first figures"
+    drawn = plot(joined([one], notes=[]))
     root = ElementTree.fromstring(drawn)
     bars = [rect for rect in root.iter() if rect.tag.endswith("rect") and len(rect)]
     widths = sorted({float(bar.get("width", 0)) for bar in bars})

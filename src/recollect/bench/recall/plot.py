@@ -85,11 +85,11 @@ def write_plot(result: RecallResult, path: Path) -> None:
 
 
 def plot(result: RecallResult) -> str:
-    """The picture of a run, a panel a set."""
+    """The picture of a run, a panel a set; of several sets only their first figures."""
     body: list[str] = []
     top = 0
     for one in result.sets:
-        panel, height = _panel(one, top)
+        panel, height = _panel(one, top, briefly=len(result.sets) > 1)
         body += panel
         top += height
     opening = (
@@ -99,8 +99,8 @@ def plot(result: RecallResult) -> str:
     return "\n".join([opening, f"<style>{_STYLE}</style>", *body, "</svg>\n"])
 
 
-def _panel(one: SetResult, top: int) -> tuple[list[str], int]:
-    groups = list(_groups(one))
+def _panel(one: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
+    groups = list(_first_groups(one) if briefly else _groups(one))
     height = _TOP + sum(group.height for group in groups) + _AXIS
     bottom = top + height - _AXIS
     drawn = [
@@ -113,6 +113,13 @@ def _panel(one: SetResult, top: int) -> tuple[list[str], int]:
         drawn += _drawn(group, at)
         at += group.height
     return drawn, height
+
+
+def _first_groups(one: SetResult) -> Iterator[_Group]:
+    """What has a floor, and `all_4k`."""
+    for name in (*_MAIN, *_ERRORS):
+        if name in one.figures and (name == "all_4k" or name in one.floors):
+            yield _group(one, name, name if name in _MAIN else f"{name} (less is better)")
 
 
 def _groups(one: SetResult) -> Iterator[_Group]:

@@ -110,6 +110,7 @@ def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
 def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[str, Any]:
     return {
         "preset": loaded.settings.preset,
+        "embedders": _embedders(loaded),
         "settings": {row.key: row.as_json() for row in rows},
         "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
     }
@@ -125,7 +126,18 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
         f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
         f'preset "{loaded.settings.preset}"   [dim]● changed   ○ waits for a later version[/]'
     )
+    console.print(f"vectors: {_embedders(loaded)}", soft_wrap=True, markup=False)
     _draw_notices(console, loaded.notices)
+
+
+def _embedders(loaded: config.LoadedSettings) -> str:
+    """What `recall.embedder` comes down to on this machine, and why not a better one."""
+    from recollect.wiring.embedders import choose_embedders
+
+    try:
+        return choose_embedders(loaded.settings).said
+    except SettingsError as problem:
+        return str(problem)
 
 
 def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
