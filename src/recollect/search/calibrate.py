@@ -18,6 +18,7 @@ from recollect.search.bm25 import score_ceiling, score_documents
 from recollect.search.names import date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.speakers import SPEAKS_FROM
+from recollect.search.tokenize import is_unspaced_pair
 from recollect.values.lookup import AskedVector, Candidate, Candidates
 
 
@@ -90,8 +91,12 @@ def calibrate(
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
     words = [word for word in question.words if word not in dates]
+    held = found.document_frequencies
     ceiling = score_ceiling(
-        document_frequencies=found.document_frequencies, documents=found.documents, query=words
+        document_frequencies=held,
+        documents=found.documents,
+        # where words are not written apart, most pairs of characters are no words at all
+        query=[word for word in words if held.get(word) or not is_unspaced_pair(word)],
     )
 
     def signs_of(some: Sequence[Candidate]) -> list[tuple[float, ...]]:

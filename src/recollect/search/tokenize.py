@@ -97,6 +97,11 @@ _stemmer: Final = EnglishStemmer()  # the pure one by name: stems must not depen
 _stemmer_lock: Final = threading.Lock()  # installed; it keeps its word in itself, hence the lock
 
 
+def is_unspaced_pair(word: str) -> bool:
+    """Whether a word of the index is a pair of characters of a script written without spaces."""
+    return len(word) == 2 and _UNSPACED_RUNS.fullmatch(word) is not None
+
+
 def tokenize(text: str) -> list[str]:
     """The words of a text as they are counted, repeats included, in no meaningful order."""
     if text.isascii():

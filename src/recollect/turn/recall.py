@@ -25,6 +25,7 @@ from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.question import Question, question_text, read_question
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.substance import is_echo
+from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.quote import quote
 from recollect.values.history import SessionId
@@ -49,6 +50,8 @@ _LEAST_WANTED: Final = 12
 TAIL_SHARE: Final = 0.4
 """Of the best score, for a passage to be put into a turn's view: what lies below fills the block
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
+UNSPACED_TAIL_SHARE: Final = 0.25
+"""The same for a question in a script without spaces, whose words are pairs of characters."""
 FACTS_SHARE: Final = 0.3
 _CHARS_A_TOKEN: Final = 6
 """At the most: so many characters are read for each token of the budget."""
@@ -82,7 +85,8 @@ async def recall(
     around = await _around(archive, seeds(question, found, weighing, most=most), asked)
     ranking = rank(question, found, around, weighing)
     if request.gated:
-        ranking = ranking.without(lambda one: is_echo(question, one)).near_best(TAIL_SHARE)
+        ranking = ranking.without(lambda one: is_echo(question, one))
+        ranking = ranking.near_best(_tail_share(question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
     facts = await _facts(archive, question)
@@ -177,6 +181,11 @@ async def _without_itself(
         for word, count in found.document_frequencies.items()
     }
     return replace(found, document_frequencies=frequencies)
+
+
+def _tail_share(question: Question) -> float:
+    pairs = sum(map(is_unspaced_pair, question.words))
+    return UNSPACED_TAIL_SHARE if 2 * pairs > len(question.words) / 2 else TAIL_SHARE
 
 
 def _holding(found: Candidates, words: Sequence[str]) -> Candidates:
