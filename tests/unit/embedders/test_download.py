@@ -461,7 +461,12 @@ def test_an_interrupted_command_leaves_no_model_and_goes_on_later(
     with hub_at(hub, monkeypatch) as server:
         environment = {**os.environ, "RECOLLECT_MODELS": str(tmp_path)}
         running = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # a run in the background hands on that SIGINT is ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         until = time.monotonic() + 30
         while len(ranges(server)) < 2 and time.monotonic() < until:
