@@ -126,7 +126,7 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
         f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
         f'preset "{loaded.settings.preset}"   [dim]● changed   ○ waits for a later version[/]'
     )
-    console.print(f"vectors: {_embedders(loaded)}", soft_wrap=True, markup=False)
+    console.print(f"vectors: {_embedders(loaded)}", markup=False)
     _draw_notices(console, loaded.notices)
 
 
