@@ -27,6 +27,8 @@ Where: TypeAlias = Literal["store", "spool", "nowhere"]
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again; doubled up to the longest."""
 RETRY_MOST_SECONDS = 3.0
+LOOK_SHARE = 1.25
+"""Of the store's deadline, what a search may take: no turn waits for a server that is away."""
 SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 CLOSE_SECONDS = 1.0
@@ -119,7 +121,10 @@ class DurableArchive:
         async def asked() -> T:
             return await question(await self.store())
 
-        return await self._bounded(asked, seconds)
+        answer = await self._bounded(asked, min(seconds, LOOK_SHARE * self._deadline_seconds))
+        if isinstance(answer, Failure) and issubclass(answer.error, StoreUnavailable):
+            self._away_until = time.monotonic() + RETRY_SECONDS
+        return answer
 
     async def write(self, batch: Batch) -> Kept:
         """Make a batch durable. Batches that must keep their order are written one by one."""
