@@ -32,8 +32,18 @@ full:
     recollect bench store --store sqlite: --json
     recollect bench store --store pg18 --large --spaces 20000 --json
     just recall
+    just cost --json
+    just real-model
     just crash
     just soak
+
+# A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
+real-model *ARGS:
+    python -m recollect.testing.real_model {{ARGS}}
+
+# What strategies cost under prompt caching and what they keep, beside plain compaction and the seeds
+cost *ARGS:
+    recollect bench cost {{ARGS}}
 
 # What recall finds, what it recalls for nothing, what it costs, and that both stores rank alike
 recall:

@@ -28,12 +28,20 @@ if TYPE_CHECKING:
     from recollect.errors import RecollectError as RecollectError
     from recollect.formats.session_state import read_state as read_state
     from recollect.formats.session_state import write_state as write_state
+    from recollect.ports import Model as Model
+    from recollect.values.compaction import CompactionResult as CompactionResult
     from recollect.values.history import SessionState as SessionState
+    from recollect.values.model import Answer as Answer
+    from recollect.values.model import Prompt as Prompt
     from recollect.values.report import Report as Report
     from recollect.wiring import open_blocking_memory as open_blocking_memory
     from recollect.wiring import open_memory as open_memory
 
 _EXPORTS = {
+    "Answer": "recollect.values.model",
+    "CompactionResult": "recollect.values.compaction",
+    "Model": "recollect.ports",
+    "Prompt": "recollect.values.model",
     "BlockingEngine": "recollect.blocking",
     "Context": "recollect.engine",
     "Engine": "recollect.engine",

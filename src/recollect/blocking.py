@@ -11,11 +11,14 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from recollect.compaction.undo import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
+from recollect.engine.hooks import Hook, HookName
+from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import SessionId, SessionState
 from recollect.values.request import FormatName
 
@@ -55,6 +58,34 @@ class BlockingEngine:
     def observe(self, session: Session | SessionId, reply: Any) -> Observation:
         """As `Engine.observe`, waited for."""
         return self._wait(self.engine.observe(session, reply))
+
+    def compact(
+        self,
+        session: Session | SessionId,
+        request: bytes | Mapping[str, Any] | None = None,
+        *,
+        instructions: str = "",
+        trigger: Trigger = "manual",
+        format: FormatName | None = None,  # noqa: A002
+    ) -> CompactionResult:
+        """As `Engine.compact`, waited for."""
+        return self._wait(
+            self.engine.compact(
+                session, request, instructions=instructions, trigger=trigger, format=format
+            )
+        )
+
+    def undo(self, session: Session | SessionId) -> UndoResult:
+        """As `Engine.undo`, waited for."""
+        return self._wait(self.engine.undo(session))
+
+    def flushed(self, session: Session | SessionId) -> None:
+        """As `Engine.flushed`."""
+        self.engine.flushed(session)
+
+    def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
+        """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
+        return self.engine.on(name, hook)
 
     def settle(self, seconds: float = 5.0) -> int:
         """As `Engine.settle`, waited for."""

@@ -7,6 +7,12 @@
     ├── MissingExtra          an optional dependency is not installed; names the extra
     ├── StaleSession          the session moved on while this turn was prepared
     ├── EmbedderError         an embedder could not be loaded, or did not answer as it must
+    ├── ModelError            a model could not be asked, or did not answer as it must
+    │   ├── ModelUnavailable  not now: away, overloaded, too slow; the same call may succeed later
+    │   ├── ModelRefused      never as it is: bad request, key or model; asking again is no use
+    │   └── ModelOverflow     the request does not fit the model's window
+    ├── TranscriptError       a transcript on disk cannot be opened or written
+    │   └── TranscriptLocked  another process writes it
     └── StoreError            a store could not do what it was asked
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
         ├── BatchRefused      it can never take this batch as it is
@@ -52,6 +58,34 @@ class StaleSession(RecollectError):  # noqa: N818
 
 class EmbedderError(RecollectError):
     """An embedder could not be loaded or failed; recall goes on by words alone."""
+
+
+class ModelError(RecollectError):
+    """A model could not be asked or did not answer as it must; never quotes what was said."""
+
+
+class ModelUnavailable(ModelError):  # noqa: N818
+    """The model is away, overloaded or too slow; the same call may succeed later."""
+
+
+class ModelRefused(ModelError):  # noqa: N818
+    """The provider can never answer this request as it is; asking again is no use."""
+
+
+class ModelOverflow(ModelError):  # noqa: N818
+    """The request does not fit the model's window; `overflow` says what the provider said."""
+
+    def __init__(self, message: str, overflow: object = None) -> None:
+        super().__init__(message)
+        self.overflow = overflow
+
+
+class TranscriptError(RecollectError):
+    """A transcript on disk cannot be opened or written; the message says what to do next."""
+
+
+class TranscriptLocked(TranscriptError):  # noqa: N818
+    """Another process writes this transcript; close it there, or open another session."""
 
 
 class StoreError(RecollectError):

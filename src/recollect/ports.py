@@ -1,23 +1,25 @@
 """The seams to the outside, as plain protocols: what an adapter must offer.
 
-`Model`, `History` and `Notes` come with the parts that use them, so that no seam is promised
-before it is held. `Store` is one protocol of five small ones; the suite that holds a store to
+`Store` is one protocol of five small ones; the suite that holds a store to
 it is `recollect.testing.store_contract`, for stores of your own too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.compaction import CompactionRecord
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
 from recollect.values.lookup import CandidateQuery, Candidates, EmbedderKind, Surroundings
 from recollect.values.message import MessageId
+from recollect.values.model import Answer, Prompt, ReplyEvent
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.request import FormatName
 from recollect.values.segment import (
     Fact,
     FactId,
@@ -104,6 +106,48 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
         """One vector a text, in order: little-endian float32 of length one. Loads if need be."""
+        ...
+
+
+class Model(Protocol):
+    """A language model, asked for work of our own: summaries, extraction.
+
+    Invariants: an answer is given or a ModelError raised, within the adapter's own deadline and
+    retries; nothing is retried that can never succeed; no error quotes what was said.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model's name, as its provider knows it."""
+        ...
+
+    @property
+    def window_tokens(self) -> int | None:
+        """Its window, where the provider or the settings say it."""
+        ...
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer to one prompt."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections."""
+        ...
+
+
+class ChatModel(Model, Protocol):
+    """A model that also carries a conversation in its provider's wire format."""
+
+    @property
+    def format(self) -> FormatName:
+        """The wire format of its requests and replies."""
+        ...
+
+    def stream(self, request: Mapping[str, Any]) -> AsyncIterator[ReplyEvent]:
+        """Send a request of this format; events as they come, `ReplyDone` last.
+
+        Closing the iterator aborts the request.
+        """
         ...
 
 
@@ -292,6 +336,10 @@ class Ledger(Protocol):
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
         """These pieces; those that expired or were forgotten are missing."""
+        ...
+
+    async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
+        """The compactions of a session by number; withdrawn ones are missing."""
         ...
 
     async def expire(self, *, before: float) -> int:

@@ -45,5 +45,5 @@ def test_full_batch_is_a_whole_batch() -> None:
     assert read_batch(write_batch(batch)) == batch
     assert all(
         (batch.segments, batch.vectors, batch.facts, batch.jobs, batch.session, batch.pieces,
-         batch.turns)
+         batch.turns, batch.compactions)
     )  # fmt: skip

@@ -16,6 +16,7 @@ from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import CONTRACT, run_check
 from recollect.values.batch import Batch, Written
+from recollect.values.compaction import CompactionRecord
 from recollect.values.job import Lease
 from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
 from recollect.values.message import MessageId
@@ -220,6 +221,53 @@ class OverlooksTexts(Whole):
         return await self.real.forget(replace(order, matching=None))
 
 
+class KeepsCompactions(Whole):
+    """Forgets messages, but writes again what stood for them, as if it were another record."""
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        held = [
+            record
+            for session in ("talk", "one", "two", "another")
+            for record in await self.real.compactions(session)
+        ]
+        done = await self.real.forget(order)
+        again = tuple(replace(one, about=(), body=one.body + b" ") for one in held)
+        await self.real.write(Batch(at=order.at, compactions=again))
+        return done
+
+
+class ReplacesCompactions(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        self.newest = {**getattr(self, "newest", {}), **_by_place(batch)}
+        return written
+
+    async def compactions(self, session: str) -> tuple[CompactionRecord, ...]:
+        held = await self.real.compactions(session)
+        newest = getattr(self, "newest", {})
+        return tuple(newest.get((one.session, one.number), one) for one in held)
+
+
+def _by_place(batch: Batch) -> dict[tuple[str, int], CompactionRecord]:
+    return {(one.session, one.number): one for one in batch.compactions}
+
+
+class RecordsStaleCompactions(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        await self.real.write(Batch(at=batch.at, compactions=batch.compactions))
+        return written
+
+
+class KeepsTheCut(Whole):
+    """Says that the state quotes nobody."""
+
+    async def write(self, batch: Batch) -> Written:
+        if batch.session is not None:
+            batch = replace(batch, session=replace(batch.session, about=()))
+        return await self.real.write(batch)
+
+
 class RecordsStaleTurns(Whole):
     async def write(self, batch: Batch) -> Written:
         written = await self.real.write(batch)
@@ -331,6 +379,15 @@ BROKEN = (
     (OverlooksTexts, "pieces_that_hold_a_text_go"),
     (OverlooksTexts, "jobs_that_hold_a_text_go"),
     (OverlooksTexts, "states_that_hold_a_text_lose_their_quotes"),
+    (OverlooksTexts, "compactions_that_hold_a_text_go"),
+    (KeepsCompactions, "compaction_of_a_forgotten_message_goes"),
+    (KeepsCompactions, "compactions_of_a_forgotten_session_go"),
+    (KeepsCompactions, "compactions_of_forgotten_places_go"),
+    (KeepsCompactions, "any_order_of_steps_answers_like_the_model"),
+    (ReplacesCompactions, "compaction_that_is_kept_stays_as_it_is"),
+    (RecordsStaleCompactions, "compaction_goes_with_its_batch"),
+    (KeepsTheCut, "cut_goes_with_a_message_it_covers"),
+    (KeepsTheCut, "cut_goes_with_a_place_it_covers"),
     (RecordsStaleTurns, "stale_session_takes_its_turns_along"),
     (EnqueuesAgain, "jobs_of_a_known_batch_are_left_out"),
     (TakesAnyNumber, "numbers_out_of_range_are_refused"),

@@ -50,7 +50,7 @@ def request(turns: int) -> dict[str, Any]:
 
 
 async def plant(url: str) -> None:
-    """Text, index and ledger by talking; a vector, a job and a spooled batch beside them."""
+    """Text, index and ledger by talking; a vector, a job, compactions, a spool beside them."""
     async with open_memory(store=url, settings=SETTINGS) as memory:
         await memory.prepare("s", request(1))
         await memory.observe(
@@ -70,9 +70,17 @@ async def plant(url: str) -> None:
     )
     vectors = (VectorSet(embedder="test-384", dimensions=384, vectors=(vector,)),)
     fact = examples.fact("by hand", content="a note", context=f"about {MARKER}", sources=())
-    await store.write(Batch(at=1.0, vectors=vectors, facts=(fact,), jobs=(job,)))
+    compactions = (
+        examples.compaction(1, (held.segment.message_id,), session="s", body=SECRET_PLAN * 50),
+        examples.compaction(2, session="s", body=json.dumps({"summary": f"of {MARKER}"})),
+        examples.compaction(3, (held.segment.message_id,), session="s", body="stands for it"),
+        examples.compaction(4, session="s", body="stays"),
+    )
+    await store.write(
+        Batch(at=1.0, vectors=vectors, facts=(fact,), jobs=(job,), compactions=compactions)
+    )
     spool = await open_spool(url, space="default")
-    await spool.append(write_batch(Batch(at=1.0, jobs=(job,))))
+    await spool.append(write_batch(Batch(at=1.0, jobs=(job,), compactions=compactions)))
     await spool.append(write_batch(only_spooled()))
     await spool.close()
     await store.close()
@@ -118,6 +126,7 @@ async def resend(url: str) -> None:
     assert not any(MARKER in text for text in kept)
     assert "The lighthouse is closed." in kept, "what waited beside it was stored"
     assert await store.facts(superseded=True) == ()
+    assert [one.number for one in await store.compactions("s")] == [4]
     late = await store.write(only_spooled())  # as the spool of another machine would
     assert len(late.forgotten) == 1
     order = ForgetOrder(at=2.0, facts=(FactId("of the key"),))

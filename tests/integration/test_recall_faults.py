@@ -28,12 +28,15 @@ from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.lookup import EmbedderKind
+from recollect.values.lookup import CandidateQuery, Candidates, EmbedderKind
+from recollect.wiring import open_memory
 
 DIMENSIONS = 64
 HANG_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
 """For what takes a moment on a machine that does nothing else, and less than what hangs."""
+TRIES = 3
+"""With the usual deadlines: a machine that is busy may miss one."""
 SECRET = "the heron is called Balthazar"
 ASKED = "what is the heron called, the one at Quillhaven?"
 
@@ -78,18 +81,23 @@ def hash_of(word: str) -> int:
 
 
 def settings() -> Settings:
-    return build({"window_tokens": 6_000, "turn.stage_deadline_seconds": PATIENCE_SECONDS / 2})
+    deadlines = dict.fromkeys(
+        ("turn.stage_deadline_seconds", "store.deadline_seconds"), PATIENCE_SECONDS / 2
+    )
+    return build({"window_tokens": 6_000, **deadlines})
 
 
 def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = ()) -> Engine:
     chosen = settings()
     clock = SystemClock()
     archive = DurableArchive(
-        lambda: SQLiteStore.open(file, space="t"), None, deadline_seconds=PATIENCE_SECONDS / 2
+        lambda: SQLiteStore.open(file, space="t"),
+        None,
+        deadline_seconds=chosen.store.deadline_seconds,
     )
     jobs = in_process_jobs(archive, chosen, clock, embedders)
     assert jobs is not None
-    upkeep = VectorUpkeep(archive, embedders, clock, others=others, queued=jobs.wake)
+    upkeep = VectorUpkeep(archive, embedders, clock, others=lambda: others, queued=jobs.wake)
     recaller = MemoryRecaller(archive, chosen, QuestionVectors(embedders, seconds=0.3), upkeep)
     return Engine(
         chosen,
@@ -176,6 +184,84 @@ def test_recall_goes_on_by_words_and_says_so(
             assert said in recall_line(context)
             again = await ask(engine, held, "and who at Quillhaven is called Balthazar, the heron?")
             assert said in recall_line(again), "while it rests, the reason is still told"
+
+    asyncio.run(scenario())
+
+
+def test_with_the_usual_deadlines_one_that_hangs_costs_its_vectors_and_not_recall(
+    tmp_path: Path,
+) -> None:
+    """It has more time than a look into the store has; what it takes is not the store's."""
+    file = tmp_path / "m.db"
+
+    async def scenario() -> None:
+        embedder = Embedding()
+        async with engine_with(file, embedder) as engine:
+            held = await talked(engine)
+        embedder.misbehave = hangs
+        for tries in range(1, TRIES + 1):
+            # a new engine each time: one that has heard that it hangs leaves it alone
+            async with open_memory(
+                store=file,
+                space="t",
+                embedders=[embedder],
+                settings={"window_tokens": 6_000, "jobs.in_process": False},
+            ) as engine:
+                context = await ask(engine, held)
+            if tries < TRIES and not any(
+                line.stage == "recall" and line.outcome == "done" for line in context.report.lines
+            ):
+                continue
+            assert "no answer within 0.4 s" in recall_line(context)
+            assert SECRET in block_of(context), recall_line(context)
+            break
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("deadline", "outcome"),
+    [({"recall.deadline_seconds": PATIENCE_SECONDS}, "done"), ({}, "failed")],
+)
+def test_a_search_may_take_as_long_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: dict[str, float], outcome: str
+) -> None:
+    """Unless they say so, not much longer than a write."""
+    file = tmp_path / "m.db"
+    search = SQLiteStore.candidates
+
+    async def slow(store: SQLiteStore, query: CandidateQuery) -> Candidates:
+        await asyncio.sleep(0.4)
+        return await search(store, query)
+
+    async def scenario() -> None:
+        async with engine_with(file) as engine:
+            held = await talked(engine)
+        monkeypatch.setattr(SQLiteStore, "candidates", slow)
+        chosen = {"window_tokens": 6_000, "turn.deadline_seconds": PATIENCE_SECONDS, **deadline}
+        async with open_memory(store=file, space="t", embedders=[], settings=chosen) as engine:
+            context = await ask(engine, held)
+        (line,) = [line for line in context.report.lines if line.stage == "recall"]
+        assert line.outcome == outcome, line
+        assert (SECRET in block_of(context)) == (outcome == "done")
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_that_cannot_wait_for_it_still_learns_that_it_hangs() -> None:
+    async def scenario() -> None:
+        embedder = Embedding()
+        embedder.misbehave = hangs
+        vectors = QuestionVectors([embedder], seconds=0.2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(vectors.embedded({"onnx": ASKED}), 0.05)
+        await until_true(lambda: not vectors._asking)
+        asked = len(embedder.asked)
+        found, notes = await vectors.embedded({"onnx": ASKED})
+        assert found == ()
+        assert notes == ("onnx vectors are left out: no answer within 0.2 s",)
+        assert len(embedder.asked) == asked, "it is left alone"
+        await vectors.close()
 
     asyncio.run(scenario())
 

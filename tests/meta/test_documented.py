@@ -48,10 +48,14 @@ def test_every_public_name_is_documented_and_importable() -> None:
 def test_the_exported_names_are_these() -> None:
     """The public surface; a name that appears or goes is a decision."""
     assert set(recollect.__all__) == {
+        "Answer",
         "BlockingEngine",
+        "CompactionResult",
         "Context",
         "Engine",
+        "Model",
         "Observation",
+        "Prompt",
         "RecollectError",
         "Report",
         "Session",

@@ -26,6 +26,7 @@ EmbedderName = Literal["auto", "none", "hash", "static", "onnx", "onnx+static", 
 RemoteProvider = Literal["openai", "gemini", "voyage"]
 Citations = Literal["auto", "on", "off"]
 Counter = Literal["script-aware", "seeds"]
+ProviderFormat = Literal["anthropic", "openai-chat", "openai-responses"]
 CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
@@ -127,7 +128,9 @@ class Recall(Validated):
     decay_per_day: Annotated[Ratio, "Factor on a score for each day of age; 1 is no decay"] = 1.0
     max_results: Annotated[Positive | None, "Most passages in one block; none: what fits"] = None
     deadline_seconds: Annotated[
-        Seconds | None, "How long a search may take; none: turn.stage_deadline_seconds"
+        Seconds | None,
+        "How long recall may take; none: turn.stage_deadline_seconds, and of it one look into the "
+        "store no more than 1.25 times store.deadline_seconds",
     ] = None
     citations: Annotated[Citations, "Recalled lines name their file and line or segment"] = "auto"
     hybrid: Hybrid = field(default_factory=Hybrid)
@@ -153,7 +156,23 @@ class Facts(Validated):
 class Models(Validated):
     """Which model does what, where it is not the session's own."""
 
-    extraction: Annotated[str | None, "Model that extracts facts; none: the session's"] = None
+    provider: Annotated[
+        ProviderFormat | None,
+        "The wire that models are asked in; none: no model is asked, and nothing is compacted",
+    ] = None
+    base_url: Annotated[
+        str | None, "Another server that speaks this wire; none: the provider's own"
+    ] = None
+    key_variable: Annotated[
+        str | None,
+        "Environment variable that holds the key; none: the provider's usual one, and no key to "
+        "another base_url",
+    ] = None
+    main: Annotated[str | None, "Model of our own agent's conversations"] = None
+    summary: Annotated[str | None, "Model that summarises; none: models.main"] = None
+    flush: Annotated[str | None, "Model of the flush turn; none: models.main"] = None
+    extraction: Annotated[str | None, "Model that extracts facts; none: models.main"] = None
+    deadline_seconds: Annotated[Seconds, "How long one call of a model may take"] = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +283,23 @@ class Compaction(Validated):
         Annotated[float, Range(above=0, at_most=1)] | None,
         "Share of the window at which to compact early; none: at the limit",
     ] = None
+    background: Annotated[
+        bool, "Compact while nobody waits, once a reply has filled the window; off: only when due"
+    ] = True
+    summary_tokens: Annotated[Positive, "Longest summary, never over a tenth of the window"] = 4000
+    audit: Annotated[
+        bool,
+        "Check a summary for its sections, identifiers and the newest question, and ask once "
+        "more where they are missing",
+    ] = True
+    pin_ratio: Annotated[
+        Ratio, "Share of the window that may be added to a summary for what would be lost"
+    ] = 0.05
+    deadline_seconds: Annotated[Seconds, "How long a whole compaction may take"] = 180.0
+    breaker_failures: Annotated[
+        Positive, "So many compactions that failed or changed too little, and it pauses"
+    ] = 3
+    breaker_seconds: Annotated[Seconds, "For how long it pauses then"] = 600.0
     flush: Flush = field(default_factory=Flush)
 
 

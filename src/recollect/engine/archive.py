@@ -27,8 +27,6 @@ Where: TypeAlias = Literal["store", "spool", "nowhere"]
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again; doubled up to the longest."""
 RETRY_MOST_SECONDS = 3.0
-LOOK_SHARE = 1.25
-"""Of the store's deadline, what a search may take: no turn waits for a server that is away."""
 SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 CLOSE_SECONDS = 1.0
@@ -117,11 +115,7 @@ class DurableArchive:
         await self._settle_in()
         if self._is_away() or self._spooling:
             return Failure(said="the store is away")
-
-        async def asked() -> T:
-            return await question(await self.store())
-
-        answer = await self._bounded(asked, min(seconds, LOOK_SHARE * self._deadline_seconds))
+        answer = await self._bounded(lambda: self._asked(question), seconds)
         if isinstance(answer, Failure) and issubclass(answer.error, StoreUnavailable):
             self._away_until = time.monotonic() + RETRY_SECONDS
         return answer
@@ -186,17 +180,17 @@ class DurableArchive:
 
     async def _answer(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
         opened = self._store is not None
-
-        async def asked() -> T:
-            return await question(await self.store())
-
         answer = await self._bounded(
-            asked, self._deadline_seconds if opened else self._open_seconds
+            lambda: self._asked(question),
+            self._deadline_seconds if opened else self._open_seconds,
         )
         if isinstance(answer, Failure):
             pause = RETRY_SECONDS if opened else RETRY_MOST_SECONDS
             self._away_until = time.monotonic() + pause
         return answer
+
+    async def _asked(self, question: Callable[[Store], Awaitable[T]]) -> T:
+        return await question(await self.store())
 
     async def _bounded(self, work: Callable[[], Awaitable[T]], seconds: float) -> T | Failure:
         """What `work` gives within this time. What is late is left to end by itself."""

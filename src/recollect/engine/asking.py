@@ -9,27 +9,28 @@ What always holds: a vector that is handed on is finite and of its embedder's di
 from __future__ import annotations
 
 import asyncio
-import math
-import struct
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from recollect.engine.boundary import Failure, attempted
 from recollect.errors import EmbedderError
 from recollect.ports import Archive, Embedder
 from recollect.rules.redaction import redact
+from recollect.rules.vectors import what_is_wrong
 from recollect.search.probes import probe_texts, scale_of
 from recollect.search.question import question_text
 from recollect.turn.phrase import phrase
-from recollect.values.lookup import AskedVector, Scale
+from recollect.values.lookup import AskedVector, EmbedderKind, Scale
 from recollect.values.recalled import RecallRequest
+
+Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[str, ...]]
+"""The vectors of a question, and a note on every embedder that gave none."""
 
 REST_SECONDS: Final = 30.0
 """How long an embedder that failed is left alone: one that hangs would cost every turn."""
 _QUESTIONS_KEPT: Final = 64
-_FLOAT_BYTES: Final = 4
 _SCALES: Final[dict[str, Scale | None]] = {}
 """By embedder's name, which says all that changes its vectors: measured once in a process."""
 
@@ -61,6 +62,7 @@ class QuestionVectors:
         self._rests: dict[str, tuple[float, str]] = {}
         self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._asking: set[asyncio.Task[Asked]] = set()
 
     async def of(
         self,
@@ -68,25 +70,46 @@ class QuestionVectors:
         archive: Archive,
         *,
         among: Sequence[Embedder] | None = None,
-    ) -> tuple[tuple[AskedVector, ...], tuple[str, ...]]:
-        """The vectors of a request's question, and a note on every embedder that gave none.
+    ) -> Asked:
+        """The vectors of a request's question: phrased, then embedded."""
+        return await self.embedded(await self.phrased(request, archive, among=among), among=among)
+
+    async def phrased(
+        self,
+        request: RecallRequest,
+        archive: Archive,
+        *,
+        among: Sequence[Embedder] | None = None,
+    ) -> Mapping[EmbedderKind, str]:
+        """What each kind of embedder is to be asked with; asks the archive, and no embedder.
 
         Models are asked by what it means without the names of who speaks (`turn.phrase`); hashed
         trigrams mean nothing, and are better off with them.
         """
-        asked = self.embedders if among is None else tuple(among)
-        text = question_text(request)
-        sent = text
-        if any(embedder.kind == "remote" for embedder in asked):
+        kinds = {embedder.kind for embedder in (self.embedders if among is None else among)}
+        texts = dict.fromkeys(kinds, question_text(request))
+        if "remote" in texts:
             # before a name is taken out of it: "Password: …" is masked by its first word
-            sent = redact(text, pii=self._pii).text
-        phrased = {
-            kind: await phrase(sent if kind == "remote" else text, archive)
-            for kind in {embedder.kind for embedder in asked} - {"hash"}
+            texts["remote"] = redact(texts["remote"], pii=self._pii).text
+        meant = {text for kind, text in texts.items() if kind != "hash"}
+        without_names = {text: await phrase(text, archive) for text in meant}
+        return {
+            kind: text if kind == "hash" else without_names[text] for kind, text in texts.items()
         }
-        answers = await asyncio.gather(
-            *(self._one(one, phrased.get(one.kind, text)) for one in asked)
-        )
+
+    async def embedded(
+        self, texts: Mapping[EmbedderKind, str], *, among: Sequence[Embedder] | None = None
+    ) -> Asked:
+        """The vectors of a question that was phrased for the same embedders."""
+        asked = self.embedders if among is None else tuple(among)
+        asking = asyncio.get_running_loop().create_task(self._all(texts, asked))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        # a turn that ends sooner must still learn who hangs, or every turn would wait for it
+        return await asyncio.shield(asking)
+
+    async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
+        answers = await asyncio.gather(*(self._one(one, texts[one.kind]) for one in asked))
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
         notes = tuple(answer for answer in answers if isinstance(answer, str))
         return vectors, notes
@@ -144,8 +167,8 @@ class QuestionVectors:
         await embedder.load()
         if embedder.name not in _SCALES and embedder.kind != "hash":
             made = await _embed_probes(embedder)
-            sound = not any(_nonsense([values], embedder) for values in made)
-            _SCALES[embedder.name] = scale_of(made) if sound else None
+            wrong = what_is_wrong(made, wanted=len(made), dimensions=embedder.dimensions)
+            _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
         """Load every embedder now, and learn its scale; one that fails is told by `of`."""
@@ -153,8 +176,11 @@ class QuestionVectors:
             await self._loaded(embedder)
 
     async def close(self) -> None:
-        """Stop waiting for what loads."""
+        """Stop waiting for what loads; what was asked ends within its time."""
         loop = asyncio.get_running_loop()
+        asking = {task for task in self._asking if task.get_loop() is loop}
+        if asking:
+            await asyncio.wait(asking, timeout=self._seconds)
         for task in self._loading.values():
             if task.get_loop() is loop and not task.done():
                 task.cancel()
@@ -165,8 +191,8 @@ async def _embedded(embedder: Embedder, text: str) -> bytes:
     """The vector of a question; EmbedderError where the answer is none."""
     embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
     answer = await embed([text])
-    if said := _nonsense(answer, embedder):
-        raise EmbedderError(said)
+    if wrong := what_is_wrong(answer, wanted=1, dimensions=embedder.dimensions):
+        raise EmbedderError(wrong)
     return answer[0]
 
 
@@ -177,15 +203,3 @@ async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
         return await embedder.embed(texts)
     half = len(texts) // 2
     return [*await embedder.embed_questions(texts[:half]), *await embedder.embed(texts[half:])]
-
-
-def _nonsense(answer: Sequence[bytes], embedder: Embedder) -> str:
-    """What is wrong with an answer; empty when nothing is."""
-    if len(answer) != 1:
-        return f"{len(answer)} vectors for one text"
-    if len(answer[0]) != _FLOAT_BYTES * embedder.dimensions:
-        return f"{len(answer[0]) // _FLOAT_BYTES} dimensions instead of {embedder.dimensions}"
-    numbers = struct.unpack(f"<{embedder.dimensions}f", answer[0])
-    if not all(map(math.isfinite, numbers)):
-        return "a vector with numbers that are none"
-    return ""

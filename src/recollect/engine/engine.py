@@ -9,33 +9,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from recollect.compaction.breaker import is_open
+from recollect.compaction.trigger import TriggerResult
+from recollect.compaction.trigger import trigger as what_is_due
+from recollect.compaction.undo import UndoResult
 from recollect.config import Settings
 from recollect.engine.archive import CLOSE_SECONDS, DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
+from recollect.engine.compacting import CompactionOrder, Compactor
+from recollect.engine.compactions import Compactions
 from recollect.engine.files.following import Following
 from recollect.engine.gate import Gate
+from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
 from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.reporting import report_of
 from recollect.engine.session import Context, Observation, Session
+from recollect.engine.telling import said_of_compaction
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession
 from recollect.formats.codec import CODECS
 from recollect.formats.request import join_request, split_request
 from recollect.memory.jobs import BackgroundJobs
-from recollect.ports import Clock, Recaller, RecogniseOverflow, TokenCounter
+from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
+from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId
 from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
@@ -60,13 +69,18 @@ class Engine:
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
+        model: Model | None = None,
+        critical_rules: Callable[[], str] = lambda: "",
+        workspace: str | None = None,
+        compact_in_background: bool = True,
         embedders: Sequence[str] = (),
         deployment_secret: bytes = b"",
         off_the_loop: bool = False,
     ) -> None:
         """`off_the_loop` runs pure stages in a thread, as servers want it.
 
-        Without an `archive` nothing is kept; `open_memory` gives it one.
+        Without an `archive` nothing is kept, without a `model` nothing is compacted;
+        `open_memory` gives it both.
         """
         self.settings = settings or Settings()
         self.space = space
@@ -87,6 +101,21 @@ class Engine:
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
         self._recognise_overflow = recognise_overflow
+        self._model = model
+        self._hooks = Hooks()
+        self._compactor = Compactor(
+            self.settings,
+            space=space,
+            model=model,
+            hooks=self._hooks,
+            keeper=self._keeper,
+            recaller=recaller,
+            clock=self._clock,
+            critical_rules=critical_rules,
+            workspace=workspace,
+        )
+        self._compactions = Compactions(self._compactor, self._hooks, self._keeper, self._clock)
+        self._in_background = compact_in_background and self.settings.compaction.background
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
@@ -124,12 +153,43 @@ class Engine:
             )
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
+        context = await self._turn(held, request, format, may_compact=True)
+        if context is None:
+            assert held.last_path is not None
+            trigger: Trigger = "mid-turn" if _is_mid_turn(held.last_path) else "threshold"
+            done = await self._compactions.run(
+                held, held.last_path, CompactionOrder(trigger=trigger)
+            )
+            context = await self._turn(held, request, format, may_compact=False, compacted=done)
+            assert context is not None
+        return context
+
+    async def _turn(
+        self,
+        held: Session,
+        request: bytes | Mapping[str, Any],
+        format_name: FormatName | None,
+        *,
+        may_compact: bool,
+        compacted: CompactionResult | None = None,
+    ) -> Context | None:
+        """One turn under the session's lock; None where a compaction has to come first."""
         async with held.lock:
             boundary = self._boundary()
             self._follow_files(boundary)
+            if compacted is not None:
+                outcome, said = said_of_compaction(compacted)
+                boundary.note("compact", outcome, said)
             state = await self._loaded(held, boundary)
-            path = await self._path(held, state, request, format, boundary)
+            path = await self._path(held, state, request, format_name, boundary)
+            path.why_not_compact = self._compactor.why_not(state)
+            if path.request.continues and not path.why_not_compact:
+                path.why_not_compact = "the provider holds the earlier messages itself"
+            path.may_compact = may_compact and not path.why_not_compact
             outgoing = await self._shape(path, held) if path.readable else None
+            if path.wants_compaction:
+                held.last_path = path
+                return None
             if outgoing is None:
                 outgoing = request
                 path.pass_by(_size_chars(path.request, request))
@@ -138,11 +198,13 @@ class Engine:
                 report=report_of(path, held.id),
                 state=path.next_state(),
                 recalled=path.recalled,
+                compaction=compacted,
             )
             if held.state is not state:
                 raise StaleSession(f"session {held.id!r} changed while it was prepared; try again")
             held.state = context.state
             if path.shaped and path.done is not None:
+                held.last_path = path
                 remember(
                     held.remembered,
                     path.request.format,
@@ -206,6 +268,7 @@ class Engine:
         """
         if self._files is not None:
             await self._files.close()
+        await self._compactions.close()
         if self._jobs is not None:
             await self._jobs.close()
         if isinstance(self._recaller, MemoryRecaller):
@@ -239,6 +302,59 @@ class Engine:
             said=lambda _: f"{len(path.view.rows)} messages",
         )
 
+    async def compact(
+        self,
+        session: Session | SessionId,
+        request: bytes | Mapping[str, Any] | None = None,
+        *,
+        instructions: str = "",
+        trigger: Trigger = "manual",
+        format: FormatName | None = None,  # noqa: A002
+    ) -> CompactionResult:
+        """Replace the past of a session by a summary, now.
+
+        Starts from the last request that was prepared in this process, or from `request`.
+        `instructions` say what to look after; they are used for this summary only. Never raises
+        for what goes wrong: the result says how it ended, and the history stays where it failed.
+        """
+        held = session if isinstance(session, Session) else self.session(session)
+        path = held.last_path
+        if request is not None:
+            async with held.lock:
+                boundary = self._boundary()
+                state = await self._loaded(held, boundary)
+                path = await self._path(held, state, request, format, boundary)
+                readable = path.readable and await path.stand()
+            if not readable:
+                path = None
+        if path is None:
+            why = "there is no request to start from: prepare one, or give it"
+            return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
+        order = CompactionOrder(trigger=trigger, instructions=instructions)
+        return await self._compactions.run(held, path, order)
+
+    async def undo(self, session: Session | SessionId) -> UndoResult:
+        """Show the session as before its last compaction; nothing is compacted by itself then
+        until `compact` is called. Works on what the store knows, from any process."""
+        held = session if isinstance(session, Session) else self.session(session)
+        async with held.lock:
+            state = await self._loaded(held, self._boundary())
+            return await self._compactions.undo(held, state)
+
+    def flushed(self, session: Session | SessionId) -> None:
+        """The host has written its notes: no flush is due until after the next compaction."""
+        held = session if isinstance(session, Session) else self.session(session)
+        held.state = replace(held.state, flushed_in=held.state.compactions)
+
+    def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
+        """Call `hook(event, context)` around compactions; what is returned stops it.
+
+        `before_compaction` and `after_compaction` are told, `session_before_compact` may supply
+        the summary, `flush_due` says that it is time to write notes. They run in parallel, may
+        be async, and a hook that fails is noted and stops nothing.
+        """
+        return self._hooks.on(name, hook)
+
     async def observe(self, session: Session | SessionId, reply: Any) -> Observation:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
@@ -267,19 +383,47 @@ class Engine:
                 )
                 state = replace(state, calibration=learned)
             held.state = state
-            archived = await self._keep_reply(held, reply, boundary)
+            entries, archived = await self._keep_reply(held, reply, boundary)
+            due = self._due(held, usage, sum(entry.tokens for entry in entries))
             return Observation(
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
                 failures=tuple(line for line in boundary.lines if line.outcome == "failed"),
+                due=due.due,
+                due_reason=due.reason,
+                flush_first=due.flush_first,
                 archived=archived,
             )
 
-    async def _keep_reply(self, held: Session, reply: Any, boundary: Boundary) -> Where | None:
+    def _due(self, held: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
+        """What the window asks for after a reply; in the background, unless the host does it."""
+        path, state = held.last_path, held.state
+        used = None
+        if usage is not None:
+            used = usage.input_tokens + usage.output_tokens
+        elif state.sent_estimate_tokens and path is not None:
+            used = path.calibrated(state.sent_estimate_tokens + reply_tokens)
+        if path is None:
+            return TriggerResult(due="nothing", reason="nothing was prepared in this process")
+        settings = self.settings.compaction
+        due = what_is_due(
+            used_tokens=used,
+            limits=path.limits,
+            settings=settings,
+            compactions=state.compactions,
+            flushed_in=state.flushed_in,
+            paused=state.compaction_paused,
+            breaker_open=is_open(state.breaker, settings, now=self._clock.now()),
+        )
+        if self._in_background and due.due != "nothing":
+            self._compactions.ahead_of_need(held, path, due)
+        return due
+
+    async def _keep_reply(
+        self, held: Session, reply: Any, boundary: Boundary
+    ) -> tuple[tuple[Entry, ...], Where | None]:
         """Archive what the model answered, behind the history it answered to."""
-        if self._keeper is None:
-            return None
         none: tuple[Entry, ...] = ()
         sent = held.state.path[: held.sent_messages]
         entries = await boundary.run(
@@ -288,12 +432,14 @@ class Engine:
             unchanged=none,
             said=lambda found: f"{len(found)} messages",
         )
+        if self._keeper is None:
+            return entries, None
         if entries:
             held.state = followed_by(held.state, entries, held.sent_messages)
             self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
         done = await self._keeper.wait(held.keeping, self.settings.turn.deadline_seconds)
         boundary.lines.extend(held.keeping.trouble)
-        return held.keeping.where if done else "nowhere"
+        return entries, held.keeping.where if done else "nowhere"
 
     def _boundary(self) -> Boundary:
         turn = self.settings.turn
@@ -357,6 +503,11 @@ class Engine:
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
             self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
+
+
+def _is_mid_turn(path: TurnPath) -> bool:
+    """Whether tools were just run: the user has not spoken since."""
+    return bool(path.entries) and bool(path.entries[-1].results)
 
 
 def _size_chars(request: Request, given: bytes | Mapping[str, Any]) -> int:

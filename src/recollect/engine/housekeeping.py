@@ -20,7 +20,7 @@ from recollect.memory.expire import expire
 from recollect.memory.jobs import BackgroundJobs, Handler, JobRunner
 from recollect.ports import Clock, Embedder, Store
 from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.job import EMBED_JOB, Lease
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ def handlers_of(
         ),
     }
     if embedders:
-        handlers["embed"] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
+        handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
     if isinstance(store, PacksItsIndex):
         handlers["pack"] = partial(_pack, store=store, clock=clock)
     return handlers

@@ -22,9 +22,8 @@ from recollect.rules.identity import chain, identify, segment_id
 from recollect.rules.noise import is_noise
 from recollect.rules.trust import trust_of_role
 from recollect.turn.index import index
-from recollect.turn.ingest import EMBED_JOB
 from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.segment import (
     NewPassage,

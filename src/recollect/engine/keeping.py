@@ -23,6 +23,7 @@ from recollect.formats.session_state import join_state
 from recollect.rules.identity import segment_id
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.values.batch import Batch, Written
+from recollect.values.compaction import CompactionRecord
 from recollect.values.history import Entry, SessionState
 from recollect.values.job import NewJob
 from recollect.values.message import EntryKey, MessageId
@@ -161,6 +162,31 @@ class SessionKeeper:
             keeping, lambda: self._write(session, entries, keeping, now=now, source="reply")
         )
 
+    async def keep_state(
+        self,
+        session: str,
+        state: SessionState,
+        keeping: Keeping,
+        *,
+        now: float,
+        compactions: tuple[CompactionRecord, ...] = (),
+    ) -> Kept:
+        """Write a session's state apart from a turn, and wait for it; nothing is cut before."""
+        kept = Kept(where="nowhere", said="it could not be written")
+
+        async def write() -> Kept:
+            nonlocal kept
+            batch = Batch(
+                at=now,
+                session=session_write(session, state, keeping.path, self._settings.redaction),
+                compactions=compactions,
+            )
+            kept = self._learn_place(await self.archive.write(batch), state.path, keeping)
+            return kept
+
+        await asyncio.wait({self._beside(keeping, write)})
+        return kept
+
     async def wait(self, keeping: Keeping, seconds: float) -> bool:
         """Until what was started is done, but no longer than this; whether it is."""
         running = [task for task in keeping.tasks if not task.done()]
@@ -224,6 +250,15 @@ class SessionKeeper:
             return kept
         if chores:
             self._chores_at = now
+        self._learn_place(kept, state.path, keeping)
+        if keeping.path:
+            keeping.last_record = LastRecord() if recorded is None else recorded.last
+        return kept
+
+    def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: Keeping) -> Kept:
+        """What the next write may rest on, after the session's state went there."""
+        if kept.where == "nowhere":
+            return kept
         if kept.written is not None and kept.written.session_stale:
             keeping.loaded, keeping.stale = False, True
             keeping.path, keeping.last_record = (), LastRecord()
@@ -232,8 +267,7 @@ class SessionKeeper:
             # later rests on it.
             keeping.path, keeping.last_record = (), LastRecord()
         else:
-            keeping.path = state.path
-            keeping.last_record = LastRecord() if recorded is None else recorded.last
+            keeping.path = path
         return kept
 
     async def _recorded(

@@ -1,14 +1,17 @@
 """Asks memory for a turn: the question's vectors first, then the stage, through the archive.
 
-Owns the degradation of recall: without vectors it goes by words, and the notes say so. Must never
-write, and never wait longer than its deadlines. What always holds: a store that refuses a vector
-(a model that changed its dimensions under the same name) is asked again by words alone.
+Owns the degradation of recall (without vectors it goes by words, and the notes say so) and how
+long a look into the store may take. Must never write, never wait longer than its deadlines, and
+never wait for an embedder inside of a look: it has its own time. What always holds: a store that
+refuses a vector (a model that changed its dimensions under the same name) is asked again by
+words alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, TypeVar
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
@@ -18,8 +21,13 @@ from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.ports import Store
 from recollect.turn.recall import recall
-from recollect.values.lookup import AskedVector
+from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.recalled import Recalled, RecallRequest
+
+T = TypeVar("T")
+
+LOOK_SHARE: Final = 1.25
+"""Of the store's deadline, what a look may take: no turn waits for a server that is away."""
 
 
 class MemoryRecaller:
@@ -41,30 +49,27 @@ class MemoryRecaller:
         """What bears on the request; StoreUnavailable where memory cannot be asked."""
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
-        settings = self._settings
-        seconds = settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
-        answer = await self._archive.look(lambda store: self._ask(store, request), seconds=seconds)
+        among = self._vectors.embedders
+        notes: tuple[str, ...] = ()
+        if self._upkeep is not None:
+            among, notes = (*among, *self._upkeep.meanwhile), self._upkeep.notes
+        texts: Mapping[EmbedderKind, str] = {}
+        if among:
+            texts = await self._looked(
+                lambda store: self._vectors.phrased(request, store, among=among)
+            )
+        vectors, missing = await self._vectors.embedded(texts, among=among)
+        found = await self._looked(lambda store: self._recalled(store, request, vectors))
+        return replace(found, notes=(*notes, *missing, *found.notes))
+
+    async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
+        answer = await self._archive.look(question, seconds=_look_seconds(self._settings))
         if isinstance(answer, Failure):
             raise StoreUnavailable(f"memory could not be asked: {answer.said}")
         return answer
 
-    async def _ask(self, store: Store, request: RecallRequest) -> Recalled:
-        notes: list[str] = []
-        among = self._vectors.embedders
-        if self._upkeep is not None:
-            among = (*among, *self._upkeep.meanwhile)
-            notes.extend(self._upkeep.notes)
-        vectors, missing = await self._vectors.of(request, store, among=among)
-        notes.extend(missing)
-        found = await self._recalled(store, request, vectors, notes)
-        return replace(found, notes=(*notes, *found.notes))
-
     async def _recalled(
-        self,
-        store: Store,
-        request: RecallRequest,
-        vectors: Sequence[AskedVector],
-        notes: list[str],
+        self, store: Store, request: RecallRequest, vectors: Sequence[AskedVector]
     ) -> Recalled:
         settings = self._settings.recall
         try:
@@ -74,11 +79,19 @@ class MemoryRecaller:
         except StoreError as error:  # a vector that it cannot compare with those it holds
             if not vectors:
                 raise
-            notes.append(f"searched by words alone: {error}")
-        return await recall(request, archive=store, vectors=(), settings=settings)
+            note = f"searched by words alone: {error}"
+        found = await recall(request, archive=store, vectors=(), settings=settings)
+        return replace(found, notes=(note, *found.notes))
 
     async def close(self) -> None:
         """Stop what runs beside the turns."""
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._vectors.close()
+
+
+def _look_seconds(settings: Settings) -> float:
+    """What one look may take: as the settings say, else hardly more than a write may."""
+    if settings.recall.deadline_seconds is not None:
+        return settings.recall.deadline_seconds
+    return min(settings.turn.stage_deadline_seconds, LOOK_SHARE * settings.store.deadline_seconds)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.formats.json_spans import encode
-from recollect.formats.request import frame_of
+from recollect.formats.request import fill_frame, frame_of
 from recollect.rules.json_redaction import redact_json
 from recollect.values.edit import Edit, Insert, Shorten
-from recollect.values.history import Entry, Row
+from recollect.values.history import Entry, Row, behind_cut
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
 from recollect.values.message import MessageId
 from recollect.values.report import Report
@@ -57,8 +57,17 @@ def record_turn(
     """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
     made: dict[PieceHash, Piece] = {}
 
-    def named(kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = ()) -> PieceHash:
+    frame = frame_of(request, as_it_came=as_it_came)
+
+    def named(
+        kind: PieceKind,
+        body: bytes,
+        about: tuple[MessageId, ...] = (),
+        *,
+        exact: bool = True,
+    ) -> PieceHash:
         piece = _piece(kind, body, about, redaction)
+        piece = piece if exact else replace(piece, exact=False)
         if piece.hash not in last.known and forgotten.isdisjoint(about):
             made[piece.hash] = piece
         return piece.hash
@@ -77,7 +86,7 @@ def record_turn(
         model=report.model,
         system=None if request.system is None else named("system", request.system),
         tools=None if request.tools is None else named("tools", request.tools),
-        rest=named("rest", frame_of(request, as_it_came=as_it_came)),
+        rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
         edits=named("edits", _edits_body(report), quoted_by(edits)) if changed else None,
         report=named("report", _report_body(report, with_fates=changed)),
         kept_rows=kept,
@@ -94,6 +103,15 @@ def record_turn(
     )
 
 
+def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
+    """Whether a body that was sent as it came is the frame filled again. It is not where keys are
+    escaped or repeated: replay must not call that exact."""
+    if not as_it_came or request.body is None:
+        return True
+    filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
+    return filled == request.body
+
+
 def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
     """How many rows from the start are those of the last record."""
     kept = 0
@@ -105,7 +123,10 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _piece(
-    kind: PieceKind, body: bytes, about: tuple[MessageId, ...], redaction: RedactionSettings
+    kind: PieceKind,
+    body: bytes,
+    about: tuple[MessageId, ...],
+    redaction: RedactionSettings,
 ) -> Piece:
     exact = True
     if redaction.enabled:
@@ -118,12 +139,15 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
     """Whose content a row quotes: a message's own, or of a row of ours all it may hold."""
     ids = {entry.key: entry.id for entry in report.entries}
     quotes = quoted_by(report.edits)
+    behind = behind_cut(report.entries, report.edits)
+    summarised = [entry.id for entry in report.entries[:behind]]
 
     def about(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
             return (row.id,)
         own = [ids[key] for key in row.sources if key in ids]
-        return tuple(dict.fromkeys([*own, *quotes]))
+        covered = summarised if "summary" in row.note else ()
+        return tuple(dict.fromkeys([*own, *quotes, *covered]))
 
     return about
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from recollect.engine.archive import Where
 from recollect.engine.keeping import Keeping
+from recollect.engine.turn_path import TurnPath
 from recollect.turn.read import Remembered
+from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
 from recollect.values.recalled import Recalled
@@ -27,6 +29,10 @@ class Session:
         self.keeping = Keeping(loaded=state is not None)
         self.sent_messages = len(self.state.path)
         """How much of the path the last request showed; replies follow it."""
+        self.last_path: TurnPath | None = None
+        """The last turn as it was prepared: what a compaction between turns starts from."""
+        self.compacting: asyncio.Task[CompactionResult] | None = None
+        """The compaction that runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,8 @@ class Context:
     recalled: Recalled | None = field(default=None, repr=False)
     """What memory found for this turn: the gate's verdict, and every hit with its score explained;
     None where memory was not asked."""
+    compaction: CompactionResult | None = field(default=None, repr=False)
+    """The compaction that this turn waited for, however it ended; None where none was due."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -55,6 +63,11 @@ class Observation:
     calibration_ratio: float
     learned_window_tokens: int | None
     failures: tuple[StageLine, ...] = ()
+    due: Due = "nothing"
+    """What the window asks for next: a flush, a compaction, or nothing."""
+    due_reason: str = ""
+    flush_first: bool = False
+    """A compaction is due, and notes were not written in this cycle yet."""
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
     What was said before is there, too. None where no memory is kept."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from recollect.turn.align import Alignment
 from recollect.turn.apply import Applied
+from recollect.values.compaction import CompactionResult
 from recollect.values.recalled import Recalled
+from recollect.values.report import Outcome
 
 
 def said_of_alignment(alignment: Alignment | None) -> str:
@@ -37,3 +39,14 @@ def said_of_recall(found: Recalled) -> str:
         if gate is not None:
             said += f" ({gate.reason})"
     return "; ".join((said, *found.notes))
+
+
+def said_of_compaction(done: CompactionResult) -> tuple[Outcome, str]:
+    """How a compaction ended, for the line of the turn that waited for it."""
+    if done.compacted:
+        return "done", (
+            f"{done.reason}: {done.tokens_before:,} to {done.tokens_after:,} tokens "
+            f"in {done.seconds:.1f} s"
+        )
+    outcome: Outcome = "failed" if done.convergence == "failed" else "nothing"
+    return outcome, f"{done.convergence}: {done.reason}"

@@ -31,8 +31,8 @@ from recollect.turn.query import QueryResult, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
-from recollect.values.history import Composed, Entry, SessionState, View
-from recollect.values.message import EntryKey, Text
+from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
+from recollect.values.message import EntryKey, Text, ToolResult
 from recollect.values.moment import Moment
 from recollect.values.recalled import Recalled
 from recollect.values.report import WindowSource
@@ -43,6 +43,8 @@ DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
 CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
+PRUNED_ENOUGH_RATIO = 0.8
+"""Of where compactions are due, what pruning alone has to come down to, or there is one."""
 TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
@@ -82,6 +84,12 @@ class TurnPath:
     composed: dict[Slot, Composed] = field(default_factory=dict)
     recalled: Recalled | None = None
     """What memory found for this turn, whether or not it was put back."""
+    may_compact: bool = False
+    """A compaction can happen before this request goes out."""
+    why_not_compact: str = ""
+    """Why it cannot, for the report of a turn that has to trim instead."""
+    wants_compaction: bool = False
+    """It should: the turn waits for it and begins anew."""
 
     async def run(
         self,
@@ -91,9 +99,7 @@ class TurnPath:
         gate: Gate | None = None,
     ) -> bool:
         """Walk the path; False when the request could not even be read."""
-        if not self.readable or not await self._read_and_align():
-            return False
-        if not await self._apply_standing():
+        if not self.readable or not await self.stand():
             return False
         if not self.view.rows:
             self.boundary.note("check", "skipped", "no message says anything: sent as it came")
@@ -112,12 +118,37 @@ class TurnPath:
             now=self.now,
             sent_at=self.state.sent_at,
         )
+        if self.moment is None and self._fills_up():
+            said = f"over {self.limits.compact_tokens:,} tokens, where compactions are due"
+            self.moment = Moment(kind="compaction", said=said)
         if self.moment is not None and await self._may_leave(gate):
             await self._batch(self.moment, asked)
+        if self.wants_compaction:
+            return True
         await self._recall(recaller, asked, space, session)
         self.shaped = True
         self._check()
         return True
+
+    async def stand(self) -> bool:
+        """The history as it stands, without deciding anything new; False when it cannot be read."""
+        return await self._read_and_align() and await self._apply_standing()
+
+    def under(self, edits: tuple[Edit, ...]) -> None:
+        """Look at this turn's history under other edits, as a later turn left them."""
+        self.edits, self.view = edits, self.applied(edits).view
+
+    def _fills_up(self) -> bool:
+        """Whether a compaction is due, and can happen now."""
+        return self.may_compact and self.used_tokens() > self.limits.compact_tokens
+
+    def _stays_full(self, moment: Moment) -> bool:
+        """Whether pruning was not enough: a view that is full again in a few turns would break
+        the provider's cache each time."""
+        if moment.kind not in ("over-limit", "compaction"):
+            return self._fills_up()
+        enough = PRUNED_ENOUGH_RATIO * self.limits.compact_tokens
+        return self.may_compact and self.used_tokens() > enough
 
     async def _may_leave(self, gate: Gate | None) -> bool:
         """Whether any message may leave the view: only what is in the archive or the spool."""
@@ -235,9 +266,10 @@ class TurnPath:
                 thinking=self.request.thinking,
                 composed=self.composed,
             )
-        return extended or self._applied(edits)
+        return extended or self.applied(edits)
 
-    def _applied(self, edits: Sequence[Edit]) -> Applied:
+    def applied(self, edits: Sequence[Edit]) -> Applied:
+        """The view of this turn's history under these edits."""
         return apply(
             self.entries,
             edits,
@@ -251,15 +283,16 @@ class TurnPath:
     async def _change(self, edits: tuple[Edit, ...]) -> None:
         """Commit edits to the turn: the view under them, or neither."""
         applied = await self.boundary.run(
-            "pair", lambda: self._applied(edits), unchanged=None, said=said_of_application
+            "pair", lambda: self.applied(edits), unchanged=None, said=said_of_application
         )
         if applied is not None:
             self.edits, self.view = edits, applied.view
 
     async def _batch(self, moment: Moment, asked: QueryResult) -> None:
-        """What only a batch moment may do: blocks go first, then prune, then trim.
+        """What only a batch moment may do: blocks go first, then prune, then compact or trim.
 
-        A ratio is a moment only if pruning is worth it; then what it frees comes first.
+        A result that alone fills the window is shortened before anything else is cut for it. A
+        ratio is a moment only if pruning is worth it; then what it frees comes first.
         """
         if moment.kind == "ratio" and not await self._prune(moment):
             self.moment = None
@@ -268,12 +301,29 @@ class TurnPath:
             await self._change(_without_blocks(self.edits))
         if moment.kind != "ratio":
             await self._prune(moment)
+        if self.used_tokens() > self.limits.limit_tokens and self._holds_oversized_result():
+            await self._prune(moment, everything=True)
+        trims_first = self.settings.turn.trim_first
+        if not trims_first and self._stays_full(moment):
+            self.wants_compaction = True
+            return
         if self.used_tokens() > self.limits.limit_tokens:
+            if self.why_not_compact:
+                self.boundary.note("compact", "skipped", self.why_not_compact)
             await self._trim(asked)
+        if trims_first and self._fills_up():
+            self.wants_compaction = True
+            return
         if self.used_tokens() > self.limits.limit_tokens:
             await self._prune(moment)  # what counts as recent has changed
         if self.used_tokens() > self.limits.available_tokens:
             await self._prune(moment, everything=True)
+
+    def _holds_oversized_result(self) -> bool:
+        """Whether one tool result takes half of what a request may hold."""
+        most = self.estimated(self.limits.available_tokens // 2)
+        rows = [row for row in self.view.rows if row.tokens > most]
+        return any(isinstance(part, ToolResult) for row in rows for part in row.parts)
 
     async def _prune(self, moment: Moment, *, everything: bool = False) -> bool:
         """Whether anything was pruned."""
@@ -444,9 +494,14 @@ class TurnPath:
         return tuple([entry for entry in self.entries if entry.key in shown])
 
     def _not_left_out(self) -> tuple[Entry, ...]:
-        """The entries that no edit leaves out, whether or not a repair hides them."""
+        """The entries that no edit leaves out, whether or not a repair hides them.
+
+        What lies behind a cut is shown by its summary: leaving it out would change nothing.
+        """
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
-        return tuple([entry for entry in self.entries if entry.key not in out])
+        behind = behind_cut(self.entries, self.edits)
+        shown = [e for e in self.entries[:behind] if e.role == "system"]
+        return tuple([e for e in (*shown, *self.entries[behind:]) if e.key not in out])
 
     def _hidden(self) -> set[EntryKey]:
         """Entries that only a repair keeps out of the view."""
@@ -465,18 +520,25 @@ class TurnPath:
                 + ("is not durable yet, or protected" if self.held else "is protected"),
             )
 
+    def aligned_state(self) -> SessionState:
+        """The session with this turn's history, before anything is decided about it."""
+        assert self.alignment is not None
+        return replace(
+            self.state,
+            path=self.alignment.keys,
+            ids=tuple([entry.id for entry in self.entries]),
+            aliases=self.alignment.aliases,
+            dormant=self.dormant,
+        )
+
     def next_state(self) -> SessionState:
         """The session after this turn."""
         if not self.shaped or self.alignment is None:
             return replace(self.state, turn=self.number)
         return replace(
-            self.state,
+            self.aligned_state(),
             turn=self.number,
-            path=self.alignment.keys,
-            ids=tuple([entry.id for entry in self.entries]),
-            aliases=self.alignment.aliases,
             edits=self.edits,
-            dormant=self.dormant,
             sent_at=self.now,
             sent_estimate_tokens=self.fixed_tokens + self.view.tokens,
             sent_model=self.request.model,

@@ -17,11 +17,10 @@ from recollect.engine.archive import DurableArchive
 from recollect.engine.boundary import Failure, attempted
 from recollect.ports import Clock, Embedder, Store
 from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.upkeep import Stats
 
 LOOK_SECONDS: Final = 30.0
-_EMBED_JOB: Final = "embed"
 
 
 class VectorUpkeep:
@@ -33,14 +32,15 @@ class VectorUpkeep:
         embedders: Sequence[Embedder],
         clock: Clock,
         *,
-        others: Sequence[Embedder] = (),
+        others: Callable[[], Sequence[Embedder]] = tuple,
         queued: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`others` are embedders at hand that are not in use; `queued` wakes the jobs."""
+        """`others` looks which embedders are at hand that are not in use: files are read for it,
+        so it is asked only where their vectors may be needed. `queued` wakes the jobs."""
         self._archive = archive
         self._embedders = tuple(embedders)
-        self._others = tuple(others)
+        self._others = others
         self._clock = clock
         self._queued = queued
         self._monotonic = monotonic
@@ -73,13 +73,19 @@ class VectorUpkeep:
         self.meanwhile = ()
         if not waiting:
             return
-        self.meanwhile = tuple(
-            other for other in self._others if stats.vectors.get(other.name, 0) > 0
-        )
+        self.meanwhile = await self._others_with_vectors(stats)
         now = self._clock.now()
-        jobs = tuple(NewJob(kind=_EMBED_JOB, key=one.name, run_at=now) for one in waiting)
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=one.name, run_at=now) for one in waiting)
         await self._archive.write(Batch(at=now, jobs=jobs))
         self._queued()
+
+    async def _others_with_vectors(self, stats: Stats) -> tuple[Embedder, ...]:
+        used = {embedder.name for embedder in self._embedders}
+        held = {name for name, count in stats.vectors.items() if count and name not in used}
+        if not held:
+            return ()
+        others = await asyncio.to_thread(self._others)
+        return tuple(other for other in others if other.name in held)
 
     async def close(self) -> None:
         """Stop looking."""

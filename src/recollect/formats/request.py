@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 from typing import Any
 
 import msgspec
@@ -102,7 +103,12 @@ def frame_of(request: Request, *, as_it_came: bool) -> bytes:
         return b"{" + b",".join(fields) + b"}"
     if as_it_came:
         start, end = positions[request.field]
-        marks[request.field] = _messages_mark(*_gaps(request.body[start:end], request.messages))
+        array = request.body[start:end]
+        marks[request.field] = (
+            encode(f"{_MARK}messages::{_AS_TEXT.decode()}:")
+            if array[:1] == b'"'
+            else _messages_mark(*_gaps(array, request.messages))
+        )
     frame, done = b"", 0
     for key in sorted(marks, key=lambda key: positions[key]):
         start, end = positions[key]
@@ -118,8 +124,13 @@ def fill_frame(
     found = _MESSAGES_MARK.search(frame)
     if found is None:
         raise FormatError("not a frame: it has no place for messages")
-    opening, between, closing = (bytes.fromhex(gap.decode()) for gap in found.groups())
-    array = b"[" + opening + between.join(rows) + closing + b"]"
+    opening, closing = (
+        bytes.fromhex(found[1].decode()),
+        bytes.fromhex(found[3].decode()),
+    )
+    array = b"[" + opening + _joined(rows, found[2]) + closing + b"]"
+    if found[2] == _AS_TEXT:
+        array = rows[0].removeprefix(_TEXT_BEFORE).removesuffix(b"}")
     filled = frame[: found.start()] + b"\0" + frame[found.end() :]
     filled = filled.replace(_mark("system"), system or b"null", 1)
     filled = filled.replace(_mark("tools"), tools or b"null", 1)
@@ -130,37 +141,51 @@ def _mark(name: str) -> bytes:
     return encode(_MARK + name)
 
 
-def _messages_mark(opening: bytes, between: bytes, closing: bytes) -> bytes:
-    return encode(f"{_MARK}messages:{opening.hex()}:{between.hex()}:{closing.hex()}")
+def _messages_mark(opening: bytes, between: Sequence[bytes], closing: bytes) -> bytes:
+    gaps = ",".join(gap.hex() for gap in between)
+    return encode(f"{_MARK}messages:{opening.hex()}:{gaps}:{closing.hex()}")
 
 
-_MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f]*):([0-9a-f]*)"')
+_MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f,x]*):([0-9a-f]*)"')
+_AS_TEXT = b"x"
+"""Instead of what stands between messages: there was one text, not an array."""
+_TEXT_BEFORE = b'{"role":"user","content":'
+
+
+def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
+    """Messages with what stood between them: the same everywhere, or one gap after the other."""
+    gaps = (
+        [] if between == _AS_TEXT else [bytes.fromhex(one.decode()) for one in between.split(b",")]
+    )
+    if len(gaps) == 1:
+        return gaps[0].join(rows)
+    return b"".join(chain.from_iterable(zip_longest(rows, gaps, fillvalue=b"")))
 
 
 def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
-    marks = {request.field: _messages_mark(b"", b",", b"")}
+    marks = {request.field: _messages_mark(b"", (b",",), b"")}
     if request.system is not None:
-        marks[next(key for key in SYSTEM_KEYS if key in spans)] = _mark("system")
+        named = (key for key in SYSTEM_KEYS if spans.get(key, b"null") != b"null")
+        marks[next(named)] = _mark("system")
     if request.tools is not None:
         marks["tools"] = _mark("tools")
     return marks
 
 
-def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
-    """What stands before, between and after the messages of an array; where it is not the same
-    between all of them (a file edited by hand), as if nothing stood there."""
-    nothing = (b"", b",", b"")
+def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
+    """What stands before, between and after the messages of an array; one gap where it is the
+    same between all of them, as it is unless somebody edits by hand."""
     at, gaps = 1, []
     for message in messages:
         found = array.find(message, at)
         if found < 0:
-            return nothing  # a string instead of an array
+            return b"", (b",",), b""
         gaps.append(array[at:found])
         at = found + len(message)
-    between = gaps[1] if len(gaps) > 1 else b","
-    if not gaps or any(gap != between for gap in gaps[1:]):
-        return nothing
-    return gaps[0], between, array[at:-1]
+    between = tuple(gaps[1:])
+    if len(set(between)) < 2:
+        between = between[:1] or (b",",)
+    return (gaps[0] if gaps else b""), between, array[at:-1]
 
 
 def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
@@ -224,7 +249,8 @@ def _request(
         continues=any(key in spans for key in CONTINUING_KEYS)
         or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
         continues_from=next(
-            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans), ""
+            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans),
+            "",
         ),
         thinking=_thinks(name, spans.get("thinking")),
     )

@@ -7,12 +7,14 @@ said does not stand in it, but for the text of edits: shortened results and reca
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, fields, replace
-from typing import Any
+from dataclasses import asdict, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import msgspec
 
 from recollect.errors import FormatError
 from recollect.formats.json_spans import decode, encode
-from recollect.values.calibration import Calibration
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
@@ -26,38 +28,33 @@ _EDITS: dict[str, type[Edit]] = {
     "inserted": Insert,
     "cut": Cut,
 }
+_FIELDS = {name: frozenset(field.name for field in fields(kind)) for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
 
 def write_state(state: SessionState) -> bytes:
     """The state as bytes that `read_state` takes back."""
-    held = {field.name: getattr(state, field.name) for field in fields(state)}
+    held = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
     held["edits"] = [_written(edit) for edit in state.edits]
     held["dormant"] = [[_written(edit), since] for edit, since in state.dormant]
-    held["calibration"] = asdict(state.calibration)
     return encode({"version": VERSION, **held})
 
 
 def read_state(raw: bytes) -> SessionState:
-    """The state that `write_state` wrote; FormatError for anything else."""
+    """The state that `write_state` wrote; FormatError for anything else.
+
+    A field that was not there yet when it was written has its default; one that is not known
+    here is a newer program's, and refused.
+    """
     held = decode(raw)
     if not isinstance(held, dict) or held.pop("version", None) != VERSION:
         raise FormatError(f"not a session state of version {VERSION}: it may be a newer one's")
     try:
-        calibration = dict(held["calibration"])
-        calibration["earlier"] = tuple((a, b) for a, b in calibration["earlier"])
-        return SessionState(
-            **{
-                **held,
-                "path": tuple(EntryKey(key) for key in held["path"]),
-                "ids": tuple(MessageId(identity) for identity in held["ids"]),
-                "aliases": dict(held["aliases"]),
-                "edits": tuple(_read(edit) for edit in held["edits"]),
-                "dormant": tuple((_read(edit), since) for edit, since in held["dormant"]),
-                "calibration": Calibration(**calibration),
-            }
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        edits = tuple(_read(edit) for edit in held.pop("edits"))
+        dormant = tuple((_read(edit), int(since)) for edit, since in held.pop("dormant"))
+        kept = {name: msgspec.convert(value, _types()[name]) for name, value in held.items()}
+        return SessionState(**kept, edits=edits, dormant=dormant)
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
         raise FormatError(f"not a session state: {type(error).__name__}") from error
 
 
@@ -117,13 +114,23 @@ def _unpacked(raw: bytes) -> bytes:
         raise FormatError("not a session state: it cannot be unpacked") from error
 
 
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """What each field of a state is."""
+    return get_type_hints(SessionState)
+
+
 def _written(edit: Edit) -> dict[str, Any]:
     return {"kind": _NAMES[type(edit)], **asdict(edit)}
 
 
 def _read(held: dict[str, Any]) -> Edit:
     given = dict(held)
-    for listed in ("quotes", "recalled"):
-        if listed in given:
-            given[listed] = tuple(given[listed])
-    return _EDITS[given.pop("kind")](**given)
+    kind = given.pop("kind")
+    if not given.keys() <= _FIELDS[kind]:
+        raise ValueError("a newer program's edit")
+    return msgspec.convert(given, _EDITS[kind])

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from recollect.memory.runner import GiveUp
 from recollect.ports import Archive, Clock, Embedder
+from recollect.rules.vectors import what_is_wrong
 from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.job import EMBED_JOB, Lease, NewJob
 from recollect.values.segment import Vector, VectorSet
 
-KIND: Final = "embed"
 PASSAGES: Final = 256
 """How many passages one job embeds: a write of some hundred KiB, well within a lease."""
-_FLOAT_BYTES: Final = 4
 
 
 async def embed(
@@ -40,7 +37,7 @@ async def embed(
     batch, more = await embed_next(store, embedder, clock, passages=passages)
     if not more:
         return batch
-    return replace(batch, jobs=(NewJob(kind=KIND, key=lease.key, run_at=batch.at),))
+    return replace(batch, jobs=(NewJob(kind=EMBED_JOB, key=lease.key, run_at=batch.at),))
 
 
 async def embed_next(
@@ -53,7 +50,9 @@ async def embed_next(
         return Batch(at=now), False
     chosen = found[:passages]
     values = await embedder.embed([passage.text for passage in chosen])
-    _check(values, len(chosen), embedder)
+    # stored, they would stand with the wrong passages, or be taken for made and never mended
+    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+        raise GiveUp(f"the embedder gave {wrong}")
     vectors = tuple(
         Vector(
             segment=passage.segment,
@@ -65,13 +64,3 @@ async def embed_next(
     )
     made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
     return Batch(at=now, vectors=(made,)), len(found) > passages
-
-
-def _check(values: Sequence[bytes], wanted: int, embedder: Embedder) -> None:
-    """An embedder that miscounts would put vectors to the wrong passages for ever."""
-    size = embedder.dimensions * _FLOAT_BYTES
-    if len(values) != wanted or any(len(value) != size for value in values):
-        raise GiveUp("the embedder gave another number of vectors, or of dimensions, than asked")
-    numbers = np.frombuffer(b"".join(values), dtype="<f4")
-    if not np.isfinite(numbers).all():  # stored, they would be taken for made and never mended
-        raise GiveUp("the embedder gave vectors with numbers that are none")

@@ -35,6 +35,7 @@ COVERS: Final = (
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
+    "compactions that stand for them: summaries and receipts",
     "the spool of this machine, and its embedding cache, which is emptied",
     "a history that is sent again: tombstones keep it out of the archive",
 )
@@ -174,6 +175,7 @@ def _counts(forgotten: Forgotten) -> dict[str, int]:
         "ledger pieces": forgotten.pieces,
         "jobs": forgotten.jobs,
         "session states changed": forgotten.session_states,
+        "compactions": forgotten.compactions,
     }
 
 

@@ -58,7 +58,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
-    """Whether a piece, a job or a state holds the text, whomever it is about."""
+    """Whether a piece, job, compaction or state holds the text, whomever it is about."""
     return order.matching is not None and HeldText(order.matching).stands_in(held)
 
 

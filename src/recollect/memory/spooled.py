@@ -91,7 +91,7 @@ class Gone:
         return True
 
     def _without_text(self, batch: Batch) -> Batch:
-        """Without pieces, jobs and a state that hold the text, whomever they are about."""
+        """Without pieces, jobs, compactions and a state that hold the text, whomever about."""
         order = self.order
         if order.matching is None:
             return batch
@@ -100,6 +100,7 @@ class Gone:
             batch,
             jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
             pieces=tuple(one for one in batch.pieces if not bytes_meant(order, one.body)),
+            compactions=tuple(one for one in batch.compactions if not bytes_meant(order, one.body)),
             session=None if bytes_meant(order, state) else batch.session,
         )
 
@@ -110,6 +111,7 @@ class Gone:
         return replace(
             batch,
             turns=tuple(turn for turn in batch.turns if turn.session not in whole),
+            compactions=tuple(one for one in batch.compactions if one.session not in whole),
             session=None if gone else batch.session,
         )
 
@@ -144,6 +146,7 @@ def without(
         ),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
+        compactions=tuple(one for one in batch.compactions if quoted.isdisjoint(one.about)),
         session=None if batch.session is None else _session(batch.session, quoted),
     )
 

@@ -20,14 +20,14 @@ _MONTHS: Final = (
     *("january", "february", "march", "april", "may", "june", "july", "august"),
     *("september", "october", "november", "december"),
 )
-_MONTH_NUMBERS: Final = {
+MONTH_NUMBERS: Final = {
     **{name: number for number, name in enumerate(_MONTHS, 1)},
     **{name[:3]: number for number, name in enumerate(_MONTHS, 1)},
     "sept": 9,
 }
-_WEEKDAYS: Final = (
-    *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-)
+"""By the names of months, whole and short."""
+WEEKDAYS: Final = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
+"""From Monday on, as `date.weekday` counts."""
 _NUMBERS: Final = {
     word: number
     for number, words in enumerate(
@@ -39,7 +39,7 @@ _UNIT_DAYS: Final = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.0}
 # How far off "three weeks ago" may be meant: people round.
 _SLACK_DAYS: Final = {"day": 1.0, "week": 3.0, "month": 10.0, "year": 60.0}
 
-_MONTH: Final = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
+_MONTH: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _ISO: Final = re.compile(r"\b(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:\b|(?=t\d))")
 # White space is bounded: without that, a run of it is walked again from each of its places.
 _CHINESE: Final = re.compile(
@@ -62,7 +62,7 @@ _AGO: Final = re.compile(
     r"\b(\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|(?:a )?couple of|(?:a )?few)"
     r" (day|week|month|year)s? (?:ago|back|earlier)\b"
 )
-_WEEKDAY: Final = re.compile(rf"\b(last|this past|past|on|this) ({'|'.join(_WEEKDAYS)})\b")
+_WEEKDAY: Final = re.compile(rf"\b(last|this past|past|on|this) ({'|'.join(WEEKDAYS)})\b")
 _SPAN: Final = re.compile(r"\b(last|past|previous) (week|weekend|month|year)\b")
 _CHINESE_DAYS: Final = {"昨天": 1, "前天": 2, "今天": 0, "昨晚": 1}
 _CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, 1)}
@@ -137,7 +137,7 @@ def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
         named = _BEFORE_MONTH.search(before) and f"{before[-5:]}{month}" != "this may"
         if alone and month in _DOUBTFUL and not named:
             continue
-        yield _number(day), _MONTH_NUMBERS[month], _number(year)
+        yield _number(day), MONTH_NUMBERS[month], _number(year)
 
 
 def _named_window(year: int, month: int, day: int | None) -> Window | None:
@@ -210,7 +210,7 @@ def _ago(today: date, found: re.Match[str]) -> date:
 
 
 def _last_weekday(today: date, name: str) -> date:
-    back = (today.weekday() - _WEEKDAYS.index(name)) % 7 or 7
+    back = (today.weekday() - WEEKDAYS.index(name)) % 7 or 7
     return today - timedelta(days=back)
 
 

@@ -31,6 +31,7 @@ class Evidence:
     """What is known about a search beside its words and vectors."""
 
     speakers: frozenset[str]
+    """Whom the question names; only in a chat between people, where it tells who spoke."""
     lifts_user: bool
     windows: tuple[Window, ...] = field(default=())
     between_people: bool = False
@@ -42,18 +43,17 @@ def gather_evidence(question: Question, passages: Sequence[Candidate]) -> Eviden
     roles = {one.role for one in passages}
     # where tools were used, what is looked for is as often in their output
     has_tools = any(one.tool is not None for one in passages)
+    between_people = "assistant" not in roles
     return Evidence(
-        speakers=frozenset(question.speakers),
-        lifts_user="assistant" in roles and not has_tools and not question.asks_assistant,
+        speakers=frozenset(question.speakers if between_people else ()),
+        lifts_user=not between_people and not has_tools and not question.asks_assistant,
         windows=_telling(question.windows, passages),
-        between_people="assistant" not in roles,
+        between_people=between_people,
     )
 
 
 def speaker_points(evidence: Evidence, one: Candidate) -> float:
     """The speaker is named in the question."""
-    if not evidence.between_people:
-        return 0.0
     return SPEAKER_POINTS if any(word in evidence.speakers for word in one.counts) else 0.0
 
 
@@ -74,24 +74,22 @@ def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> l
 
 def date_points(evidence: Evidence, one: Candidate) -> tuple[float, str]:
     """Said in a window that the question names, or speaking of a day in it; and which."""
-    for window in evidence.windows:
+    why = _when(evidence.windows, one)
+    return (DATE_POINTS, why) if why else (0.0, "")
+
+
+def _when(windows: Sequence[Window], one: Candidate) -> str:
+    """How the first of the windows that a passage belongs to holds it; empty where none does."""
+    for window in windows:
         if window.start <= one.said_at <= window.end:
-            return DATE_POINTS, f"said {window.said}"
+            return f"said {window.said}"
         if any(word in one.counts for word in window.words):
-            return DATE_POINTS, f"speaks of {window.said}"
-    return 0.0, ""
+            return f"speaks of {window.said}"
+    return ""
 
 
 def _telling(windows: Sequence[Window], passages: Sequence[Candidate]) -> tuple[Window, ...]:
     if not windows:
         return ()
-    inside = [
-        one
-        for one in passages
-        if any(
-            window.start <= one.said_at <= window.end
-            or any(word in one.counts for word in window.words)
-            for window in windows
-        )
-    ]
-    return tuple(windows) if 0 < len(inside) <= WIDE_SHARE * len(passages) else ()
+    inside = sum(1 for one in passages if _when(windows, one))
+    return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()

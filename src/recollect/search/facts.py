@@ -18,6 +18,8 @@ from recollect.values.segment import Fact
 LEAST_SHARE: Final = 0.3
 """Of the worth of the question's words, for a fact to be shown."""
 MOST_FACTS: Final = 10
+FACTS_SHARE: Final = 0.3
+"""Of a block's budget, what facts may take; passages get the rest (seeds 000)."""
 
 
 def find_facts(words: Sequence[str], facts: Sequence[Fact]) -> list[tuple[Fact, float]]:

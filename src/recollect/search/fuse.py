@@ -37,8 +37,6 @@ class Fused:
 
     words: list[float] = field(repr=False)
     """BM25, as a share of the best."""
-    raw_words: list[float] = field(repr=False)
-    """BM25 itself."""
     vectors: list[float] = field(repr=False)
     """What all vectors together add."""
     scores: list[float] = field(repr=False)
@@ -77,7 +75,7 @@ def fuse(
     scores = [
         text_share * lexical + near for lexical, near in zip(by_words, by_vectors, strict=True)
     ]
-    return Fused(words=by_words, raw_words=raw, vectors=by_vectors, scores=scores)
+    return Fused(words=by_words, vectors=by_vectors, scores=scores)
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:

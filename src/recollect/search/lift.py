@@ -39,10 +39,9 @@ def best_of_segments(
 
 def lift_neighbours(
     best: Mapping[SegmentId, float], neighbours: Iterable[Neighbour]
-) -> dict[SegmentId, tuple[float, SegmentId]]:
-    """What each segment is lent by its best neighbour, and which that is."""
-    lent: dict[SegmentId, tuple[float, SegmentId]] = {}
-    nothing = (0.0, SegmentId(""))
+) -> dict[SegmentId, float]:
+    """What each segment is lent by its best neighbour."""
+    lent: dict[SegmentId, float] = {}
     for one in neighbours:
         fading = SECOND_SHARE ** (abs(one.distance) - 1)
         for taker, lender in ((one.segment, one.of), (one.of, one.segment)):
@@ -50,8 +49,8 @@ def lift_neighbours(
             if score is None:
                 continue
             points = NEIGHBOUR_SHARE * score * fading
-            if (points, lender) > lent.get(taker, nothing):
-                lent[taker] = (points, lender)
+            if points > lent.get(taker, 0.0):
+                lent[taker] = points
     return lent
 
 

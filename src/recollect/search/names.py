@@ -11,23 +11,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from recollect.search.dates import MONTH_NUMBERS, WEEKDAYS
 from recollect.search.tokenize import STOP_WORDS, tokenize
 
 _WORDS: Final = re.compile(r"[^\W_]+(?:['’.\-][^\W_]+)*")
 _SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
-_MONTHS: Final = frozenset(
-    (
-        *("january", "february", "march", "april", "may", "june", "july", "august"),
-        *("september", "october", "november", "december"),
-        *("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"),
-    )
-)
-_WEEKDAYS: Final = frozenset(
-    (
-        *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-        *("mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun"),
-    )
-)
+_MONTHS: Final = frozenset(MONTH_NUMBERS)
+_WEEKDAYS: Final = frozenset((*WEEKDAYS, *(name[:3] for name in WEEKDAYS), "tues", "thur", "thurs"))
 _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
 # Words that say when only where they are capitalised: "the sun sat on the mon".
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})

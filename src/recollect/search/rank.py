@@ -65,8 +65,6 @@ class Ranking:
     _evidence: Evidence = field(repr=False)
     _question: Question = field(repr=False)
     _kinds: tuple[EmbedderKind, ...] = ()
-    best_words: float = 0.0
-    """The best BM25 among them."""
 
     def at_least(self, least: float) -> Ranking:
         """Those whose words and vectors alone score at least so much."""
@@ -156,7 +154,6 @@ def rank(
         _evidence=evidence,
         _question=question,
         _kinds=weighing.kinds,
-        best_words=max(fused.raw_words, default=0.0),
     )
 
 
@@ -173,15 +170,14 @@ def _parts_of(
     lent = lift_neighbours(best_of_segments(passages, fused.scores), around.neighbours)
     stretches = lift_stretches(passages, found, question.words) if evidence.between_people else {}
     text_share = 1.0 - sum(_shares(weighing))
-    nothing = (0.0, SegmentId(""))
     # A column for each kind of evidence: most kinds say nothing on most questions.
     zeros = [0.0] * len(passages)
     columns = (
         [text_share * share for share in fused.words],
         fused.vectors,
-        [lent.get(one.segment, nothing)[0] for one in passages] if lent else zeros,
+        [lent.get(one.segment, 0.0) for one in passages] if lent else zeros,
         [stretches.get(stretch_of(one), 0.0) for one in passages] if stretches else zeros,
-        [speaker_points(evidence, one) for one in passages] if evidence.between_people else zeros,
+        [speaker_points(evidence, one) for one in passages] if evidence.speakers else zeros,
         [role_points(evidence, one) for one in passages] if evidence.lifts_user else zeros,
         [date_points(evidence, one)[0] for one in passages] if evidence.windows else zeros,
         standing_points(passages, fused.scores),

@@ -50,6 +50,8 @@ def _times(batch: Batch) -> Iterator[tuple[str, float]]:
         yield "the time of a job", job.run_at
     for turn in batch.turns:
         yield "the time of a turn", turn.at
+    for record in batch.compactions:
+        yield "the time of a compaction", record.at
 
 
 def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
@@ -65,6 +67,8 @@ def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
     for turn in batch.turns:
         yield "the number of a turn", turn.number
         yield "the kept rows of a turn", turn.kept_rows
+    for record in batch.compactions:
+        yield "the number of a compaction", record.number
     if batch.session is not None:
         yield "the turn of a session", batch.session.turn
         yield "the path of a session", batch.session.path_from

@@ -12,7 +12,7 @@ from typing import overload
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.turn.query import QueryResult, spoken_text
-from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.message import EntryKey, Text, ToolCall, ToolResult
 from recollect.values.recalled import RecallRequest, RecallScope
@@ -51,7 +51,11 @@ def ask(
         quoted=frozenset(SegmentId(id_) for block in blocks for id_ in block.recalled),
         asking=None if newest is None else newest.key,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
-        view=_Texts([one for one in visible if one is not said and one is not newest], cut, blocks),
+        view=_Texts(
+            [one for one in visible if one is not said and one is not newest],
+            cut,
+            [block.text for block in blocks] + _summary(edits),
+        ),
         scope=scope,
         now=now,
         budget_tokens=budget_tokens,
@@ -67,16 +71,16 @@ class _Texts(Sequence[str]):
         self,
         entries: Sequence[Entry],
         cut: Mapping[EntryKey, Mapping[int, str]],
-        blocks: Sequence[Insert],
+        own: Sequence[str],
     ) -> None:
-        self._entries, self._cut, self._blocks = entries, cut, blocks
+        self._entries, self._cut, self._own = entries, cut, own
         self._texts: list[str] | None = None
 
     def _all(self) -> list[str]:
         if self._texts is None:
             self._texts = [
                 text for entry in self._entries for text in _texts(entry, self._cut.get(entry.key))
-            ] + [block.text for block in self._blocks]
+            ] + [*self._own]
         return self._texts
 
     def __len__(self) -> int:
@@ -88,6 +92,11 @@ class _Texts(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         return self._all()[index]
+
+
+def _summary(edits: Sequence[Edit]) -> list[str]:
+    """What stands for the past, as the view shows it."""
+    return [edit.summary for edit in edits if isinstance(edit, Cut)][-1:]
 
 
 def _asks(entry: Entry) -> bool:

@@ -58,11 +58,12 @@ def gate(
         return GateVerdict(open=False, reason="memory holds nothing on it that the view lacks")
     certainty = calibrate(question, found, vectors, shown=shown)
     threshold = THRESHOLD if least is None else least
-    closed = None if not request.gated else _closed(question, found, certainty, threshold)
+    says_enough = request.gated and _says_enough(question, found)
+    closed = _closed(certainty, threshold, says_enough=says_enough) if request.gated else None
     lost: Mapping[str, str] = {}
     if closed is not None:
         lost = _lost_identifiers(request, found)
-        if not lost and _says_enough(question, found):
+        if not lost and says_enough:
             lost = _held_together(_lost_rare_words(request, question, found), found)
     if lost:
         # how many and not which: the line is kept in the ledger, where nothing is that was said
@@ -84,11 +85,9 @@ def gate(
     )
 
 
-def _closed(
-    question: Question, found: Candidates, certainty: Certainty, threshold: float
-) -> str | None:
+def _closed(certainty: Certainty, threshold: float, *, says_enough: bool) -> str | None:
     """Why the question's meaning does not open the gate; None where it does."""
-    if not _says_enough(question, found):
+    if not says_enough:
         return "it says too little to ask by"
     if certainty.probability < threshold:
         reason = f"certainty {_floored(certainty.probability)}, {threshold:.2f} is needed"

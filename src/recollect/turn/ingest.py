@@ -31,11 +31,9 @@ from recollect.rules.topics import topics_of
 from recollect.rules.trust import trust_of
 from recollect.turn.index import index
 from recollect.values.history import Entry
-from recollect.values.job import NewJob
+from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import CallId, EntryKey, ToolCall
 from recollect.values.segment import NewSegment, Segment, Source
-
-EMBED_JOB = "embed"
 
 _OWN_NOTE = "[recollect]"
 

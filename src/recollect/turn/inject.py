@@ -13,14 +13,12 @@ from typing import Literal, TypeAlias, TypeVar
 from recollect.config.settings import Placement as PlacementSetting
 from recollect.formats.recalled_block import fact_line, passage_line, write_block
 from recollect.rules.weigh import Weigher
+from recollect.search.facts import FACTS_SHARE
 from recollect.turn.query import spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import MessageId
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
-
-FACTS_SHARE = 0.3
-"""Facts get 30% of the budget, passages the rest (seeds 000)."""
 
 _Found = TypeVar("_Found", RecalledFact, RecalledPassage)
 Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]

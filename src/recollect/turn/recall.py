@@ -19,7 +19,7 @@ from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import find_facts
+from recollect.search.facts import FACTS_SHARE, find_facts
 from recollect.search.fuse import vector_shares
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.question import Question, question_text, read_question
@@ -52,7 +52,6 @@ TAIL_SHARE: Final = 0.4
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
 UNSPACED_TAIL_SHARE: Final = 0.25
 """The same for a question in a script without spaces, whose words are pairs of characters."""
-FACTS_SHARE: Final = 0.3
 _CHARS_A_TOKEN: Final = 6
 """At the most: so many characters are read for each token of the budget."""
 _KNOWN_IDS: Final = 16_384
@@ -138,7 +137,7 @@ async def _looked_up(
     """What was found that the view does not show, and, for the gate to compare, what it does."""
     if not request.gated or not asked.leave_out:
         return await archive.candidates(asked), ()
-    itself = () if request.asking is None else (segment_id(request.session, request.asking),)
+    itself = () if request.asking is None else (_known_id(request.session, request.asking),)
     found = await archive.candidates(replace(asked, leave_out=frozenset(itself)))
     shown = tuple(one for one in found.passages if one.segment in asked.leave_out)
     if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
@@ -172,7 +171,7 @@ async def _without_itself(
     """
     if request.asking is None:
         return found
-    itself = segment_id(request.session, request.asking)
+    itself = _known_id(request.session, request.asking)
     if itself not in await archive.known([itself]):
         return found
     own = set(question.words)
@@ -185,7 +184,7 @@ async def _without_itself(
 
 def _tail_share(question: Question) -> float:
     pairs = sum(map(is_unspaced_pair, question.words))
-    return UNSPACED_TAIL_SHARE if 2 * pairs > len(question.words) / 2 else TAIL_SHARE
+    return UNSPACED_TAIL_SHARE if 4 * pairs > len(question.words) else TAIL_SHARE
 
 
 def _holding(found: Candidates, words: Sequence[str]) -> Candidates:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recollect.values.compaction import CompactionRecord
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, TurnRecord
 from recollect.values.message import EntryKey, MessageId
@@ -60,6 +61,8 @@ class Batch:
     session: SessionWrite | None = None
     pieces: tuple[Piece, ...] = field(default=(), repr=False)
     turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
+    compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
+    """Written or, where session and number are known, left as they are."""
 
     @property
     def empty(self) -> bool:
@@ -72,6 +75,7 @@ class Batch:
             or self.session
             or self.pieces
             or self.turns
+            or self.compactions
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from recollect.values.carried import Carried
 from recollect.values.message import CallId, EntryKey, MessageId
 
 StageName: TypeAlias = Literal[
@@ -83,6 +84,14 @@ class Cut:
     stage: StageName
     reason: str
     turn: int
+    number: int = 0
+    """Which compaction of the session made it."""
+    before: int = 0
+    """Which one made the cut that lies behind it; 0 where none does."""
+    ended: tuple[Insert, ...] = ()
+    """The blocks it took out of the view; undoing it brings them back."""
+    carried: Carried | None = None
+    """What code carried over it; the next compaction goes on from there."""
 
 
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut

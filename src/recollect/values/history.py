@@ -6,12 +6,13 @@ composed. Always holds: an `Entry` in a view is shown byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from recollect.values.breaker import Breaker
 from recollect.values.calibration import Calibration
-from recollect.values.edit import Edit, Repair
+from recollect.values.edit import Cut, Edit, Repair
 from recollect.values.message import CallId, EntryKey, Message, MessageId, Part, Role
 
 SpaceId: TypeAlias = str
@@ -97,3 +98,23 @@ class SessionState:
     learned_window_tokens: int | None = None
     """The limit that a provider named when it refused a request."""
     learned_for_model: str | None = None
+    compactions: int = 0
+    """How many compactions were made of it."""
+    compaction_paused: bool = False
+    """A compaction was undone: there is none by itself until one is asked for."""
+    flushed_in: int | None = None
+    """How many compactions there had been at the last flush; None: it was never flushed."""
+    breaker: Breaker = field(default_factory=Breaker)
+
+
+def newest_cut(edits: Sequence[Edit]) -> Cut | None:
+    """The cut that stands; older ones lie behind it."""
+    return next((edit for edit in reversed(edits) if isinstance(edit, Cut)), None)
+
+
+def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> int:
+    """How many entries the summary of the standing cut stands for."""
+    cut = newest_cut(edits)
+    if cut is None:
+        return 0
+    return next((at for at, entry in enumerate(entries) if entry.key == cut.anchor), 0)

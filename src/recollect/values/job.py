@@ -8,12 +8,15 @@ happens exactly once however often workers die.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NewType, TypeAlias
+from typing import Final, Literal, NewType, TypeAlias
 
 from recollect.values.message import MessageId
 
 JobId = NewType("JobId", str)
 JobState: TypeAlias = Literal["waiting", "leased", "dead"]
+
+EMBED_JOB: Final = "embed"
+"""The kind of the jobs that make vectors; their key is the embedder's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ class Stats:
     sessions: int = 0
     turns: int = 0
     pieces: int = 0
+    compactions: int = 0
+    """Records of compactions."""
     tombstones: int = 0
     jobs_waiting: int = 0
     jobs_dead: int = 0
@@ -75,8 +77,8 @@ class ForgetOrder:
     matching: str | None = field(default=None, repr=False)
     """Whatever holds this text, case aside. Messages and facts are found by `memory.forget`,
     in the store and in spools, and named to the store one by one; the store itself removes
-    ledger pieces, jobs and session states that hold it and are about no message, as system
-    prompts and tool schemas are."""
+    ledger pieces, jobs, compactions and session states that hold it, also those that are about no
+    message, as system prompts and tool schemas are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,8 @@ class Forgotten:
     jobs: int = 0
     session_states: int = 0
     """Session states whose quoting edits were dropped."""
+    compactions: int = 0
+    """Records of compactions that stood for what was forgotten."""
     cannot: tuple[str, ...] = ()
     """What it could not reach from where it stands, one sentence each."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from recollect.config import Settings
@@ -33,8 +34,8 @@ class Embedders:
 
     used: tuple[Embedder, ...] = ()
     """Asked for every question."""
-    others: tuple[Embedder, ...] = field(default=(), repr=False)
-    """At hand: their vectors may be here from an earlier choice."""
+    others: Callable[[], tuple[Embedder, ...]] = field(default=tuple, repr=False)
+    """Looks what else is at hand: its vectors may be here from an earlier choice."""
     said: str = ""
     """Which, and why not a better one."""
 
@@ -43,7 +44,7 @@ def choose_embedders(settings: Settings) -> Embedders:
     """The embedders of these settings; SettingsError where they ask for what is not here."""
     name = settings.recall.embedder
     if name == "remote":
-        return Embedders(used=(_remote(settings),), others=_others(()), said="remote")
+        return Embedders(used=(_remote(settings),), others=partial(_others, ()), said="remote")
     try:
         choice = choose(
             name,
@@ -54,7 +55,7 @@ def choose_embedders(settings: Settings) -> Embedders:
     except (EmbedderError, MissingExtra) as error:
         raise SettingsError(f"recall.embedder: {error}") from error
     used = tuple(_shared(one) for one in choice.embedders)
-    return Embedders(used=used, others=_others(used), said=choice.said)
+    return Embedders(used=used, others=partial(_others, used), said=choice.said)
 
 
 def _shared(embedder: Embedder) -> Embedder:

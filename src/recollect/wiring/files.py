@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +71,20 @@ def follow_files(
         ),
     )
     return Following(files.look, interval_seconds=settings.index.update_interval.total_seconds())
+
+
+def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
+    """Reads the rules of a workspace that a summary must not lose, anew each time."""
+    if workspace is None:
+        return lambda: ""
+    file = Path(workspace) / "AGENTS.md"
+
+    def read() -> str:
+        from recollect.rules.critical_rules import critical_rules
+
+        try:
+            return critical_rules(file.read_text(encoding="utf-8", errors="replace"))
+        except OSError:  # it is optional, and a summary without it is better than none
+            return ""
+
+    return read

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Embedder, Recaller, TokenCounter
+from recollect.ports import Clock, Embedder, Model, Recaller, TokenCounter
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import deployment_secret, is_server, open_archive, sqlite_path
 
@@ -35,6 +35,8 @@ def open_memory(
     embedders: Sequence[Embedder] | None = None,
     recaller: Recaller | None = None,
     counter: TokenCounter | None = None,
+    model: Model | None = None,
+    compact_in_background: bool = True,
     off_the_loop: bool = False,
     settings: Settings | Mapping[str, Any] | None = None,
     **arguments: Any,
@@ -47,14 +49,17 @@ def open_memory(
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
     store that is away stops nobody; `ingest.enabled = false` keeps nothing at all. `workspace`
     is a folder whose memory files are followed; without one only `index.extra_paths` are.
-    `embedders` are your own, in place of those of the settings.
+    `embedders` are your own, in place of those of the settings; so is `model`, which summarises
+    when the window fills. Without one nothing is compacted, only trimmed. A host that compacts
+    between its turns by itself says `compact_in_background=False`.
     """
     from recollect.engine import Engine
     from recollect.engine.clock import SystemClock
     from recollect.engine.housekeeping import in_process_jobs
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.embedders import Embedders, cached, choose_embedders
-    from recollect.wiring.files import follow_files
+    from recollect.wiring.files import critical_rules_of, follow_files
+    from recollect.wiring.models import choose_model
 
     if isinstance(settings, Settings):
         if arguments or config or openclaw:
@@ -102,6 +107,10 @@ def open_memory(
         archive=archive,
         jobs=jobs,
         files=files,
+        model=model if model is not None else choose_model(chosen, "summary"),
+        critical_rules=critical_rules_of(workspace),
+        workspace=None if workspace is None else str(workspace),
+        compact_in_background=compact_in_background,
         deployment_secret=deployment_secret(),
         off_the_loop=off_the_loop,
     )

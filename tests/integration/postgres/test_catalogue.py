@@ -20,6 +20,7 @@ CONTENT = {
     "sign_blocks": {"block"},
     "facts": {"content", "context", "words", "foreign_line"},
     "sessions": {"state"},
+    "compactions": {"body"},
     "jobs": {"payload", "key", "reason"},
     "pieces": {"body"},
 }

@@ -49,6 +49,7 @@ def planted(number: int) -> Batch:
             about=about,
         ),
         pieces=(examples.piece(f"{MARKER} piece {number}", about=about),),
+        compactions=(examples.compaction(number, about, session="secret", body=MARKER),),
     )
 
 
@@ -107,7 +108,7 @@ def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
         owner.execute("ANALYZE")
         owner.execute("CHECKPOINT")
     assert set(rows_with(database.admin_url, marker)) == {
-        "facts", "jobs", "pieces", "segments", "sessions",
+        "compactions", "facts", "jobs", "pieces", "segments", "sessions",
     }  # fmt: skip
     base = server.data / "base"
     assert files_with(base, marker)
@@ -116,7 +117,7 @@ def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
         fleet = await PostgresFleet.open(database.app_url, admin_url=database.admin_url)
         store = await fleet.space("one")
         done = await store.forget(ForgetOrder(at=1.0, sessions=("secret",)))
-        assert len(done.segments) == done.pieces == done.jobs == 8
+        assert len(done.segments) == done.pieces == done.jobs == done.compactions == 8
         assert done.message_ids == (), "only where it was said, not wherever"
         assert done.vectors == done.passages >= 8
         assert len(done.facts) == 8

@@ -27,6 +27,11 @@ async def fill(url: str) -> None:
         store = await fleet.space(name)
         for number in range(3):
             await store.write(examples.full_batch(number, session=f"s{number}"))
+        new = examples.full_batch(3, session="s3").segments
+        quoting = examples.session_write(
+            new, turn=1, session="s3", about=(new[0].segment.message_id,)
+        )
+        await store.write(Batch(at=examples.START, session=quoting))
         await store.pack(least=1)
         first = examples.full_batch(0, session="s0").segments[0].segment
         await store.forget(ForgetOrder(at=examples.START, segments=(first.id,)))

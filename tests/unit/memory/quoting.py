@@ -60,4 +60,8 @@ def quoting_batch() -> Batch:
             ids=(said.segment.message_id, other.segment.message_id),
         ),
         pieces=(examples.piece(f"row {MARKER}", about=about), examples.piece("row two")),
+        compactions=(
+            examples.compaction(1, about, body=f"summary {MARKER}"),
+            examples.compaction(2, (other.segment.message_id,)),
+        ),
     )

@@ -70,7 +70,7 @@ def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: 
         assert is_intact(certificate)
         assert certificate.counts == {
             "segments": 1, "passages": 1, "vectors": 1, "facts": 1, "ledger pieces": 1, "jobs": 1,
-            "session states changed": 1, "spooled batches changed": 2,
+            "session states changed": 1, "compactions": 1, "spooled batches changed": 2,
         }  # fmt: skip
         assert certificate.asked.segments == 1
         assert certificate.space == "alice"

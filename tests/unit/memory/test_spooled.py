@@ -37,6 +37,7 @@ def test_nothing_that_quotes_a_forgotten_message_is_left() -> None:
     ]
     assert [job.key for job in kept.jobs] == ["b"]
     assert len(kept.pieces) == 1
+    assert [one.number for one in kept.compactions] == [2]
     assert kept.session is not None
     assert kept.session.about == ()
     assert [type(edit) for edit in read_state(kept.session.state).edits] == [LeaveOut]
@@ -76,6 +77,7 @@ def test_by_place_the_same_words_elsewhere_stay_and_what_quotes_them_goes() -> N
     assert [new.segment.id for new in kept.segments] == [twin.segment.id]
     assert kept.session is None
     assert all(said.message_id not in piece.about for piece in kept.pieces)
+    assert kept.compactions == ()
     both = ForgetOrder(at=1.0, sessions=("talk",), said_before=said.said_at)
     assert Gone(order=both).remove(write_batch(batch)) == write_batch(batch), "both must hold"
 
@@ -86,6 +88,7 @@ def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
         at=1.0,
         pieces=(examples.piece(told, about=()), examples.piece("other", about=())),
         jobs=(NewJob(kind="a", key="b", payload=told.encode()),),
+        compactions=(examples.compaction(1, body=told), examples.compaction(2)),
     )
     left = Gone(order=ForgetOrder(at=1.0, matching=f'"{MARKER.upper()}"')).remove(
         write_batch(batch)
@@ -93,6 +96,17 @@ def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
     assert left is not None
     kept = read_batch(left)
     assert (len(kept.pieces), kept.jobs) == (1, ())
+    assert [one.number for one in kept.compactions] == [2]
+
+
+def test_only_a_batch_with_compactions_is_of_the_newer_version() -> None:
+    """A program that does not know them drains all others, and keeps what it would lose."""
+    with_them = examples.full_batch(0)
+    without_them = replace(with_them, compactions=())
+    assert write_batch(with_them)[:2] == b"B2"
+    assert write_batch(without_them)[:2] == b"B1"
+    for batch in (with_them, without_them):
+        assert read_batch(write_batch(batch)) == batch
 
 
 def test_a_record_of_another_version_is_left_and_told() -> None:

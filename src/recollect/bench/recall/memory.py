@@ -17,7 +17,7 @@ from recollect.bench.recall.sets import Memory, Said
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode
-from recollect.memory.embed import KIND, embed
+from recollect.memory.embed import embed
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
@@ -25,7 +25,7 @@ from recollect.turn.ingest import ingest
 from recollect.turn.read import Remembered, enter, read
 from recollect.values.batch import Batch
 from recollect.values.history import Entry
-from recollect.values.job import JobId, Lease
+from recollect.values.job import EMBED_JOB, JobId, Lease
 from recollect.values.message import EntryKey
 from recollect.values.segment import NewSegment, SegmentId, StoredSegment
 
@@ -163,7 +163,7 @@ async def embed_memory(
     """Give every passage its vector, as the job of the background does."""
     lease = Lease(
         id=JobId("bench"),
-        kind=KIND,
+        kind=EMBED_JOB,
         key=embedder.name,
         payload=b"{}",
         cost_tokens=0,

@@ -19,9 +19,9 @@ from recollect.engine.files.sections import ReadFile, ReadSection, said_at_of, s
 from recollect.ports import Archive
 from recollect.rules.weigh import Weigher
 from recollect.turn.index import index
-from recollect.turn.ingest import EMBED_JOB, ingest
+from recollect.turn.ingest import ingest
 from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 

@@ -90,6 +90,15 @@ _ORPHANS: Final = """
     WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
         SELECT count(*) FROM recollect.session_paths AS p
         WHERE p.space_id = %(space)s AND p.session = s.session)
+    UNION ALL
+    SELECT 'lists of quotes without a session', count(*) FROM recollect.session_quotes AS q
+    WHERE q.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.sessions AS s
+        WHERE s.space_id = %(space)s AND s.session = q.session)
+    UNION ALL
+    SELECT 'compactions that do not say for whom they stand', count(*)
+    FROM recollect.compactions AS c
+    WHERE c.space_id = %(space)s AND cardinality(c.named) <> cardinality(c.about)
 """
 _TURNS: Final = """
     SELECT session, kept_rows, cardinality(row_hashes) FROM recollect.turns
@@ -123,6 +132,7 @@ _STATS: Final = """
         (SELECT count(*) FROM recollect.turns x WHERE x.space_id = %(space)s),
         (SELECT count(*) FROM recollect.pieces x WHERE x.space_id = %(space)s),
         (SELECT count(*) FROM recollect.tombstones x WHERE x.space_id = %(space)s),
+        (SELECT count(*) FROM recollect.compactions x WHERE x.space_id = %(space)s),
         (SELECT count(*) FROM recollect.jobs x
          WHERE x.space_id = %(space)s AND x.state = 'waiting'),
         (SELECT count(*) FROM recollect.jobs x
@@ -290,6 +300,7 @@ async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
         turns=row[7],
         pieces=row[8],
         tombstones=row[9],
-        jobs_waiting=row[10],
-        jobs_dead=row[11],
+        compactions=row[10],
+        jobs_waiting=row[11],
+        jobs_dead=row[12],
     )

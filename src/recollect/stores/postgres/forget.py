@@ -13,11 +13,14 @@ scrubbed, and `cannot` says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from recollect.formats.held_text import HeldText
+from recollect.stores.marks import marks_of
+from recollect.stores.postgres import compactions
 from recollect.stores.postgres.driver import Raw
 from recollect.stores.postgres.forget_quotes import TOMBSTONES, Removed, remove_quotes
 from recollect.stores.postgres.ground import Ground
@@ -48,7 +51,7 @@ _BY_CONTENT: Final = """
     ) ORDER BY t.sequence
 """
 _BY_PLACE: Final = """
-    SELECT sequence, id, message_id FROM recollect.segments
+    SELECT sequence, id, message_id, session FROM recollect.segments
     WHERE space_id = %(space)s
         AND (%(anywhere)s OR session = ANY(%(sessions)s::text[]))
         AND (%(before)s::float8 IS NULL OR said_at < %(before)s)
@@ -81,6 +84,8 @@ class _Meant:
     """Sequence, id and identity of every segment that goes."""
     places: tuple[tuple[int, SegmentId, MessageId], ...]
     """Those of them that go by place alone."""
+    sessions: tuple[str, ...]
+    """The session of each of the `places`."""
 
 
 async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
@@ -103,6 +108,7 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
         pieces=removed.pieces,
         jobs=removed.jobs,
         session_states=removed.states,
+        compactions=removed.compactions,
         cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if meant.rows or removed.anything else (),
     )
 
@@ -142,7 +148,7 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
             },
         )
     )
-    by_place: list[tuple[int, SegmentId, MessageId]] = []
+    found: list[tuple[Any, ...]] = []
     if order.sessions or order.said_before is not None:
         given = {
             "space": work.space_id,
@@ -151,12 +157,14 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
             "before": order.said_before,
         }
         known = {sequence for sequence, _, _ in by_content}
-        by_place = [row for row in _named(await work.rows(_BY_PLACE, given)) if row[0] not in known]
+        found = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
+    by_place = _named([row[:3] for row in found])
     identities = dict.fromkeys([*order.message_ids, *(identity for _, _, identity in by_content)])
     return _Meant(
         identities=tuple(sorted(identities)),
         rows=tuple(sorted([*by_content, *by_place])),
         places=tuple(by_place),
+        sessions=tuple(plain(row[3]) for row in found),
     )
 
 
@@ -195,6 +203,20 @@ async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Mean
         for identity, twin in await work.rows(_TWINS, (work.space_id, texts(said)))
     }
     gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}
-    return await remove_quotes(
-        work, order, unsaid={*meant.identities, *(said - set(twins))}, gone=gone
-    )
+    unsaid: set[str] = {*meant.identities, *(said - set(twins))}
+    removed = await remove_quotes(work, order, unsaid=unsaid, gone=gone)
+    return replace(removed, compactions=await _remove_compactions(work, order, meant, unsaid))
+
+
+async def _remove_compactions(
+    work: Transaction, order: ForgetOrder, meant: _Meant, unsaid: set[str]
+) -> int:
+    """Remove what stands for forgotten messages, or for places of its session that went."""
+    went = zip(meant.sessions, (identity for _, _, identity in meant.places), strict=True)
+    whole = () if order.said_before is not None else order.sessions
+    gone = await compactions.forget(work, unsaid=unsaid, places=list(went), whole=whole)
+    if order.matching:
+        gone += await compactions.forget_text(work, HeldText(order.matching))
+    if marks := marks_of(gone, but_about=set(meant.identities)):
+        await work.send(TOMBSTONES, (work.space_id, order.at, texts(marks)))
+    return len(gone)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from recollect.formats.held_text import HeldText
-from recollect.stores.postgres import ledger
+from recollect.stores.postgres import ledger, quotes
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import escaped, int8s, plain, texts
+from recollect.stores.postgres.wire import escaped, int8s, plain, texts, uuids
 from recollect.stores.postgres.write_session import forget_sessions, path_of, without
 from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder
@@ -41,13 +41,21 @@ _DROP_PIECES: Final = """
 _DROP_JOBS: Final = """
     DELETE FROM recollect.jobs WHERE space_id = %s AND about && %s::text[] RETURNING 1
 """
+# `about` is what older code wrote.
 _QUOTING: Final = """
-    SELECT session, about, state FROM recollect.sessions
-    WHERE space_id = %s AND about && %s::text[] FOR UPDATE
+    SELECT s.session, s.state FROM recollect.sessions AS s
+    WHERE s.space_id = %(space)s AND (s.about && %(texts)s::text[] OR EXISTS (
+        SELECT FROM recollect.session_quotes AS q
+        WHERE q.space_id = %(space)s AND q.session = s.session AND q.ids && %(ids)s::uuid[]
+    )) FOR UPDATE OF s
 """
 _PUT_STATE: Final = """
-    UPDATE recollect.sessions SET state = %s, about = %s::text[]
-    WHERE space_id = %s AND session = %s
+    UPDATE recollect.sessions SET state = %s, about = ARRAY(
+        SELECT u.one FROM unnest(about) AS u (one) WHERE u.one <> ALL(%s::text[])
+    ) WHERE space_id = %s AND session = %s
+"""
+_PUT_BARE_STATE: Final = """
+    UPDATE recollect.sessions SET state = %s, about = '{}' WHERE space_id = %s AND session = %s
 """
 _PIECES: Final = """
     SELECT hash, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
@@ -77,11 +85,12 @@ class Removed:
     pieces: int
     jobs: int
     states: int
+    compactions: int = 0
 
     @property
     def anything(self) -> bool:
         """Whether there was something."""
-        return bool(self.facts or self.pieces or self.jobs or self.states)
+        return bool(self.facts or self.pieces or self.jobs or self.states or self.compactions)
 
 
 async def remove_quotes(
@@ -126,15 +135,19 @@ async def _forget_facts(
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:
     """Take quotes of these messages out of session states; one that cannot be read goes."""
-    quoting = await work.rows(_QUOTING, (work.space_id, texts(unsaid)))
-    for session, about, state in quoting:
-        name, quoted = plain(session), [plain(one) for one in about]
-        left = without(state, await path_of(work, name), ((), ()), unsaid.intersection(quoted))
+    gone = texts(unsaid)
+    quoting = await work.rows(
+        _QUOTING, {"space": work.space_id, "texts": gone, "ids": uuids(unsaid)}
+    )
+    for session, state in quoting:
+        name = plain(session)
+        left = without(state, await path_of(work, name), ((), ()), unsaid)
         if left is None:
             await forget_sessions(work, [name])
         else:
-            stays = texts(one for one in quoted if one not in unsaid)
-            await work.send(_PUT_STATE, (left, stays, work.space_id, session))
+            await work.send(_PUT_STATE, (left, gone, work.space_id, session))
+    if quoting:
+        await quotes.take_out(work, [plain(session) for session, _ in quoting], unsaid)
     return len(quoting)
 
 
@@ -175,6 +188,7 @@ async def _forget_text_in_states(work: Transaction, text: HeldText) -> int:
             if left is None:
                 await forget_sessions(work, [plain(session)])
             else:
-                await work.send(_PUT_STATE, (left, texts(()), work.space_id, session))
+                await work.send(_PUT_BARE_STATE, (left, work.space_id, session))
+                await work.send(quotes.DROP_QUOTES, (work.space_id, texts([plain(session)])))
         last = plain(rows[-1][0])
     return changed

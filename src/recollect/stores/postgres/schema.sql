@@ -199,8 +199,21 @@ CREATE TABLE recollect.session_paths (
 );
 ALTER TABLE recollect.session_paths ALTER COLUMN entries SET STATISTICS 0;
 
--- What must not come back: identities, wherever they are said, single segments by their id, and
--- pieces of the ledger by their hash.
+-- Whom a session's state quotes, in chunks of 16 bytes an identity; sessions.about held it before.
+CREATE TABLE recollect.session_quotes (
+    space_id uuid NOT NULL,
+    session  text COLLATE "C" NOT NULL,
+    chunk    integer NOT NULL,
+    digest   bytea,
+    ids      uuid[] STORAGE EXTERNAL NOT NULL,
+    PRIMARY KEY (space_id, session, chunk)
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE recollect.session_quotes
+    ALTER COLUMN digest SET STATISTICS 0,
+    ALTER COLUMN ids SET STATISTICS 0;
+
+-- What must not come back: identities, wherever they are said, single segments by their id,
+-- pieces of the ledger by their hash, and compactions by their mark.
 CREATE TABLE recollect.tombstones (
     space_id   uuid NOT NULL,
     message_id text COLLATE "C" NOT NULL,
@@ -281,6 +294,22 @@ CREATE TABLE recollect.turns (
     row_hashes  text[] NOT NULL,
     PRIMARY KEY (space_id, session, number)
 );
+
+-- named holds the identities as they are called, where one is no number of 128 bits.
+CREATE TABLE recollect.compactions (
+    space_id uuid NOT NULL,
+    session  text COLLATE "C" NOT NULL,
+    number   bigint NOT NULL,
+    at       double precision NOT NULL,
+    about    uuid[] STORAGE EXTERNAL NOT NULL,
+    named    text[],
+    body     bytea NOT NULL,
+    PRIMARY KEY (space_id, session, number)
+);
+ALTER TABLE recollect.compactions
+    ALTER COLUMN about SET STATISTICS 0,
+    ALTER COLUMN named SET STATISTICS 0,
+    ALTER COLUMN body SET STATISTICS 0;
 
 -- Row-level security on every table of spaces, for its owner too: a query that forgets its space
 -- filter finds nothing of another space, and without app.space_id nothing at all.

@@ -16,6 +16,7 @@ from recollect.stores.postgres import (
     around,
     candidates,
     check,
+    compactions,
     forget,
     jobs,
     ledger,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from recollect.stores.postgres.pool import Transaction
+    from recollect.values.compaction import CompactionRecord
     from recollect.values.job import JobRecord, Lease, QueueState
     from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
     from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
@@ -342,6 +344,11 @@ class PostgresStore:
         """These pieces, as far as they are kept."""
         async with self._reading() as work:
             return await ledger.pieces(work, hashes)
+
+    async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
+        """The compactions of a session by number."""
+        async with self._reading() as work:
+            return await compactions.read(work, session)
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before then."""

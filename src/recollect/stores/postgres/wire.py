@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from recollect.errors import BatchRefused
 from recollect.stores.postgres.driver import Raw
 
-_INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL = 23, 20, 25, 17, 701, 16
+_INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL, _UUID = 23, 20, 25, 17, 701, 16, 2950
+_ID_BYTES: Final = 16
 _INT4_MAX: Final = 2**31 - 1
 _NULL: Final = b"\xff\xff\xff\xff"
 _LENGTH: Final = struct.Struct(">i")
@@ -95,6 +97,31 @@ def texts(values: Iterable[str | None]) -> Raw:
 def byteas(values: Iterable[bytes]) -> Raw:
     """`bytea[]`."""
     return _ragged(list(values), _BYTEA)
+
+
+def id_bytes(identity: str) -> bytes:
+    """An identity in 16 bytes: its own where it is 32 hexadecimal digits, else those of a hash."""
+    if len(identity) == 2 * _ID_BYTES:
+        try:
+            packed = bytes.fromhex(identity)
+        except ValueError:
+            packed = b""
+        if packed.hex() == identity:
+            return packed
+    named = identity.encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=_ID_BYTES, person=b"recollect-id").digest()
+
+
+def uuids(identities: Iterable[str]) -> Raw:
+    """`uuid[]` of identities, which are told apart by them; `ids_of` gives back the digits."""
+    packed = np.frombuffer(b"".join(map(id_bytes, identities)), f"V{_ID_BYTES}")
+    return _fixed(packed, _UUID, f"V{_ID_BYTES}")
+
+
+def ids_of(packed: bytes | None) -> list[str]:
+    """Identities of 32 hexadecimal digits, from what `string_agg(uuid_send(…))` made."""
+    digits = (packed or b"").hex()
+    return [digits[at : at + 2 * _ID_BYTES] for at in range(0, len(digits), 2 * _ID_BYTES)]
 
 
 def _ragged(values: list[bytes | None] | list[bytes], oid: int) -> Raw:

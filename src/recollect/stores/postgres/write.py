@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from recollect.stores.limits import require_storable
-from recollect.stores.postgres import write_parts, write_session, write_vectors
+from recollect.stores.marks import compaction_mark
+from recollect.stores.postgres import compactions, write_parts, write_session, write_vectors
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.lexical import forward
 from recollect.stores.postgres.packing import PACK_AFTER
@@ -129,10 +130,13 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
         await write_vectors.write(work, given, meeting, ground)
     stale: str | None = None
-    if batch.session is not None and looked.session is not None:
-        said = frozenset(new.segment.message_id for new in stored)
-        if await write_session.write(work, batch.session, looked.session, unquotable, said):
-            stale = batch.session.session
+    said = frozenset(new.segment.message_id for new in stored)
+    if (
+        batch.session is not None
+        and looked.session is not None
+        and await write_session.write(work, batch.session, looked.session, unquotable, said)
+    ):
+        stale = batch.session.session
     if batch.facts:
         await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
     # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
@@ -142,6 +146,10 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
     await write_parts.pieces(work, batch.pieces, unquotable)
     await write_parts.turns(work, [one for one in batch.turns if one.session != stale])
+    if looked.compacted is not None:
+        refused = unquotable | await compactions.unquotable(looked.compacted, said)
+        kept = [one for one in batch.compactions if one.session != stale]
+        await compactions.add(work, kept, refused)
     await advance(work, ground)
     return Written(
         stored=tuple(new.segment.id for new in stored),
@@ -173,6 +181,7 @@ class _Looked:
     sources: Cursor | None
     session: write_session.Meeting | None
     vectors: tuple[write_vectors.Meeting, ...]
+    compacted: Cursor | None
 
 
 async def _look(work: Transaction, batch: Batch) -> _Looked:
@@ -181,8 +190,7 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
     identities.update(new.segment.id for new in batch.segments)
     identities.update(one for job in batch.jobs for one in job.about)
     identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
-    if batch.session is not None:
-        identities.update(batch.session.about)
+    identities.update(map(compaction_mark, batch.compactions))
     sources = {source for fact in batch.facts for source in fact.sources}
     return _Looked(
         known=await work.send(
@@ -194,6 +202,13 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
             await write_session.look(work, batch.session) if batch.session is not None else None
         ),
         vectors=tuple([await write_vectors.look(work, given) for given in batch.vectors]),
+        compacted=(
+            await compactions.look_at_quoted(
+                work, {one for record in batch.compactions for one in record.about}
+            )
+            if batch.compactions
+            else None
+        ),
     )
 
 

@@ -12,9 +12,10 @@ from typing import Final
 
 from recollect.errors import FormatError
 from recollect.formats.session_state import without_quotes
+from recollect.stores.postgres import quotes
 from recollect.stores.postgres.paths import CHUNK, chunks_from, decode_chunk, join_chunks
 from recollect.stores.postgres.pool import Cursor, Transaction
-from recollect.stores.postgres.wire import byteas, escaped, int4s, plain, texts
+from recollect.stores.postgres.wire import byteas, escaped, int4s, texts
 from recollect.values.batch import SessionWrite
 from recollect.values.message import EntryKey
 
@@ -32,17 +33,9 @@ PATH_BEFORE: Final = """
     SELECT entries FROM recollect.session_paths
     WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
 """
-# Forgotten by place, and said nowhere else: a session that goes on may not quote it either.
-_UNSAID: Final = """
-    SELECT DISTINCT f.message_id FROM recollect.forgotten_segments AS f
-    WHERE f.space_id = %(space)s AND f.message_id = ANY(%(about)s::text[]) AND NOT EXISTS (
-        SELECT FROM recollect.segments AS s
-        WHERE s.space_id = %(space)s AND s.message_id = f.message_id
-    )
-"""
 _SESSION: Final = """
     INSERT INTO recollect.sessions (space_id, session, turn, path_length, about, state)
-    VALUES (%s, %s, %s, %s, %s::text[], %s)
+    VALUES (%s, %s, %s, %s, '{}', %s)
     ON CONFLICT (space_id, session) DO UPDATE SET turn = excluded.turn,
         path_length = excluded.path_length, about = excluded.about, state = excluded.state
 """
@@ -70,7 +63,7 @@ class Meeting:
 
     stored: Cursor
     chunk: Cursor
-    unsaid: Cursor
+    quotes: quotes.Meeting
 
 
 async def look(work: Transaction, given: SessionWrite) -> Meeting:
@@ -79,7 +72,7 @@ async def look(work: Transaction, given: SessionWrite) -> Meeting:
     return Meeting(
         stored=await work.send(_STORED, (work.space_id, session)),
         chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
-        unsaid=await work.send(_UNSAID, {"space": work.space_id, "about": texts(given.about)}),
+        quotes=await quotes.look(work, given.session, given.about),
     )
 
 
@@ -108,18 +101,16 @@ async def write(
         return True
     keys = [*kept_keys[:within], *given.path]
     ids = [*kept_ids[:within], *given.ids]
-    unsaid = {plain(one) for (one,) in await meeting.unsaid.fetchall()} - said
-    quoted = (forgotten | unsaid).intersection(given.about)
+    gone = await quotes.may_not_quote(work, given.about, meeting.quotes, said)
+    quoted = (forgotten | gone).intersection(given.about)
     state = await _unquoted(work, given, (keys, ids), quoted)
     if state is None:  # it cannot be told what it quotes
         await forget_sessions(work, [given.session])
         return True
     session = escaped(given.session)
     about = [one for one in given.about if one not in quoted]
-    await work.send(
-        _SESSION,
-        (work.space_id, session, given.turn, start + len(given.path), texts(about), state),
-    )
+    await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
+    await quotes.write(work, given.session, about, meeting.quotes)
     if start != length or given.path:
         await _write_path(work, session, start // CHUNK, keys, ids)
     return False
@@ -181,4 +172,5 @@ async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
     """Remember nothing of these sessions; how many had a state."""
     named = texts(sessions)
     await work.send(DROP_PATHS, (work.space_id, named))
+    await work.send(quotes.DROP_QUOTES, (work.space_id, named))
     return len(await work.rows(DROP_SESSIONS, (work.space_id, named)))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import apsw
 import numpy as np
 
+from recollect.stores.sqlite.compactions import SELECT_COMPACTION, stored_compaction
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.ledger import rebuilt_turn
 from recollect.stores.sqlite.packing import text_of, unpack_ids
@@ -65,6 +66,7 @@ SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
   (SELECT count(*) FROM session AS s WHERE s.turn IS NOT NULL
      OR EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)),
   (SELECT count(*) FROM turn), (SELECT count(*) FROM piece), (SELECT count(*) FROM tombstone),
+  (SELECT count(*) FROM compaction),
   (SELECT count(*) FROM job WHERE state = 'waiting'),
   (SELECT count(*) FROM job WHERE state = 'dead')
 FROM totals AS t
@@ -171,11 +173,9 @@ def _records(db: Database) -> Iterator[str]:
         ("fact", SELECT_FACT, stored_fact),
         ("piece", "SELECT hash, about FROM piece", lambda row: unpack_ids(row[1])),
         ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
-        (
-            "session",
-            "SELECT about, CAST(name AS BLOB) FROM session",
-            lambda row: (unpack_ids(row[0]), text_of(row[1])),
-        ),
+        ("compaction", SELECT_COMPACTION, stored_compaction),
+        ("quoted", "SELECT ids FROM quoted", lambda row: unpack_ids(row[0])),
+        ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: text_of(row[0])),
     )
     for kind, query, read in readers:
         bad = 0
@@ -225,7 +225,8 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
         turns=counted[7],
         pieces=counted[8],
         tombstones=counted[9],
-        jobs_waiting=counted[10],
-        jobs_dead=counted[11],
+        compactions=counted[10],
+        jobs_waiting=counted[11],
+        jobs_dead=counted[12],
         bytes_on_disk=sum(file.stat().st_size for file in files if file.exists()),
     )

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.formats.held_text import HeldText
+from recollect.stores.marks import marks_of
+from recollect.stores.sqlite.compactions import forget_compactions, forget_text_in_compactions
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import forget_jobs, forget_text_in_jobs
 from recollect.stores.sqlite.lanes import checkpoint
 from recollect.stores.sqlite.ledger import forget_pieces, forget_text_in_pieces, forget_turns
+from recollect.stores.sqlite.marks import put_gone, put_tombstones
 from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.passages import INDEXES, bags_of, passages_of, rebuild, remove_passages
 from recollect.stores.sqlite.sessions import (
@@ -35,7 +38,9 @@ from recollect.values.upkeep import ForgetOrder, Forgotten, ScrubResult
 _BY_SEGMENT: Final = """
 SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
-_ROWS: Final = "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens FROM segment "
+_ROWS: Final = (
+    "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens, session FROM segment "
+)
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
@@ -52,8 +57,6 @@ UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
 """
 _FACTS: Final = "SELECT id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE_FACTS: Final = "DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))"
-_PUT_TOMBSTONE: Final = "INSERT OR IGNORE INTO tombstone (message_id, at) VALUES (?, ?)"
-_PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
 _SEPARATORS: Final = "SELECT term FROM {name}_idx"
 _STILL_SAID: Final = "SELECT 1 FROM {name}_at WHERE term >= ? AND term < ? LIMIT 1"
 
@@ -72,8 +75,8 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     rows = meant.rows
     gone = _remove(db, rows)
     marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
-    db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in marks])
-    db.run_many(_PUT_GONE, [(row[1],) for row in rows])
+    put_tombstones(db, marks, order.at)
+    put_gone(db, [(row[1], row[2]) for row in rows])
     removed = _remove_quotes(db, order, meant)
     _clear_separators(db, gone.words)
     return replace(
@@ -165,6 +168,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
     resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
     facts = [*_named_facts(db, order.facts), *(forget_facts(db, resting) if meant.rows else [])]
     pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
+    compactions = _remove_compactions(db, order, meant, unsaid)
     states = 0
     for session in meant.sessions:
         pieces += forget_turns(db, session)
@@ -173,13 +177,29 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
     if order.matching:
         text = HeldText(order.matching)
         gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
-        db.run_many(_PUT_TOMBSTONE, [(one, order.at) for one in gone])
+        put_tombstones(db, gone, order.at)
         pieces += len(gone)
         jobs += forget_text_in_jobs(db, text)
         states += forget_text_in_states(db, text)
     return Forgotten(
-        facts=tuple(map(FactId, sorted(facts))), pieces=pieces, jobs=jobs, session_states=states
+        facts=tuple(map(FactId, sorted(facts))),
+        pieces=pieces,
+        jobs=jobs,
+        session_states=states,
+        compactions=compactions,
     )
+
+
+def _remove_compactions(db: Database, order: ForgetOrder, meant: _Meant, unsaid: set[str]) -> int:
+    """Remove what stands for forgotten messages, or for places of its session that went."""
+    places: dict[int, set[str]] = {}
+    for row in meant.places:
+        places.setdefault(row[6], set()).add(row[2])
+    gone = forget_compactions(db, unsaid, places, set(meant.sessions))
+    if order.matching:
+        gone += forget_text_in_compactions(db, HeldText(order.matching))
+    put_tombstones(db, marks_of(gone, but_about=meant.identities), order.at)
+    return len(gone)
 
 
 def _named_facts(db: Database, ids: tuple[FactId, ...]) -> list[str]:

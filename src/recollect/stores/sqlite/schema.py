@@ -237,5 +237,36 @@ _THIRD: Final = (
     """,
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD)
+# Compactions; whom a state quotes, apart from the state, for it may be thousands; the identities
+# of segments that are gone, so that what stands for them is kept out of a later batch, too.
+_FOURTH: Final = (
+    """
+    CREATE TABLE compaction (
+      id INTEGER PRIMARY KEY,
+      session INTEGER NOT NULL REFERENCES session (number),
+      number INTEGER NOT NULL,
+      at REAL NOT NULL,
+      about,
+      body BLOB NOT NULL,
+      UNIQUE (session, number)
+    )
+    """,
+    """
+    CREATE TABLE quoted (
+      session INTEGER NOT NULL REFERENCES session (number),
+      chunk INTEGER NOT NULL,
+      ids NOT NULL,
+      PRIMARY KEY (session, chunk)
+    ) WITHOUT ROWID
+    """,
+    """
+    INSERT INTO quoted (session, chunk, ids)
+    SELECT number, 0, about FROM session WHERE about IS NOT NULL
+    """,
+    "ALTER TABLE session DROP COLUMN about",
+    "ALTER TABLE gone_segment ADD COLUMN message_id TEXT",
+    "CREATE INDEX gone_message ON gone_segment (message_id)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

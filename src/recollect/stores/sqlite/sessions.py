@@ -1,8 +1,8 @@
 """What a session is remembered as: its state, and its path in chunks.
 
-Owns `session` and `path`. A turn writes the new end of the path only, as a chunk of its own; a
-branch cuts the chunk it leaves in two. Always holds: chunks follow each other
-without a gap, and together they are as long as the session says.
+Owns `session` and `path`; whom a state quotes stands in `quoted`. A turn writes the new end of
+the path only, as a chunk of its own; a branch cuts the chunk it leaves in two. Always holds:
+chunks follow each other without a gap, and together they are as long as the session says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from recollect.errors import FormatError
 from recollect.formats.held_text import HeldText
 from recollect.formats.session_state import without_quotes
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.marks import unquotable
 from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack_ids
+from recollect.stores.sqlite.quoted import (
+    all_quoted,
+    drop_quoted,
+    in_chunks,
+    not_kept_yet,
+    write_quoted,
+)
 from recollect.values.batch import SessionWrite, StoredSession
 from recollect.values.message import EntryKey, MessageId
 
@@ -32,10 +40,10 @@ ORDER BY start DESC LIMIT 1
 _DROP_FROM: Final = "DELETE FROM path WHERE session = ? AND start >= ?"
 _PUT_CHUNK: Final = "REPLACE INTO path (session, start, count, keys, ids) VALUES (?, ?, ?, ?, ?)"
 _PUT_STATE: Final = """
-UPDATE session SET turn = ?, length = ?, about = ?, state = ? WHERE number = ?
+UPDATE session SET turn = ?, length = ?, state = ? WHERE number = ?
 """
 _DROP_STATE: Final = """
-UPDATE session SET turn = NULL, length = 0, about = NULL, state = NULL WHERE number = ?
+UPDATE session SET turn = NULL, length = 0, state = NULL WHERE number = ?
 """
 
 
@@ -55,11 +63,12 @@ def known_session(db: Database, name: str) -> int | None:
     return int(found[0][0]) if found else None
 
 
-def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> bool:
+def write_session(db: Database, write: SessionWrite, forgotten: set[str], said: set[str]) -> bool:
     """Remember a session; returns whether it was remembered.
 
     It is not when it has moved on, or when the write does not follow on what is known. One that
-    cannot be read any more has not moved on: nobody could write it ever again.
+    cannot be read any more has not moved on: nobody could write it ever again. Its state may
+    quote none of the `forgotten`; `said` are the identities this batch stores.
     """
     found = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = found[0] if found else (None, None, 0)
@@ -74,16 +83,19 @@ def write_session(db: Database, write: SessionWrite, forgotten: set[str]) -> boo
     except (ValueError, TypeError):  # the chunk that it leaves cannot be read
         forget_state(db, number)
         return False
-    state, about = write.state, write.about
-    quoted = forgotten.intersection(about)
+    state, chunks = write.state, in_chunks(write.about)
+    gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
+    quoted = gone.intersection(write.about) if gone else set()
     if quoted:
         cleaned = _cleaned(db, number, state, quoted)
         if cleaned is None:
             forget_state(db, number)
             return False
-        state, about = cleaned, tuple(one for one in about if one not in quoted)
+        state = cleaned
+        chunks = in_chunks([one for one in write.about if one not in quoted])
     length = write.path_from + len(write.path)
-    db.run(_PUT_STATE, (write.turn, length, pack_ids(about), state, number))
+    db.run(_PUT_STATE, (write.turn, length, state, number))
+    write_quoted(db, number, chunks)
     return True
 
 
@@ -143,6 +155,7 @@ def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
 def forget_state(db: Database, number: int) -> None:
     """Remember nothing of a session but its name: the client's next history is the first."""
     db.run(_DROP_FROM, (number, 0))
+    drop_quoted(db, number)
     db.run(_DROP_STATE, (number,))
 
 
@@ -151,22 +164,18 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
     changed = 0
     if not forgotten:
         return 0
-    held = db.rows("SELECT number, about, state FROM session WHERE about IS NOT NULL")
-    for number, packed, state in held:
-        try:
-            about = unpack_ids(packed)
-        except (ValueError, TypeError):
-            about = list(forgotten)  # it does not say whom it quotes: take it as quoting all
-        quoted = forgotten.intersection(about)
+    for number, about in list(all_quoted(db)):
+        # Where it does not say whom it quotes, take it as quoting all.
+        quoted = forgotten if about is None else forgotten.intersection(about)
         if not quoted:
             continue
         changed += 1
-        cleaned = _cleaned(db, number, state, quoted)
+        cleaned = _cleaned(db, number, db.value(_STATE, (number,)), quoted)
         if cleaned is None:
             forget_state(db, number)
             continue
-        left = pack_ids([one for one in about if one not in quoted])
-        db.run("UPDATE session SET about = ?, state = ? WHERE number = ?", (left, cleaned, number))
+        write_quoted(db, number, in_chunks([one for one in about or () if one not in quoted]))
+        db.run("UPDATE session SET state = ? WHERE number = ?", (cleaned, number))
     return changed
 
 
@@ -174,6 +183,7 @@ def forget_session(db: Database, number: int) -> int:
     """Forget a session whose segments and turns are gone, its name too; 1 if it had a state."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     db.run(_DROP_FROM, (number, 0))
+    drop_quoted(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))
     return int(remembered)
 
@@ -189,7 +199,8 @@ def forget_text_in_states(db: Database, text: HeldText) -> int:
         if cleaned is None:
             forget_state(db, number)
         else:
-            db.run("UPDATE session SET about = NULL, state = ? WHERE number = ?", (cleaned, number))
+            drop_quoted(db, number)
+            db.run("UPDATE session SET state = ? WHERE number = ?", (cleaned, number))
     return changed
 
 

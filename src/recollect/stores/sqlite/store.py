@@ -16,15 +16,18 @@ from typing import Self
 from recollect.stores.sqlite import check, cold, forget, jobs, ledger, reading
 from recollect.stores.sqlite.around import find_around
 from recollect.stores.sqlite.candidates import find_candidates
+from recollect.stores.sqlite.compactions import read_compactions
 from recollect.stores.sqlite.connection import SpaceFile, space_file
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keys import EncryptionKey
 from recollect.stores.sqlite.lanes import Lane
+from recollect.stores.sqlite.marks import tombstoned
 from recollect.stores.sqlite.matrix import Matrices
 from recollect.stores.sqlite.recent import Recent
 from recollect.stores.sqlite.sessions import read_session
-from recollect.stores.sqlite.write import known_segments, tombstoned, write_batch
+from recollect.stores.sqlite.write import known_segments, write_batch
 from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.compaction import CompactionRecord
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
@@ -311,6 +314,10 @@ class SQLiteStore:
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
         """As `Ledger.pieces`."""
         return await self._reader.read(partial(ledger.read_pieces, hashes=hashes))
+
+    async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
+        """As `Ledger.compactions`."""
+        return await self._reader.read(partial(read_compactions, session=session))
 
     async def expire(self, *, before: float) -> int:
         """As `Ledger.expire`."""

@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from recollect.stores.limits import require_storable
+from recollect.stores.sqlite.compactions import add_compactions
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import add_jobs
 from recollect.stores.sqlite.ledger import add_pieces, add_turns
+from recollect.stores.sqlite.marks import gone_segments, put_gone, tombstoned
 from recollect.stores.sqlite.packing import json_list, pack_list, unpack_list
 from recollect.stores.sqlite.passages import add_passages, index_words
 from recollect.stores.sqlite.rows import INSERT_SEGMENT, REPLACE_FACT, fact_row, segment_row
@@ -22,16 +24,10 @@ from recollect.stores.sqlite.vectors import write_vectors
 from recollect.values.batch import Batch, Written
 from recollect.values.segment import Fact, NewSegment, SegmentId
 
-_ANY_TOMBSTONE: Final = "SELECT EXISTS (SELECT 1 FROM tombstone)"
-_TOMBSTONES: Final = """
-SELECT message_id FROM tombstone WHERE message_id IN (SELECT value FROM json_each(?))
-"""
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
 # Asked for one by one: making and reading a list takes longer.
 _FEW: Final = 5
-_GONE: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
-_PUT_GONE: Final = "INSERT OR IGNORE INTO gone_segment (id) VALUES (?)"
 _FACT_SOURCES: Final = """
 SELECT id, CAST(sources AS BLOB) FROM fact WHERE sources IS NOT NULL
 """
@@ -46,9 +42,10 @@ def write_batch(db: Database, batch: Batch) -> Written:
     """Write everything the batch holds."""
     require_storable(batch)
     tombstones = tombstoned(db, _identities(batch))
-    forgotten = tombstones | _identities_refused(batch.segments, tombstones)
+    refused, said = _identities_met(batch.segments, tombstones)
+    forgotten = tombstones | refused
     stale: str | None = None
-    if batch.session is not None and not write_session(db, batch.session, forgotten):
+    if batch.session is not None and not write_session(db, batch.session, forgotten, said):
         stale = batch.session.session
     told, new = _sorted_out(db, batch.segments, tombstones)
     bags = _insert(db, new) if new else []
@@ -60,6 +57,7 @@ def write_batch(db: Database, batch: Batch) -> Written:
         add_jobs(db, batch.jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
     add_turns(db, batch.turns, but_of=stale)
+    add_compactions(db, batch.compactions, forgotten, said, but_of=stale)
     index_words(db, bags)
     return Written(
         stored=tuple(told["stored"]),
@@ -67,14 +65,6 @@ def write_batch(db: Database, batch: Batch) -> Written:
         forgotten=tuple(told["forgotten"]),
         session_stale=stale is not None,
     )
-
-
-def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these identities, and of these segments, a tombstone stands for."""
-    if not db.value(_ANY_TOMBSTONE):
-        return set()
-    found = db.rows(_TOMBSTONES, (json_list(set(ids)),))
-    return {row[0] for row in found}
 
 
 def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
@@ -92,14 +82,20 @@ def _identities(batch: Batch) -> set[str]:
         ids.update(job.about)
     for piece in batch.pieces:
         ids.update((piece.hash, *piece.about))
-    if batch.session is not None:
-        ids.update(batch.session.about)
     return ids
 
 
-def _identities_refused(segments: tuple[NewSegment, ...], tombstones: set[str]) -> set[str]:
-    """What was said where it was forgotten: nothing of this batch may quote it."""
-    return {new.segment.message_id for new in segments if new.segment.id in tombstones}
+def _identities_met(
+    segments: tuple[NewSegment, ...], tombstones: set[str]
+) -> tuple[set[str], set[str]]:
+    """What was said where it was forgotten, so that nothing of this batch may quote it; and what
+    is said where it may be."""
+    refused: set[str] = set()
+    said: set[str] = set()
+    for new in segments:
+        gone = not tombstones.isdisjoint((new.segment.id, new.segment.message_id))
+        (refused if gone else said).add(new.segment.message_id)
+    return refused, said
 
 
 def _sorted_out(
@@ -121,7 +117,8 @@ def _sorted_out(
             told["stored"][id_] = None
             new_ones.append(new)
     if told["forgotten"]:
-        db.run_many(_PUT_GONE, [(id_,) for id_ in told["forgotten"]])
+        gone = (new.segment for new in segments if new.segment.id in told["forgotten"])
+        put_gone(db, [(one.id, one.message_id) for one in gone])
     return told, new_ones
 
 
@@ -159,11 +156,6 @@ def _without(fact: Fact, gone: set[str]) -> Fact | None:
     if len(left) == len(fact.sources):
         return fact
     return replace(fact, sources=left) if left else None
-
-
-def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these segments were forgotten."""
-    return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
 
 
 def forget_facts(db: Database, twins: Mapping[str, str]) -> list[str]:

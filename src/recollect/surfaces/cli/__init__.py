@@ -21,6 +21,9 @@ COMMANDS = {
     "import": "recollect.surfaces.cli.import_:import_",
     "models": "recollect.surfaces.cli.models:models",
     "memory": "recollect.surfaces.cli.memory:memory",
+    "receipt": "recollect.surfaces.cli.receipt:receipt",
+    "replay": "recollect.surfaces.cli.replay:replay",
+    "undo": "recollect.surfaces.cli.undo:undo",
     "worker": "recollect.surfaces.cli.worker:worker",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;

@@ -39,6 +39,7 @@ from recollect.ports import Store
 from recollect.testing.store_contract import (
     budget,
     cold,
+    compactions,
     facts,
     file_sessions,
     forgetting,
@@ -96,6 +97,7 @@ CONTRACT: Final[tuple[Check, ...]] = checks_of(
     places,
     quotes,
     matching,
+    compactions,
     upkeep,
     volume,
     properties,

@@ -22,6 +22,7 @@ from recollect.rules.identity import ROOT, chain, identify, segment_id, space_se
 from recollect.search.passages import split_passages
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
+from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Edit
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
@@ -186,6 +187,21 @@ def piece(body: str, *, kind: PieceKind = "row", about: tuple[MessageId, ...] = 
     return Piece(hash=PieceHash(named), kind=kind, body=raw, about=about)
 
 
+def compaction(
+    number: int,
+    about: Iterable[MessageId] = (),
+    *,
+    session: str = SESSION,
+    body: str | None = None,
+    at: float = START,
+) -> CompactionRecord:
+    """The record of a session's compaction with this number, which stands for these messages."""
+    told = f'{{"summary":"compaction {number} of {session!r}"}}' if body is None else body
+    return CompactionRecord(
+        session=session, number=number, at=at, body=told.encode(), about=tuple(about)
+    )
+
+
 def fact(name: str, *, sources: Iterable[SegmentId] = (), at: float = START, **more: Any) -> Fact:
     """A fact of this name."""
     content = more.pop("content", f"fact {name} holds")
@@ -247,6 +263,14 @@ def full_batch(
                 model="example-model",
                 system=system.hash,
                 rows=tuple(row.hash for row in rows),
+            ),
+        ),
+        compactions=(
+            compaction(
+                number + 1,
+                [one.segment.message_id for one in new[:2]],
+                session=session,
+                at=START + number * 100 + count,
             ),
         ),
     )

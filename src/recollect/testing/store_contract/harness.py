@@ -141,9 +141,10 @@ async def contents(store: Store, *sessions: str) -> dict[str, Any]:
         "index": (index.documents, index.average_length),
         "stored": [await store.session(session) for session in sessions],
         "turns": [await store.turns(session) for session in sessions],
+        "compactions": [await store.compactions(session) for session in sessions],
         "counts": (
             stats.segments, stats.cold, stats.noise, stats.passages, stats.tokens,
             dict(stats.vectors), stats.facts, stats.sessions, stats.turns, stats.pieces,
-            stats.tombstones, stats.jobs_waiting, stats.jobs_dead,
+            stats.compactions, stats.tombstones, stats.jobs_waiting, stats.jobs_dead,
         ),
     }  # fmt: skip

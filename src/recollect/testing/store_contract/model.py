@@ -14,6 +14,7 @@ import numpy as np
 
 from recollect.search.bm25 import score_document
 from recollect.values.batch import Batch
+from recollect.values.compaction import CompactionRecord
 from recollect.values.lookup import (
     FILE_SESSIONS,
     Candidate,
@@ -41,6 +42,11 @@ class Model:
     tombstones: set[MessageId] = field(default_factory=set)
     empty_places: set[SegmentId] = field(default_factory=set)
     """Segments that were forgotten by place."""
+    gone_from: set[MessageId] = field(default_factory=set)
+    """Identities of which a segment was forgotten by place."""
+    compactions: dict[tuple[str, int], CompactionRecord] = field(default_factory=dict)
+    withdrawn: list[CompactionRecord] = field(default_factory=list)
+    """Compactions that were forgotten."""
 
     def write(self, batch: Batch) -> tuple[SegmentId, ...]:
         """Take a batch's segments and vectors; the ids of those that are new."""
@@ -57,15 +63,40 @@ class Model:
                 new_segment = self.segments.get(one.segment)
                 if new_segment is not None and one.ordinal < len(new_segment.passages):
                     held[one.segment, one.ordinal] = one.values
+        for record in batch.compactions:
+            self._write_compaction(record, batch)
         return tuple(stored)
 
-    def forget(self, ids: Iterable[SegmentId], *, by_place: bool = False) -> None:
-        """Remove segments and what rests on them, for good."""
-        for gone in self._remove(ids):
+    def _write_compaction(self, record: CompactionRecord, batch: Batch) -> None:
+        refused = {
+            new.segment.message_id for new in batch.segments if new.segment.id in self.empty_places
+        }
+        unsaid = self.gone_from - {new.segment.message_id for new in self.segments.values()}
+        if record in self.withdrawn:
+            return
+        if (self.tombstones | refused | unsaid).isdisjoint(record.about):
+            self.compactions.setdefault((record.session, record.number), record)
+
+    def forget(self, ids: Iterable[SegmentId], *, by_place: bool = False) -> int:
+        """Remove segments and what rests on them, for good; how many compactions went."""
+        removed = self._remove(ids)
+        for gone in removed:
             if by_place:
                 self.empty_places.add(gone.segment.id)
+                self.gone_from.add(gone.segment.message_id)
             else:
                 self.tombstones.add(gone.segment.message_id)
+        said = {new.segment.message_id for new in self.segments.values()}
+        unsaid = {gone.segment.message_id for gone in removed} - said
+        places = {(gone.segment.session, gone.segment.message_id) for gone in removed}
+        rests = [
+            place
+            for place, record in self.compactions.items()
+            if not unsaid.isdisjoint(record.about)
+            or any((record.session, one) in places for one in record.about)
+        ]
+        self.withdrawn += [self.compactions.pop(place) for place in rests]
+        return len(rests)
 
     def withdraw(self, ids: Iterable[SegmentId]) -> int:
         """Remove segments until they are written again; returns how many went."""

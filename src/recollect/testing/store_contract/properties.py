@@ -12,6 +12,7 @@ from recollect.testing.store_contract.cases import for_every
 from recollect.testing.store_contract.examples import (
     START,
     asked,
+    compaction,
     conversation,
     ids,
     vector,
@@ -48,6 +49,7 @@ def _steps() -> SearchStrategy[list[Step]]:
     step = st.one_of(
         st.tuples(st.just("write"), st.tuples(places, places)),
         st.tuples(st.just("write"), st.tuples(places, places)),
+        st.tuples(st.just("compact"), st.tuples(place, places, st.lists(place, max_size=2))),
         st.tuples(st.just("forget"), st.lists(place, min_size=1, max_size=2)),
         st.tuples(st.just("leave"), st.tuples(st.sampled_from((None, *_SESSIONS)), place)),
         st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
@@ -118,12 +120,26 @@ class _Pair:
         stored = self.model.write(batch)
         assert (await self.store.write(batch)).stored == stored
 
+    async def compact(self, drawn: tuple[int, Sequence[int], Sequence[int]]) -> None:
+        """Record a compaction that stands for these places, beside segments that may be known."""
+        number, places, beside = drawn
+        record = compaction(
+            number // 3,
+            dict.fromkeys(_SEGMENTS[place].segment.message_id for place in places),
+            session=_SESSIONS[number % 2],
+        )
+        new = tuple(_SEGMENTS[place] for place in beside)
+        batch = Batch(at=START, segments=new, compactions=(record,))
+        stored = self.model.write(batch)
+        assert (await self.store.write(batch)).stored == stored
+
     async def forget(self, places: Sequence[int]) -> None:
         gone = ids(_SEGMENTS[place] for place in places)
         held = [one for one in dict.fromkeys(gone) if one in self.model.segments]
-        self.model.forget(gone)
+        compactions = self.model.forget(gone)
         done = await self.store.forget(ForgetOrder(at=START, segments=gone))
         assert sorted(done.segments) == sorted(held)
+        assert done.compactions == compactions
 
     async def leave(self, drawn: tuple[str | None, int]) -> None:
         """Forget what was said before a time, in one session or in all."""
@@ -134,10 +150,11 @@ class _Pair:
             for one, new in self.model.segments.items()
             if new.segment.said_at < bound and session in (None, new.segment.session)
         ]
-        self.model.forget(gone, by_place=True)
+        compactions = self.model.forget(gone, by_place=True)
         sessions = () if session is None else (session,)
         done = await self.store.forget(ForgetOrder(at=START, sessions=sessions, said_before=bound))
         assert sorted(done.segments) == sorted(gone)
+        assert done.compactions == compactions
 
     async def evict(self, drawn: tuple[bool, int]) -> None:
         by_time, limit = drawn
@@ -189,10 +206,17 @@ class _Pair:
             vectors_ = await self.store.vectors(embedder)
             held = {(one.segment, one.ordinal): one.values for one in vectors_}
             assert held == self.model.vectors.get(embedder, {})
+        for session in _SESSIONS:
+            records = await self.store.compactions(session)
+            held_records = self.model.compactions
+            assert records == tuple(
+                held_records[place] for place in sorted(held_records) if place[0] == session
+            )
         for cold in (False, True):
             await self.take("ask", (_WORDS, 0, 50, 50, None, cold, ()))
             await self.take("ask", (_WORDS, 1, 1, 1, None, cold, (0, 1, 2, 5)))
         await self.take("look", (range(_PLACES), _WORDS, (), 2, 3))
+        await self.take("look", (range(_PLACES), _WORDS, (2, 3, 5), 2, 3))
 
 
 async def any_order_of_steps_answers_like_the_model(spaces: Spaces) -> None:

@@ -102,7 +102,7 @@ async def stats_count_what_is_there(spaces: Spaces) -> None:
     tokens = sum(new.segment.tokens for new in (*everything, noise))
     assert stats.tokens == tokens
     assert dict(stats.vectors) == {EMBEDDER: 12}
-    assert (stats.facts, stats.sessions, stats.turns) == (3, 3, 3)
+    assert (stats.facts, stats.sessions, stats.turns, stats.compactions) == (3, 3, 3, 3)
     assert stats.pieces == sum(len(batch.pieces) for batch in batches)
     assert (stats.jobs_waiting, stats.jobs_dead, stats.tombstones) == (3, 0, 0)
     gone = batches[1].segments[2]
@@ -154,6 +154,7 @@ async def closed_store_says_so(spaces: Spaces) -> None:
         store.jobs(),
         store.queue(),
         store.turns(SESSION),
+        store.compactions(SESSION),
         store.forget(ForgetOrder(at=START, sessions=(SESSION,))),
         store.check(),
         store.stats(),

@@ -82,6 +82,8 @@ def _rows(found: Stats) -> list[tuple[str, int, str]]:
         ("forgotten", found.tombstones, "identities that stay out"),
         ("jobs", found.jobs_waiting, "waiting"),
     ]
+    if found.compactions:
+        rows.insert(5, ("compactions", found.compactions, "with summary and receipt"))
     if found.jobs_dead:
         rows.append(("", found.jobs_dead, "dead: `recollect memory jobs` says why"))
     return rows

@@ -1,0 +1,133 @@
+"""What an agent tells while it works, in the order in which it happens.
+
+Values only; whoever draws them decides how they look. Reprs never show what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from recollect.agent.flush_result import FlushResult
+from recollect.values.compaction import CompactionResult
+from recollect.values.report import Report
+from recollect.values.request import Usage
+
+EndReason: TypeAlias = Literal["done", "aborted", "failed", "max-steps", "command"]
+FailureKind: TypeAlias = Literal["overflow", "refused", "unavailable", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A further stretch of the reply; never any of a reply that is for nobody."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thought:
+    """A further stretch of the model's reasoning."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A request was shaped and goes out now."""
+
+    step: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """A whole reply was recorded."""
+
+    entry_id: str
+    message: Mapping[str, Any] = field(repr=False)
+    usage: Usage | None = None
+    silent: bool = False
+    """It said NO_REPLY: there is nothing to show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallBegan:
+    """A tool begins to run."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnded:
+    """A tool has answered, and its result was recorded."""
+
+    id: str
+    name: str
+    is_error: bool
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """A compaction ended, one way or another."""
+
+    result: CompactionResult
+    entry_id: str | None = None
+    """The transcript's entry; None where nothing was compacted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """A flush turn ended, or was skipped."""
+
+    result: FlushResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """The reply so far does not count and is asked for again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a command answered."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The turn could not be finished; the history is as it was."""
+
+    kind: FailureKind
+    reason: str
+    """One or two sentences: what happened, and what to do next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The last event of every run."""
+
+    reason: EndReason
+    steps: int = 0
+
+
+AgentEvent: TypeAlias = (
+    Said
+    | Thought
+    | Prepared
+    | Replied
+    | CallBegan
+    | CallEnded
+    | Compacted
+    | Flushed
+    | Withdrawn
+    | Told
+    | Failed
+    | Ended
+)

@@ -1,0 +1,118 @@
+"""The body of a request: history, system prompt and tools in the wire format of the model.
+
+Pure. Always holds: what does not change from turn to turn is spelled the same way every time,
+so that the provider's prompt cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.agent.tools.outcome import Tool, wire_tool
+from recollect.formats.translate import Speaker, WireHistory
+
+DEFAULT_OUTPUT_TOKENS = 8192
+"""Anthropic's wire must name a limit; every current model of theirs takes this one."""
+OUTPUT_SHARE = 8
+"""But never more than this part of a small window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """All of a request besides its history."""
+
+    speaker: Speaker
+    system: str = field(repr=False)
+    tools: tuple[Tool, ...]
+    window_tokens: int | None = None
+    max_output_tokens: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Further fields of the provider's own; one that is None is left out."""
+
+    @property
+    def leading(self) -> int:
+        """How many messages stand before the history: Chat keeps the system prompt there."""
+        return 1 if self.speaker.format == "openai-chat" and self.system else 0
+
+
+def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
+    """The request, not yet shaped by the engine."""
+    writers = {
+        "anthropic": _anthropic,
+        "openai-chat": _chat,
+        "openai-responses": _responses,
+    }
+    body = writers[shape.speaker.format](list(history.messages), shape)
+    body.update(shape.options)
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def messages_field(shape: Shape) -> str:
+    """The key that holds the history."""
+    return "input" if shape.speaker.format == "openai-responses" else "messages"
+
+
+def _anthropic(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
+    return {
+        "model": shape.speaker.model,
+        "max_tokens": _output_tokens(shape),
+        "cache_control": {"type": "ephemeral"},  # the provider marks the last block by itself
+        "system": shape.system or None,
+        "tools": _tools(shape),
+        "messages": messages,
+    }
+
+
+def _chat(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
+    system = [{"role": "system", "content": shape.system}] if shape.system else []
+    return {
+        "model": shape.speaker.model,
+        "max_completion_tokens": shape.max_output_tokens,
+        "tools": _tools(shape),
+        "messages": [*system, *messages],
+    }
+
+
+def _responses(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
+    return {
+        "model": shape.speaker.model,
+        "max_output_tokens": shape.max_output_tokens,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],  # reasoning is ours to send back
+        "instructions": shape.system or None,
+        "tools": _tools(shape),
+        "input": messages,
+    }
+
+
+def _tools(shape: Shape) -> list[dict[str, Any]] | None:
+    return [wire_tool(tool, shape.speaker.format) for tool in shape.tools] or None
+
+
+def _output_tokens(shape: Shape) -> int:
+    if shape.max_output_tokens is not None:
+        return shape.max_output_tokens
+    if shape.window_tokens is None:
+        return DEFAULT_OUTPUT_TOKENS
+    return max(1, min(DEFAULT_OUTPUT_TOKENS, shape.window_tokens // OUTPUT_SHARE))
+
+
+def with_user_text(
+    messages: Sequence[Mapping[str, Any]], text: str, shape: Shape
+) -> list[Mapping[str, Any]]:
+    """The messages with words of the user's behind them, as the format allows it.
+
+    Anthropic's turns alternate: behind results of tools the words join their message.
+    """
+    if shape.speaker.format == "openai-responses":
+        block = {"type": "input_text", "text": text}
+        return [*messages, {"type": "message", "role": "user", "content": [block]}]
+    last = messages[-1] if messages else {}
+    if shape.speaker.format == "anthropic" and last.get("role") == "user":
+        content = last.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        joined = [*blocks, {"type": "text", "text": text}]
+        return [*messages[:-1], {**last, "content": joined}]
+    return [*messages, {"role": "user", "content": text}]

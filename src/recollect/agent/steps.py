@@ -1,0 +1,290 @@
+"""The steps of a turn: one reply with its recovery, and what the window asks for behind it.
+
+Owns how the history, the engine and the model meet. Always holds: a reply is recorded before
+anything is done about it; a request is tried again at most once, and only for its size; a flush
+or a compaction that fails changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
+from typing import Any, TypeVar
+
+from recollect.agent.conversation import Conversation
+from recollect.agent.events import (
+    AgentEvent,
+    Compacted,
+    Failed,
+    Flushed,
+    Prepared,
+    Replied,
+    Said,
+    Thought,
+    Withdrawn,
+)
+from recollect.agent.flush import FlushOrder, flush
+from recollect.agent.listen import Hearing, Listener
+from recollect.agent.prompt import system_prompt
+from recollect.agent.record_cut import first_kept_entry, unrecorded
+from recollect.agent.recover import gave_up
+from recollect.agent.request import Shape, request_body
+from recollect.agent.step import Sent, Step
+from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.outcome import Tool
+from recollect.engine.engine import Engine
+from recollect.engine.session import Context
+from recollect.formats.pi_context import PiShown
+from recollect.formats.translate import Speaker, WireHistory, to_wire
+from recollect.formats.translate_reply import REFUSED, as_resent, broken_off, to_pi
+from recollect.ports import ChatModel, Clock
+from recollect.session.workspace import Workspace, load_workspace
+from recollect.values.compaction import CompactionResult, Trigger
+from recollect.values.model import ReplyDone
+from recollect.values.report import Report
+
+_T = TypeVar("_T")
+SHRUNK_RATIO = 0.9
+"""Of a request that did not fit, what the next one may be: estimates are off by some percent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stepping:
+    """What the steps of an agent share."""
+
+    engine: Engine
+    model: ChatModel
+    flush_model: ChatModel
+    conversation: Conversation
+    ground: Ground
+    tools: tuple[Tool, ...]
+    clock: Clock
+    tz: tzinfo | None
+    max_output_tokens: int | None
+    options: Mapping[str, Any] = field(repr=False)
+    provider: str
+    own_words: str = field(repr=False)
+    first_run: bool
+    aborted: bool = False
+    workspace: Workspace = field(default_factory=Workspace)
+    shape: Shape = field(init=False)
+    _listener: Listener = field(default_factory=Listener)
+    _sent: Sent | None = None
+    _waiting: asyncio.Task[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    @property
+    def window_tokens(self) -> int | None:
+        """The model's window: as set or as the model says, but never above what was learned."""
+        known = self.engine.settings.window_tokens or self.model.window_tokens
+        learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
+        return min((one for one in (known, learned) if one), default=None)
+
+    def begin(self) -> None:
+        """Read the workspace anew: what its files say now counts for this run."""
+        today = datetime.fromtimestamp(self.clock.now(), self.tz).astimezone(self.tz).date()
+        self.workspace = load_workspace(
+            self.ground.root,
+            max_chars=self.engine.settings.workspace.max_chars,
+            today=today,
+            first_run=self.first_run and not self.conversation.shown(),
+        )
+        self.shape = Shape(
+            speaker=Speaker(
+                format=self.model.format, model=self.model.name, provider=self.provider
+            ),
+            system=system_prompt(
+                self.tools, self.workspace.project_context, own_words=self.own_words
+            ),
+            tools=self.tools,
+            max_output_tokens=self.max_output_tokens,
+            options=self.options,
+        )
+
+    def abort(self) -> None:
+        """Stop listening to the model."""
+        self.aborted = True
+        self._listener.abort()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
+        """Ask for one reply; where the request does not fit, make room and ask once more."""
+        refused: Report | None = None
+        for attempt in (1, 2):
+            ready = None if self.aborted else await self._unless_aborted(self._ready(refused))
+            if ready is None:
+                step.aborted = True
+                return
+            context, sent, made = ready
+            if made is not None:
+                yield made
+            for result in unrecorded(context, self.conversation.recorded_cuts()):
+                yield self._keep_compaction(result)
+            yield Prepared(step=step.number, report=context.report)
+            step.aborted = self.aborted
+            if step.aborted:
+                return
+            hearing = Hearing()
+            async with aclosing(self._heard(sent, hearing)) as words:
+                async for said in words:
+                    yield said
+            trouble, step.aborted = hearing.trouble, hearing.aborted
+            if hearing.done is not None and trouble is None:
+                yield await self._keep_reply(step, hearing.done, silent=hearing.silent)
+                if step.message is None:
+                    yield Failed(kind="refused", reason=REFUSED)
+            if trouble is None:
+                return
+            if trouble.overflow is not None:
+                await self.engine.observe(self.conversation.session_id, trouble.overflow)
+            if trouble.overflow is None or attempt == 2:
+                yield Failed(kind=trouble.kind, reason=gave_up(trouble, made))
+                return
+            yield Withdrawn(reason=trouble.reason)
+            refused = context.report
+
+    async def _heard(self, sent: Sent, hearing: Hearing) -> AsyncGenerator[Said | Thought, None]:
+        """What may be shown of a reply; one that breaks off is recorded as far as it came."""
+        try:
+            async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
+                async for said in words:
+                    yield said
+        finally:
+            if hearing.aborted or not hearing.ended:  # or whoever listened is gone
+                self._keep_broken(hearing, "aborted", None)
+        self._sent = sent
+        if hearing.trouble is not None:
+            self._keep_broken(hearing, "error", hearing.trouble.reason)
+
+    async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
+        """What the window asks for behind a reply: notes first, then a compaction."""
+        seen = step.observation
+        if seen is None or seen.due == "nothing" or self.aborted:
+            return
+        notes_due = seen.due == "flush" or seen.flush_first
+        if notes_due and not self.conversation.flushed_in_this_cycle:
+            flushed = await self._unless_aborted(self._flush())
+            if flushed is not None:
+                yield flushed
+        if seen.due == "compaction" and not self.aborted:
+            trigger: Trigger = "mid-turn" if mid_turn else "threshold"
+            made = await self._unless_aborted(self.compact(trigger))
+            if made is not None:
+                yield made
+
+    async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
+        """Compact now, and record it where it was done."""
+        body, _, _ = self._body()
+        result = await self.engine.compact(
+            self.conversation.session_id,
+            body,
+            instructions=instructions,
+            trigger=trigger,
+            format=self.shape.speaker.format,
+        )
+        return self._keep_compaction(result)
+
+    async def compact_on_request(self, instructions: str) -> Compacted | None:
+        """Compact as the user asked; None where they did not wait for it."""
+        return await self._unless_aborted(self.compact("manual", instructions=instructions))
+
+    async def _unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """What the work comes to; None where the user did not wait for it.
+
+        The engine ends a compaction that nobody waits for by itself; it is recorded when the
+        next request shows its cut.
+        """
+        task = self._waiting = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task})
+        finally:
+            self._waiting = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return None if task.cancelled() else task.result()
+
+    async def _ready(self, refused: Report | None) -> tuple[Context, Sent, Compacted | None]:
+        """A request to send; behind one that was `refused` for its size, a smaller one.
+
+        The engine has learned the window: preparing again shortens a result that is too long, and
+        compacts where that is not enough. Where it thinks that all is well, it is told to compact.
+        """
+        context, sent = await self._prepare()
+        if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
+            return context, sent, None
+        made = await self.compact("overflow")
+        context, sent = await self._prepare()
+        return context, sent, made
+
+    async def _prepare(self) -> tuple[Context, Sent]:
+        body, wire, _ = self._body()
+        context = await self.engine.prepare(
+            self.conversation.session_id, body, format=self.shape.speaker.format
+        )
+        return context, Sent(request=context.request, wire_messages=len(wire.messages))
+
+    def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
+        shown = self.conversation.shown()
+        wire = to_wire([one.message for one in shown], self.shape.speaker)
+        shape = replace(self.shape, window_tokens=self.window_tokens)
+        return request_body(wire, shape), wire, shown
+
+    async def _keep_reply(self, step: Step, done: ReplyDone, *, silent: bool) -> Replied:
+        message = to_pi(
+            done.reply,
+            self.shape.speaker,
+            stop=done.stop,
+            usage=done.usage,
+            timestamp=self.conversation.milliseconds(),
+        )
+        entry_id = self.conversation.keep(message)
+        self.conversation.keep_usage(done.usage)
+        step.message = None if message["stopReason"] == "error" else message
+        taught = as_resent(done.reply, self.shape.speaker, stop=done.stop)
+        step.observation = await self.engine.observe(self.conversation.session_id, taught)
+        return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
+
+    def _keep_broken(self, hearing: Hearing, reason: Any, error: str | None) -> None:
+        """What had come; recorded as pi records it, never sent to a model again."""
+        message = broken_off(
+            hearing.text,
+            self.shape.speaker,
+            reason=reason,
+            timestamp=self.conversation.milliseconds(),
+            error=error,
+            usage=None if hearing.done is None else hearing.done.usage,
+        )
+        self.conversation.keep(message)
+
+    def _keep_compaction(self, result: CompactionResult) -> Compacted:
+        if not result.compacted:
+            return Compacted(result=result)
+        _, wire, shown = self._body()
+        path = self.engine.session(self.conversation.session_id).state.path
+        leading = self.shape.leading
+        first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
+        return Compacted(result=result, entry_id=self.conversation.keep_compaction(result, first))
+
+    async def _flush(self) -> Flushed:
+        _, wire, _ = self._body()
+        assert self._sent is not None, "a flush follows a reply"
+        order = FlushOrder(
+            sent=self._sent.request,
+            since=wire.messages[self._sent.wire_messages :],
+            shape=self.shape,
+            note_root=self.ground.root,
+            now=self.clock.now(),
+            tz=self.tz,
+            read_only=self.ground.read_only,
+        )
+        result = await flush(order, self.flush_model, self.engine.settings)
+        self.conversation.keep_flush(result)
+        if result.done:
+            self.engine.flushed(self.conversation.session_id)
+        return Flushed(result=result)

@@ -1,0 +1,1 @@
+"""The tools of our own agent: read, write, edit, bash."""

@@ -1,0 +1,197 @@
+"""Takes probes from what is about to be cut: the exact things that were known there.
+
+Owns which of them a receipt asks about. What people and the model said comes first; of a tool's
+output only paths, addresses, hashes and errors are asked about, never what it says in words: a
+page that a tool fetched must not become a constraint. Must never change or drop a message: a miss
+costs a probe. What always holds: the same messages give the same probes, the most important
+first, each thing once; the time is linear in the messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Final
+
+from recollect.compaction.exact import exact_things
+from recollect.compaction.holds import says_something, without
+from recollect.compaction.sentences import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.compaction.speech import Speaker, Speech, speeches
+from recollect.compaction.statements import is_error_line, statement_kind, tells_the_error
+from recollect.values.compaction import Probe, ProbeKind
+from recollect.values.history import Entry
+
+MOST_PROBES: Final = 120
+"""Ours: each is one line of a receipt, and about half of them cost a search."""
+
+_OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
+_STATEMENT_CHARS: Final = 180
+"""A statement is kept so far: what stands around it needs room, too."""
+_MOST_ERRORS: Final = 2
+"""Of one text: where a build tells hundreds, the rest follow from the first."""
+_NEIGHBOUR_CHARS: Final = 100
+_STRETCHES: Final = 8
+"""The history is looked at in so many stretches, so that none is passed over."""
+
+_MOST_FOR_REPEATS: Final = 2.0
+_KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
+    "constraint": 4.0,
+    "decision": 3.5,
+    "task": 3.5,
+    "attempt": 3.0,
+    "error": 2.0,
+    "path": 1.5,
+    "hash": 1.5,
+    "url": 1.5,
+    "number": 1.0,
+    "symbol": 1.0,
+}
+_SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
+    "user": 3.0,
+    "assistant": 1.5,
+    "call": 0.5,
+    "tool": 0.0,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """Something that may become a probe: where it was said best, and how often in all."""
+
+    kind: ProbeKind
+    text: str = field(repr=False)
+    said: Speech = field(repr=False)
+    start: int
+    end: int
+    places: set[int]
+
+    def importance(self, last_place: int) -> float:
+        """Said by the user, said again, said lately."""
+        return (
+            _KIND_WEIGHT[self.kind]
+            + _SPEAKER_WEIGHT[self.said.speaker]
+            + min(math.log2(len(self.places)), _MOST_FOR_REPEATS)
+            + max(self.places) / max(last_place, 1)
+        )
+
+
+def probe(
+    entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
+) -> tuple[Probe, ...]:
+    """At most `limit` probes of these messages, and of the summary that stood before them."""
+    found: dict[tuple[str, str], _Found] = {}
+    for said in speeches(entries, previous_summary):
+        for one in _in_speech(said):
+            _add(found, one)
+    last = len(entries)
+    chosen = _spread(found.values(), last)[:limit]
+    chosen.sort(key=lambda one: (-one.importance(last), one.said.place, one.start, one.text))
+    return tuple(map(_probe_of, chosen))
+
+
+def _in_speech(said: Speech) -> Iterator[_Found]:
+    def made(kind: ProbeKind, text: str, start: int, end: int) -> _Found:
+        return _Found(kind=kind, text=text, said=said, start=start, end=end, places={said.place})
+
+    by_tool = said.speaker in ("call", "tool")
+    if said.failed_call and (told := tells_the_error(said.text)):
+        start = said.text.find(told)
+        text = bounded(one_line(told), 0, 0, _STATEMENT_CHARS)
+        yield made("attempt", text, start, start + len(told))
+    fenced, errors = False, 0
+    for start, end in sentence_spans(said.text):
+        sentence = said.text[start:end]
+        if sentence.startswith("```"):
+            fenced = not fenced
+            continue
+        kind = _worded(sentence, said) if not fenced or by_tool else None
+        errors += kind == "error"
+        if kind is not None and errors <= _MOST_ERRORS:
+            yield made(kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end)
+        for thing in exact_things(sentence):
+            if not by_tool or thing.kind in _OF_TOOLS:
+                yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
+
+
+def _worded(sentence: str, said: Speech) -> ProbeKind | None:
+    """What a sentence settles; of a tool's, whether it tells an error."""
+    if said.speaker == "call" or said.failed_call:
+        return None
+    if is_error_line(sentence):
+        return "error"
+    if said.speaker == "tool":
+        return None
+    return statement_kind(sentence, by_user=said.speaker == "user")
+
+
+def _add(found: dict[tuple[str, str], _Found], one: _Found) -> None:
+    """Each thing once, where the one said it who counts most; of those the newest."""
+    exact = one.kind if one.kind in ("path", "url", "symbol", "hash", "number") else "worded"
+    name = (exact, " ".join(one.text.split()).casefold())
+    known = found.get(name)
+    if known is None:
+        found[name] = one
+        return
+    known.places |= one.places
+    if _SPEAKER_WEIGHT[one.said.speaker] >= _SPEAKER_WEIGHT[known.said.speaker]:
+        one.places = known.places
+        found[name] = one
+
+
+def _spread(found: Iterable[_Found], last_place: int) -> list[_Found]:
+    """Taken in turns: from every kind, and of each kind from every stretch of the history."""
+    kinds: dict[ProbeKind, dict[int, list[_Found]]] = defaultdict(lambda: defaultdict(list))
+    for one in found:
+        stretch = one.said.place * _STRETCHES // (last_place + 1)
+        kinds[one.kind][stretch].append(one)
+    in_turns: list[list[_Found]] = []
+    for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
+        stretches = [
+            sorted(held, key=lambda one: (-one.importance(last_place), one.start, one.text))
+            for _, held in sorted(kinds[kind].items(), reverse=True)
+        ]
+        in_turns.append(_in_turns(stretches))
+    return _in_turns(in_turns)
+
+
+def _in_turns(lists: Sequence[Sequence[_Found]]) -> list[_Found]:
+    return [one for turn in zip_longest(*lists) for one in turn if one is not None]
+
+
+def _probe_of(one: _Found) -> Probe:
+    return Probe(
+        kind=one.kind,
+        text=one.text,
+        sentence=_sentence_around(one),
+        source=one.said.source,
+        key=one.said.key,
+    )
+
+
+def _sentence_around(one: _Found) -> str:
+    """The sentence that holds it; with its neighbours where it says nothing besides."""
+    text = one.said.text
+    spans = list(sentence_spans(text))
+    at = next(at for at, (start, end) in enumerate(spans) if start <= one.start < end)
+    start, end = spans[at]
+    sentence = one_line(text[start:end])
+    where = max(sentence.find(one.text), 0)
+    sentence = bounded(sentence, where, len(one.text))
+    if one.said.failed_call:
+        return f"{one.said.failed_call}: {one.text}"[:SENTENCE_CHARS]
+    if says_something(without(sentence, (one.text,))):
+        return sentence
+    sentence = bounded(sentence, sentence.find(one.text), len(one.text), _STATEMENT_CHARS)
+    behind = text[slice(*spans[at + 1])] if at + 1 < len(spans) else ""
+    ahead = text[slice(*spans[at - 1])] if at else ""
+    if not says_something(f"{ahead} {behind}"):
+        ahead = one.said.before
+    parts = (
+        one_line(ahead)[-_NEIGHBOUR_CHARS:],
+        sentence,
+        one_line(behind)[: SENTENCE_CHARS - _STATEMENT_CHARS - _NEIGHBOUR_CHARS],
+    )
+    return " ".join(part for part in parts if part)

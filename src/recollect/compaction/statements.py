@@ -1,0 +1,111 @@
+"""Recognises what was settled in words: decisions, constraints, open tasks, failed attempts.
+
+Owns the turns of phrase, English and Chinese, and what a line of an error looks like. Must never
+take a question for an answer. What always holds: the same sentence is of the same kind, or of
+none, whoever said it; a miss costs a probe, never a message.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from recollect.search.standing import is_standing
+from recollect.values.compaction import ProbeKind
+
+_TASK: Final = re.compile(
+    r"\b(?:TODO|FIXME)\b|^\W*\[\ \]"
+    r"|(?i:\b(?:still\ (?:have|has|need|needs)\ to|still\ (?:missing|open|to\ do|todo|pending)"
+    r"|remains?\ to\ be|left\ to\ do|not\ (?:yet\ )?(?:done|finished|implemented)"
+    r"|next\ (?:step|up|task|thing)s?\b(?!\W*$)|(?:up\ )?next:|next,?\ (?:we|i|you|let)"
+    r"|we\ should\ (?:also|still|then)|remember\ to|don'?t\ forget\ to|to-?do:|follow[- ]up:))"
+    r"|待办|还需要|还要|接下来|下一步|尚未|未完成",
+    re.VERBOSE,
+)
+# A model that says "I need to" is about to do it; a person asks for it.
+_ASKED: Final = re.compile(
+    r"\b(?:we|i|you)\ (?:still\ )?(?:need|have)\ to\b", re.IGNORECASE | re.VERBOSE
+)
+_ATTEMPT: Final = re.compile(
+    r"\b(?:(?:did|does|do)(?:\ not|n'?t)"
+    r"\ (?:work|help|fix|solve|change\ anything|compile|build|pass)"
+    r"|(?:that|this|it|which|attempt|approach|try)\ (?:\w+\ )?"
+    r"(?:failed|fails|broke|crashed|timed\ out)"
+    r"|still\ (?:fails|failing|broken|crashes|the\ same\ error|does\ not|doesn'?t)"
+    r"|(?:no|without)\ (?:success|luck|effect)|(?:was|were|is)\ (?:a\ )?(?:dead\ end|not\ enough)"
+    r"|made\ (?:it|things)\ worse|(?:had|have)\ to\ (?:revert|roll\ back)|reverted|rolled\ back"
+    r"|tried\b[^.]{1,200}\bbut)\b|没有用|不起作用|还是不行|失败了|没有效果|行不通",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DECISION: Final = re.compile(
+    r"\b(?:(?:we|i|you)(?:'ve|\ have)?\ (?:decided|agreed|chose|settled|opted|picked)"
+    r"|(?:it\ (?:was|is)|was)\ decided|decision:|decided\ (?:to|on|against|that)"
+    r"|let'?s\ (?:use|go|stick|keep|take|pick|make|switch|do|call|drop|skip|not)"
+    r"|(?:we'?re|we\ are|i'?m|i\ am|i'?d\ be)\ going\ with|go(?:ing)?\ with|stick(?:ing)?\ with"
+    r"|(?:we|i)(?:'ll|\ will)\ (?:use|go|keep|stick|take|switch|stay|drop)|the\ plan\ is"
+    r"|instead\ of\b[^.]{1,120}\b(?:use|we|i)\b|i\ prefer|my\ preference\ is)\b"
+    r"|决定|采用|就用|选择了|确定用|改用",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CONSTRAINT: Final = re.compile(
+    r"\b(?:must(?:\ not|n'?t)?|never|always|shall(?:\ not)?|may\ not|under\ no\ circumstances"
+    r"|do\ not|don'?t|cannot|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
+    r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
+    r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
+    r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ERROR_LINE: Final = re.compile(
+    r"\b[A-Z]\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)|\bE[A-Z]{5,20}\b|\bFAILED\b|\bFAIL:"
+    r"|npm\ ERR!|^Traceback"
+    r"|(?i:\b(?:error|fatal|panic|exception)(?:\[\w{1,12}\])?:|\bsegmentation\ fault"
+    r"|\bexit(?:ed)?\ (?:with\ )?(?:code|status):?\ [1-9]\d{0,2}\b|\breturned\ non-zero"
+    r"|\bcommand\ not\ found|\bno\ such\ file\ or\ directory|\bpermission\ denied"
+    r"|\bcannot\ find\ module|\bundefined\ reference"
+    r"|\b(?:build|tests?|job|command|request|connection|deploy|migration)\ failed\b)",
+    re.VERBOSE,
+)
+# A line of a program that speaks of errors tells none.
+_CODE: Final = re.compile(
+    r"[;{,]\s*$|\$\{|^\W*(?:import|from|const|let|var|def|class|return|raise|throw|catch|except|if"
+    r"|elif|else|assert|expect|await|async|function|try)\b|//|/\*"
+)
+_NAMES_ERROR: Final = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception)\b|\bE[A-Z]{5,20}\b|[:!]")
+_LEAST_WORDS: Final = 3
+
+
+def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
+    """What kind of statement a sentence is; None where it settles nothing."""
+    if len(sentence.split()) < _LEAST_WORDS and sentence.isascii():
+        return None
+    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
+        return None
+    if _TASK.search(sentence) or (by_user and _ASKED.search(sentence)):
+        return "task"
+    for kind, shape in _KINDS:
+        if shape.search(sentence):
+            return kind
+    return "constraint" if is_standing(sentence) else None
+
+
+def is_error_line(line: str) -> bool:
+    """Whether a line tells what went wrong."""
+    return _ERROR_LINE.search(line) is not None and _CODE.search(line) is None
+
+
+def tells_the_error(text: str) -> str:
+    """Of the lines of a failed result, the one that says most; the first where none does.
+
+    A traceback names its error last, so the last of those that name one is taken.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
+    told = [line for line in told if not line.startswith("Traceback")]
+    return told[-1] if told else (lines or [""])[0]
+
+
+_KINDS: Final[tuple[tuple[ProbeKind, re.Pattern[str]], ...]] = (
+    ("attempt", _ATTEMPT),
+    ("decision", _DECISION),
+    ("constraint", _CONSTRAINT),
+)

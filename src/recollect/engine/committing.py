@@ -1,0 +1,177 @@
+"""Commits a compaction: the cut, the session's state and the record of it, in one durable write.
+
+The only step of a compaction that holds the session's lock. Always holds: the view gets smaller,
+or nothing changes; a session that went on another way meanwhile is left as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from recollect.compaction.replace_past import replace_past
+from recollect.config.settings import Redaction as RedactionSettings
+from recollect.engine.keeping import SessionKeeper
+from recollect.engine.session import Session
+from recollect.engine.turn_path import TurnPath
+from recollect.formats.compaction_record import write_record
+from recollect.rules.redaction import redact
+from recollect.turn.query import spoken_text
+from recollect.values.compaction import (
+    CompactionRecord,
+    CompactionResult,
+    CutPlan,
+    Finding,
+    Receipt,
+    Summarised,
+)
+from recollect.values.edit import Cut, Edit
+from recollect.values.history import SessionState, newest_cut
+from recollect.values.message import EntryKey, MessageId
+
+WORTHWHILE_RATIO = 0.98
+"""Of what it was, what the view has to come down to, or the compaction was for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """A summary with what had to be pinned, and the receipt of both."""
+
+    text: str = field(repr=False)
+    receipt: Receipt
+
+
+async def commit(
+    held: Session,
+    path: TurnPath,
+    plan: CutPlan,
+    summary: Summarised,
+    proved: Proved,
+    *,
+    nothing: CompactionResult,
+    keeper: SessionKeeper | None,
+    redaction: RedactionSettings,
+    now: float,
+) -> CompactionResult:
+    """The past replaced by the summary; `nothing` is what is said of it where that fails."""
+    async with held.lock:
+        # A turn that waits for this compaction has not been committed: its history is new.
+        state = path.aligned_state() if held.state is path.state else held.state
+        base = _base(state, path)
+        if base is None or plan.anchor not in state.path:
+            return replace(nothing, reason="the session went on another way meanwhile")
+        number = state.compactions + 1
+        made = Cut(
+            anchor=plan.anchor,
+            summary=proved.text,
+            stage="compact",
+            reason=f"compaction {number}: {plan.reason}",
+            turn=state.turn + 1,
+            number=number,
+            before=_number(newest_cut(base)),
+            carried=summary.carried,
+        )
+        blocks = _newest_exchange(path)
+        edits = replace_past(base, made, path.entries, keep_blocks=blocks).edits
+        view = path.applied(edits).view
+        after = path.calibrated(path.fixed_tokens + view.tokens)
+        if after > WORTHWHILE_RATIO * nothing.tokens_before:
+            why = "the summary, with what has to stay, is as long as what it would replace"
+            return replace(nothing, convergence="irreducible", reason=why)
+        result = replace(
+            nothing,
+            convergence="reduced",
+            reason=f"{len(plan.summarised)} messages became a summary",
+            number=number,
+            summary=proved.text,
+            first_kept=plan.anchor,
+            compacted_messages=len(plan.summarised),
+            tokens_after=after,
+            splits_a_turn=plan.splits_a_turn,
+            details=summary.carried.details(),
+            receipt=proved.receipt,
+        )
+        new = replace(
+            state,
+            turn=state.turn + 1,
+            edits=edits,
+            compactions=number,
+            compaction_paused=False,
+        )
+        if keeper is not None:
+            covered = state.ids[: state.path.index(plan.anchor)]
+            record = _record(held.id, result, covered, redaction, now=now, turn=new.turn)
+            kept = await keeper.keep_state(
+                held.id, new, held.keeping, now=now, compactions=(record,)
+            )
+            if kept.where == "nowhere":
+                return replace(nothing, reason=f"it could not be kept: {kept.said}")
+            if kept.written is not None and kept.written.session_stale:
+                return replace(nothing, reason="another process went on with the session")
+        held.state = new
+        return result
+
+
+def _number(cut: Cut | None) -> int:
+    return 0 if cut is None else cut.number
+
+
+def _base(state: SessionState, path: TurnPath) -> tuple[Edit, ...] | None:
+    """The edits that the cut is added to; None where they rest on another cut than the plan.
+
+    A turn that waits for this compaction has pruned already: then its edits count.
+    """
+    if state.edits == path.state.edits:
+        return path.edits
+    return state.edits if newest_cut(state.edits) == newest_cut(path.edits) else None
+
+
+def _newest_exchange(path: TurnPath) -> frozenset[EntryKey]:
+    """The newest user message and all behind it: a block that was recalled for them stays."""
+    since = len(path.entries)
+    while since > 0:
+        since -= 1
+        if path.entries[since].role == "user" and spoken_text(path.entries[since]):
+            break
+    return frozenset(entry.key for entry in path.entries[since:])
+
+
+def _record(
+    session: str,
+    result: CompactionResult,
+    covered: tuple[MessageId, ...],
+    redaction: RedactionSettings,
+    *,
+    now: float,
+    turn: int,
+) -> CompactionRecord:
+    kept = _masked(result, redaction) if redaction.enabled else result
+    return CompactionRecord(
+        session=session,
+        number=result.number,
+        at=now,
+        body=write_record(kept, turn=turn, at=now),
+        about=covered,
+    )
+
+
+def _masked(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
+    """As it may be stored."""
+
+    def masked(text: str) -> str:
+        return redact(text, pii=redaction.pii).text
+
+    def told(one: Finding) -> Finding:
+        probe = replace(one.probe, text=masked(one.probe.text), sentence=masked(one.probe.sentence))
+        return replace(one, probe=probe)
+
+    receipt = result.receipt
+    if receipt is not None:
+        receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
+    details = {
+        **result.details,
+        "toolFailures": [
+            {**one, "summary": masked(one["summary"])}
+            for one in result.details.get("toolFailures", ())
+        ],
+    }
+    return replace(result, summary=masked(result.summary), receipt=receipt, details=details)

@@ -1,0 +1,63 @@
+"""Proves a summary: what was known is held against it, and against memory.
+
+Memory is asked as a turn would ask it, but without the gate: whether it can be found when it is
+asked for. Never raises: what cannot be asked counts as not found, and the receipt says so.
+"""
+
+from __future__ import annotations
+
+from recollect.compaction.probe import probe
+from recollect.compaction.receipt import receipt
+from recollect.engine.committing import Proved
+from recollect.engine.turn_path import TurnPath
+from recollect.ports import Recaller
+from recollect.values.compaction import CutPlan, Summarised
+from recollect.values.history import newest_cut
+from recollect.values.recalled import RecallRequest
+
+
+async def prove(
+    path: TurnPath,
+    plan: CutPlan,
+    summary: Summarised,
+    *,
+    recaller: Recaller | None,
+    space: str,
+    session: str,
+    pin_ratio: float,
+    now: float,
+) -> Proved:
+    """The summary with what would have been lost, and its receipt."""
+    kept = frozenset(entry.key for entry in plan.kept)
+    limits = path.limits
+
+    async def recall(query: str) -> str:
+        if recaller is None:
+            return ""
+        found = await recaller.recall(
+            RecallRequest(
+                space=space,
+                session=session,
+                query=query,
+                newest=query,
+                shown=kept,
+                scope="session",
+                now=now,
+                budget_tokens=path.estimated(limits.block_tokens),
+                count_tokens=path.weigher.text,
+                gated=False,
+                most_hits=0,
+            )
+        )
+        return "\n".join(passage.text for passage in found.passages)
+
+    before = newest_cut(path.edits)
+    made = await receipt(
+        probe(plan.summarised, previous_summary="" if before is None else before.summary),
+        summary.text,
+        recall=recall,
+        pin_tokens=path.estimated(int(limits.window_tokens * pin_ratio)),
+        count_tokens=path.weigher.text,
+    )
+    text = f"{summary.text}\n\n{made.pinned}" if made.pinned else summary.text
+    return Proved(text=text, receipt=made.receipt)

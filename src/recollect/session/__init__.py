@@ -1,0 +1,38 @@
+"""Sessions on disk: transcripts, the index of a space's sessions, the workspace's files.
+
+For hosts that keep conversations of their own. Always holds: what a method acknowledged is on
+the disk; a file that is not ours is never altered.
+"""
+
+from recollect.session.index import SessionIndex
+from recollect.session.places import new_session_id, sessions_file, sessions_folder, transcript_file
+from recollect.session.record import SessionRecord
+from recollect.session.session_file import migrate_file, read_session_file
+from recollect.session.transcript import Transcript, open_transcript
+from recollect.session.workspace import (
+    Workspace,
+    WorkspaceFile,
+    daily_note,
+    load_workspace,
+    local_day,
+)
+from recollect.session.workspace_defaults import create_missing_files
+
+__all__ = [
+    "SessionIndex",
+    "SessionRecord",
+    "Transcript",
+    "Workspace",
+    "WorkspaceFile",
+    "create_missing_files",
+    "daily_note",
+    "load_workspace",
+    "local_day",
+    "migrate_file",
+    "new_session_id",
+    "open_transcript",
+    "read_session_file",
+    "sessions_file",
+    "sessions_folder",
+    "transcript_file",
+]

@@ -1,0 +1,120 @@
+"""Files that only their owner can read, and locks that the system takes back when a process dies.
+
+Owns opening under a lock. Raises TranscriptError where the system refuses. Always holds: who has
+a lock has it on the file that stands under that name now; nobody waits without an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from recollect.errors import TranscriptError, TranscriptLocked
+from recollect.stores.spool.durable import make_folder, sync_file, sync_folder
+from recollect.stores.spool.locks import same_file
+
+OWNER_ONLY: Final = 0o600
+_ATTEMPTS: Final = 5
+_PAUSE_SECONDS: Final = (0.001, 0.005)
+
+
+def private_folder(folder: Path) -> None:
+    """The folder and what is missing above it, each for its owner alone."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        make_folder(one)
+
+
+def open_for_one(path: Path, *, create: bool) -> int:
+    """The file, open for appending, and locked until it is closed or the process ends."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    for _ in range(_ATTEMPTS):
+        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
+        try:
+            _check_regular(descriptor, path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if same_file(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise TranscriptLocked(
+                f"{path.name} is open for writing elsewhere; close that session, or start another"
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise TranscriptError(f"{path.name} is replaced again and again by another program")
+
+
+def _check_regular(descriptor: int, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise TranscriptError(f"{path.name} is no regular file; give another path")
+
+
+@contextlib.contextmanager
+def held(lock: Path, *, seconds: float) -> Iterator[None]:
+    """Keep others from changing what the lock stands for."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+    try:
+        until = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() >= until:
+                raise TranscriptLocked(
+                    f"{lock.name} is held by another process for more than {seconds:g} s: see "
+                    "who has it open, and whether it is stopped"
+                )
+            time.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311 - no secret
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """All of the new content or all of the old, whenever the power fails."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{random.getrandbits(32):08x}")
+    try:
+        write_new_file(beside, content)
+        beside.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """A file that must not be there yet; durable when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, OWNER_ONLY)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def read_all(descriptor: int) -> bytes:
+    """The whole file, wherever the descriptor stands."""
+    size = os.fstat(descriptor).st_size
+    pieces: list[bytes] = []
+    at = 0
+    while at < size:
+        piece = os.pread(descriptor, size - at, at)
+        if not piece:
+            break
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)

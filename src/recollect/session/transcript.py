@@ -1,0 +1,281 @@
+"""A session's transcript on disk: pi version 3, appended to and never rewritten.
+
+Owns the file while it is open: its lock, its end, what each method adds. Must never change a
+line that stands, nor write a secret (settings.redaction). Always holds: a method that returned
+has its line on the disk; after a crash the file opens with every such line; there is one writer.
+
+Unlike pi, which writes nothing before the first answer, a transcript is durable from its first
+message on: a question that was never answered is what a user asks for after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from recollect.config.settings import Redaction
+from recollect.errors import TranscriptError
+from recollect.formats.json_spans import decode
+from recollect.formats.pi_context import PiContext, build_context, build_history
+from recollect.formats.pi_entries import (
+    Stamp,
+    compaction_value,
+    custom_message_value,
+    custom_value,
+    entry_line,
+    message_value,
+    model_change_value,
+    session_info_value,
+    thinking_level_value,
+)
+from recollect.formats.pi_session import PiEntry, PiHeader, new_entry_id, path_to, timestamp_at
+from recollect.ports import Clock
+from recollect.session.redacting import redact_entry
+from recollect.session.session_file import TranscriptFile
+from recollect.session.undo import NothingToUndo, UndoPlan, plan_undo
+
+Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
+
+
+class Transcript:
+    """An open transcript; `open_transcript` makes them. Its methods wait for the disk.
+
+    May be used from several threads; lines are added one after the other.
+    """
+
+    def __init__(
+        self,
+        file: TranscriptFile,
+        *,
+        header: PiHeader,
+        entries: Sequence[PiEntry],
+        redaction: Redaction,
+        clock: Clock | None,
+        notes: Sequence[str],
+    ) -> None:
+        self.header = header
+        self.notes = tuple(notes)
+        """What was found and mended when it was opened, one sentence each."""
+        self._file = file
+        self._entries = list(entries)
+        self._ids = {entry.id for entry in entries if entry.id is not None}
+        self._leaf = next((entry.id for entry in reversed(entries) if entry.id), None)
+        self._as_said: dict[str, PiEntry] = {}
+        self._redaction = redaction
+        self._clock = clock
+        self._adding = threading.RLock()
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._file.path
+
+    @property
+    def session_id(self) -> str:
+        """As its header has it."""
+        return self.header.id
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The newest entry, which the next one follows; None while there is none."""
+        return self._leaf
+
+    @property
+    def entries(self) -> tuple[PiEntry, ...]:
+        """Every entry, as it stands on the disk."""
+        return tuple(self._entries)
+
+    def context(self) -> PiContext:
+        """What the model is shown, as pi rebuilds it; secrets that this process was told are
+        in it still, though they are not on the disk."""
+        return build_context(self._said())
+
+    def history(self) -> PiContext:
+        """Everything said up to the newest entry, as if nothing had been compacted."""
+        return build_history(self._said())
+
+    def append_message(self, message: Mapping[str, Any]) -> PiEntry:
+        """Add a message, spelled as pi spells messages."""
+        if not isinstance(message.get("role"), str):
+            raise TranscriptError("a message without a role cannot be added; give it one")
+        return self._add(lambda stamp: message_value(stamp, message))
+
+    def append_compaction(
+        self,
+        *,
+        summary: str,
+        first_kept_entry_id: str | None,
+        tokens_before: int,
+        details: Mapping[str, Any] | None = None,
+        from_hook: bool | None = False,
+    ) -> PiEntry:
+        """Add a compaction that keeps the past from an entry on; None keeps nothing of it."""
+        with self._adding:
+            path = path_to(self._entries)
+            if first_kept_entry_id is not None and not any(
+                entry.id == first_kept_entry_id for entry in path
+            ):
+                raise TranscriptError(
+                    f"entry {first_kept_entry_id!r} is not on this session's path, so everything "
+                    "before the compaction would be lost; name one that is"
+                )
+            return self._add(
+                lambda stamp: compaction_value(
+                    stamp,
+                    summary=summary,
+                    # An entry that is not before it keeps nothing, in pi as well.
+                    first_kept_entry_id=first_kept_entry_id or stamp.id,
+                    tokens_before=tokens_before,
+                    details=details,
+                    from_hook=from_hook,
+                )
+            )
+
+    def append_undo(self, *, tokens_before: int | None = None) -> PiEntry | NothingToUndo:
+        """Add a compaction that restores the view before the last one that still stands."""
+        with self._adding:
+            plan = plan_undo(path_to(self._said()))
+            if isinstance(plan, NothingToUndo):
+                return plan
+            return self._add(lambda stamp: _undo_value(stamp, plan, tokens_before))
+
+    def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
+        """Add something that the model never sees."""
+        return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
+
+    def append_custom_message(
+        self,
+        custom_type: str,
+        content: str | Sequence[Mapping[str, Any]],
+        *,
+        display: bool = True,
+        details: Mapping[str, Any] | None = None,
+    ) -> PiEntry:
+        """Add a message that the model reads as the user's, though the user did not write it."""
+        return self._add(
+            lambda stamp: custom_message_value(
+                stamp, custom_type=custom_type, content=content, display=display, details=details
+            )
+        )
+
+    def append_model_change(self, *, provider: str, model_id: str) -> PiEntry:
+        """Add that another model answers from here on."""
+        return self._add(
+            lambda stamp: model_change_value(stamp, provider=provider, model_id=model_id)
+        )
+
+    def append_thinking_level(self, level: str) -> PiEntry:
+        """Add that the model thinks more or less from here on."""
+        return self._add(lambda stamp: thinking_level_value(stamp, level))
+
+    def append_name(self, name: str) -> PiEntry:
+        """Add a name for the session."""
+        return self._add(lambda stamp: session_info_value(stamp, name=name))
+
+    def append(self, kind: str, fields: Mapping[str, Any]) -> PiEntry:
+        """Add an entry of any kind; its id, parent and time are made here."""
+        return self._add(lambda stamp: _entry_value(stamp, kind, fields))
+
+    def close(self) -> None:
+        """Let another writer have it. Closing twice is closing once."""
+        with self._adding:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Transcript({self.session_id}, {len(self._entries)} entries)"
+
+    def _add(self, spell: Spelling) -> PiEntry:
+        with self._adding:
+            now = time.time() if self._clock is None else self._clock.now()
+            stamp = Stamp(
+                id=new_entry_id(self._ids), parent_id=self._leaf, timestamp=timestamp_at(now)
+            )
+            said = spell(stamp)
+            written = redact_entry(said, self._redaction)
+            line = entry_line(written)
+            number = self._file.append(line)
+            entry = PiEntry(number=number, line=line, value=decode(line))
+            self._entries.append(entry)
+            self._ids.add(stamp.id)
+            self._leaf = stamp.id
+            if written is not said:
+                line = entry_line(said)
+                self._as_said[stamp.id] = PiEntry(number=number, line=line, value=decode(line))
+            return entry
+
+    def _said(self) -> list[PiEntry]:
+        with self._adding:
+            if not self._as_said:
+                return list(self._entries)
+            return [self._as_said.get(entry.id or "", entry) for entry in self._entries]
+
+
+def _entry_value(stamp: Stamp, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    own = {"type": kind, **stamp.fields()}
+    return {**own, **fields, **own}
+
+
+def _undo_value(stamp: Stamp, plan: UndoPlan, tokens_before: int | None) -> dict[str, Any]:
+    return compaction_value(
+        stamp,
+        summary=plan.summary,
+        first_kept_entry_id=plan.first_kept_entry_id,
+        tokens_before=plan.tokens_before if tokens_before is None else tokens_before,
+        details=plan.details,
+        from_hook=plan.from_hook,
+        retained_tail=plan.retained_tail,
+    )
+
+
+def open_transcript(
+    path: Path,
+    *,
+    session_id: str,
+    redaction: Redaction,
+    cwd: Path | None = None,
+    parent_session: str | None = None,
+    clock: Clock | None = None,
+) -> Transcript:
+    """Open a transcript for writing, or begin it where there is none.
+
+    Raises TranscriptLocked where somebody else writes it, TranscriptError where it is no
+    session file of version 3. A line that a crash cut off is taken away and told in `notes`.
+    """
+    file, session, notes = TranscriptFile.open(path)
+    try:
+        header = session.header
+        if header is None:
+            now = time.time() if clock is None else clock.now()
+            header = file.begin(
+                session_id=session_id,
+                timestamp=timestamp_at(now),
+                cwd=str(cwd) if cwd is not None else os.getcwd(),  # noqa: PTH109 - as pi spells it
+                parent_session=parent_session,
+            )
+    except BaseException:
+        file.close()
+        raise
+    return Transcript(
+        file,
+        header=header,
+        entries=session.entries,
+        redaction=redaction,
+        clock=clock,
+        notes=notes,
+    )

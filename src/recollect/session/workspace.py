@@ -1,0 +1,191 @@
+"""The workspace's files for the system prompt, read anew each time.
+
+Owns which files those are, how much of each is shown and what is told of the rest. Must never
+follow a link out of the workspace, nor fail because of a file. Always holds: no file takes more
+than its limit; where something is left out, a mark says so and how much; sizes are known.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from recollect.errors import SettingsError
+from recollect.rules.critical_rules import critical_rules
+from recollect.session.disk import read_all
+
+ALWAYS_SHOWN: Final = (
+    "AGENTS.md",
+    "SOUL.md",
+    "TOOLS.md",
+    "IDENTITY.md",
+    "USER.md",
+    "HEARTBEAT.md",
+)
+FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
+LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
+MOST_BYTES: Final = 16_000_000
+"""A larger file is told and left out: nobody wrote it to be read at every turn."""
+
+_HEAD_PARTS: Final = 3  # of four; the tail has the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceFile:
+    """A file as it goes into the system prompt."""
+
+    name: str
+    text: str = field(repr=False)
+    raw_chars: int
+    """As it lies on the disk."""
+    injected_chars: int
+    """As it is shown."""
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """The files of a workspace at one moment."""
+
+    files: tuple[WorkspaceFile, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Files that are there but could not be shown, one sentence each."""
+    critical_rules: str = field(default="", repr=False)
+    """What of AGENTS.md is said again after a compaction."""
+
+    @property
+    def project_context(self) -> str:
+        """The files as one text for the system prompt; empty where there are none."""
+        if not self.files:
+            return ""
+        shown = "\n\n".join(f"## {file.name}\n\n{file.text.strip()}" for file in self.files)
+        return f"# Project Context\n\nThe workspace's files, as they are now.\n\n{shown}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    text: str = field(repr=False)
+    file: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unreadable:
+    reason: str
+
+
+def load_workspace(
+    folder: Path, *, max_chars: int, today: date, first_run: bool = False
+) -> Workspace:
+    """Read the workspace's files as they are now; `today` is the user's day (`local_day`)."""
+    try:
+        root = folder.resolve(strict=True)
+    except OSError as error:
+        return Workspace(notes=(f"the workspace could not be read: {error.strerror}",))
+    files: list[WorkspaceFile] = []
+    notes: list[str] = []
+    rules = ""
+    seen: set[tuple[int, int]] = set()
+    for name in _names(today, first_run=first_run):
+        place = _place(root, name)
+        if place is None:
+            continue
+        found = _read(root, place)
+        if isinstance(found, _Unreadable):
+            notes.append(f"{name} is left out: {found.reason}")
+            continue
+        if found.file in seen:
+            continue  # one file under two names: memory.md where case does not count
+        seen.add(found.file)
+        if name == "AGENTS.md":
+            rules = critical_rules(found.text)
+        if found.text.strip():
+            files.append(_fitted(name, found.text, max_chars))
+    return Workspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
+
+
+def local_day(now: float, time_zone: str | None = None) -> date:
+    """The day it is for the user; without a zone, for this machine."""
+    at = datetime.fromtimestamp(now, UTC)
+    if time_zone is None:
+        return at.astimezone().date()
+    try:
+        return at.astimezone(ZoneInfo(time_zone)).date()
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise SettingsError(
+            f"{time_zone!r} is no time zone; name one like Europe/Berlin"
+        ) from error
+
+
+def daily_note(day: date) -> str:
+    """The name of a day's notes within the workspace."""
+    return f"memory/{day:%Y-%m-%d}.md"
+
+
+def _names(today: date, *, first_run: bool) -> Iterator[str]:
+    yield from ALWAYS_SHOWN
+    if first_run:
+        yield FIRST_RUN_ONLY
+    yield from LONG_TERM_NOTES
+    yield daily_note(today - timedelta(days=1))
+    yield daily_note(today)
+
+
+def _place(root: Path, name: str) -> Path | None:
+    """Where the file lies, if there is anything under that name."""
+    place = root / name
+    return place if os.path.lexists(place) else None
+
+
+def _read(root: Path, place: Path) -> _Read | _Unreadable:
+    try:
+        target = place.resolve(strict=True)
+        if not target.is_relative_to(root):
+            return _Unreadable(reason="it is a link that leads out of the workspace")
+        # Without waiting: a named pipe would hold up the turn for ever.
+        descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            there = os.fstat(descriptor)
+            if not stat.S_ISREG(there.st_mode):
+                return _Unreadable(reason="it is no regular file")
+            if there.st_size > MOST_BYTES:
+                return _Unreadable(reason=f"it has more than {MOST_BYTES // 1_000_000} MB")
+            raw = read_all(descriptor)
+        finally:
+            os.close(descriptor)
+    except (OSError, RuntimeError) as error:  # a ring of links is a RuntimeError
+        return _Unreadable(reason=getattr(error, "strerror", None) or "its links lead in a ring")
+    text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    return _Read(text=text, file=(there.st_dev, there.st_ino))
+
+
+def _fitted(name: str, text: str, max_chars: int) -> WorkspaceFile:
+    shown = shortened(text, max_chars, name=name)
+    return WorkspaceFile(
+        name=name,
+        text=shown,
+        raw_chars=len(text),
+        injected_chars=len(shown),
+        truncated=shown != text,
+    )
+
+
+def shortened(text: str, max_chars: int, *, name: str) -> str:
+    """Head and tail of a text, with a mark between them, in no more than `max_chars`."""
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(_mark(len(text), name))
+    if room <= 0:
+        return text[:max_chars]
+    head = room * _HEAD_PARTS // 4
+    tail = room - head
+    return text[:head] + _mark(len(text) - room, name) + text[len(text) - tail :]
+
+
+def _mark(chars: int, name: str) -> str:
+    return f"\n\n[… {chars} characters left out here; {name} has them …]\n\n"

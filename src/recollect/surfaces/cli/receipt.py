@@ -1,0 +1,200 @@
+"""`recollect receipt SESSION`: what a compaction did to what was known, as a page.
+
+Reads only. Data goes to standard output; text from a memory is printed so that it cannot move
+the cursor. What the page shows and what `--json` prints are the same record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect.errors import FormatError, RecollectError
+from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.store_options import (
+    Place,
+    console,
+    instant,
+    print_json,
+    store_options,
+    when,
+    with_store,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recollect.formats.compaction_record import RecordedCompaction
+    from recollect.ports import Store
+    from recollect.values.compaction import CompactionRecord, Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptPage:
+    """One compaction, and the summary that stood before it."""
+
+    session: str
+    number: int
+    of: int
+    """The number of the session's newest compaction."""
+    recorded: RecordedCompaction
+    previous_summary: str = field(default="", repr=False)
+    previous_number: int | None = None
+    """None: it is the first, or the record before it is no longer kept."""
+
+
+@click.command("receipt")
+@click.argument("session", metavar="SESSION")
+@click.option("--number", type=click.IntRange(min=1), metavar="N", help="Not the newest, this one.")
+@click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
+@store_options
+def receipt(
+    *,
+    session: str,
+    number: int | None,
+    listed: bool,
+    url: str | None,
+    space: str,
+    as_json: bool,
+) -> None:
+    """Show what a compaction kept, what can be recalled, and what is lost."""
+
+    async def work(store: Store, place: Place) -> Sequence[CompactionRecord]:
+        del place
+        return await store.compactions(session)
+
+    records = with_store(url, space, work)
+    if listed:
+        _list(session, records, as_json=as_json)
+        return
+    if not records:
+        raise RecollectError(
+            f"no compaction of session {plain_line(session)!r} is kept in this space; "
+            "`recollect memory sessions` lists the sessions"
+        )
+    page = page_of(session, records, number)
+    if as_json:
+        print_json(as_object(page))
+        return
+    from recollect.surfaces.cli.draw_paint import Sheet
+    from recollect.surfaces.cli.draw_receipt import draw_receipt
+
+    out = console()
+    for line in draw_receipt(page, Sheet.of(out)):
+        out.print(line)
+
+
+def page_of(session: str, records: Sequence[CompactionRecord], number: int | None) -> ReceiptPage:
+    """The page of this compaction, or of the newest."""
+    from recollect.formats.compaction_record import read_record
+
+    newest = records[-1].number
+    wanted = newest if number is None else number
+    at = next((at for at, one in enumerate(records) if one.number == wanted), None)
+    if at is None:
+        kept = ", ".join(str(one.number) for one in records)
+        raise RecollectError(f"--number {wanted}: no such compaction is kept; there are {kept}")
+    # without the record right before it a diff would show what an older one had
+    before = records[at - 1] if at and records[at - 1].number == wanted - 1 else None
+    return ReceiptPage(
+        session=session,
+        number=wanted,
+        of=newest,
+        recorded=read_record(records[at].body),
+        previous_summary="" if before is None else read_record(before.body).result.summary,
+        previous_number=None if before is None else before.number,
+    )
+
+
+def as_object(page: ReceiptPage) -> dict[str, Any]:
+    """The page as `--json` prints it."""
+    from recollect.compaction.compare import compare
+
+    result = page.recorded.result
+    diff = compare(page.previous_summary, result.summary) if page.previous_number else ()
+    return {
+        "session": page.session,
+        "number": page.number,
+        "at": instant(page.recorded.at),
+        "turn": page.recorded.turn,
+        "trigger": result.trigger,
+        "convergence": result.convergence,
+        "reason": result.reason,
+        "tokens_before": result.tokens_before,
+        "tokens_after": result.tokens_after,
+        "compacted_messages": result.compacted_messages,
+        "splits_a_turn": result.splits_a_turn,
+        "calls": result.spent.calls,
+        "input_tokens": result.spent.input_tokens,
+        "output_tokens": result.spent.output_tokens,
+        "seconds": result.seconds,
+        "summary": result.summary,
+        "receipt": None if result.receipt is None else _receipt_object(result.receipt),
+        "details": dict(result.details),
+        "notes": list(result.notes),
+        "previous_number": page.previous_number,
+        "diff": [{"change": one.change, "text": one.text} for one in diff if one.change != "kept"],
+    }
+
+
+def _receipt_object(made: Receipt) -> dict[str, Any]:
+    return {
+        "in_summary": made.count("in summary"),
+        "recallable": made.count("recallable"),
+        "lost": made.count("lost"),
+        "pinned": sum(one.pinned for one in made.findings),
+        "pinned_tokens": made.pinned_tokens,
+        "notes": list(made.notes),
+        "findings": [
+            {
+                "kind": one.probe.kind,
+                "text": one.probe.text,
+                "sentence": one.probe.sentence,
+                "standing": one.standing,
+                "pinned": one.pinned,
+            }
+            for one in made.findings
+        ],
+    }
+
+
+def _list(session: str, records: Sequence[CompactionRecord], *, as_json: bool) -> None:
+    rows = [_row(one) for one in records]
+    if as_json:
+        print_json({"session": session, "compactions": rows})
+        return
+    if not rows:
+        click.echo(f"No compaction of session {plain_line(session)!r} is kept in this space.")
+        return
+    click.echo("   n  when              trigger     tokens             lost  recallable  pinned")
+    for record, row in zip(records, rows, strict=True):
+        tokens = f"{row['tokens_before']:>8,} → {row['tokens_after']:<8,}"
+        click.echo(
+            f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
+            f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}"
+        )
+
+
+def _row(record: CompactionRecord) -> dict[str, Any]:
+    from recollect.formats.compaction_record import read_record
+
+    try:
+        result = read_record(record.body).result
+    except FormatError as error:
+        raise RecollectError(f"compaction {record.number} cannot be read: {error}") from error
+    findings = result.receipt.findings if result.receipt else ()
+    standings = Counter(one.standing for one in findings)
+    return {
+        "number": record.number,
+        "at": instant(record.at),
+        "trigger": result.trigger,
+        "tokens_before": result.tokens_before,
+        "tokens_after": result.tokens_after,
+        "in_summary": standings["in summary"],
+        "recallable": standings["recallable"],
+        "lost": standings["lost"],
+        "pinned": sum(one.pinned for one in findings),
+    }

@@ -1,0 +1,137 @@
+"""A model without a network that answers by a script: for tests of what asks models.
+
+It fails on a call that the script does not foresee, and `check` tells the steps that nobody
+asked for. A step is a text, an `Answer`, an exception to raise, a `ReplyEvent` or a list of
+them for a stream, or a function of the prompt (or request) that gives one of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from recollect.testing.model_wires import whole_reply
+from recollect.testing.scripted_replies import Says, WireName
+from recollect.values.model import (
+    Answer,
+    CallStarted,
+    Prompt,
+    ReplyDone,
+    ReplyEvent,
+    TextDelta,
+    ThinkingDelta,
+)
+from recollect.values.request import FormatName, Usage
+
+Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
+"""What a step gives; a `Says` can also think and call tools."""
+Step: TypeAlias = Given | Callable[[Any], Given]
+
+
+class ScriptedModel:
+    """A `ChatModel` that says what it was told to say."""
+
+    def __init__(
+        self,
+        steps: Iterable[Step] | Callable[[Any], Given] = (),
+        *,
+        name: str = "scripted",
+        window_tokens: int | None = None,
+        format: WireName = "anthropic",  # noqa: A002 - as the port names it
+        delay_seconds: float = 0.0,
+    ) -> None:
+        self._steps = steps if callable(steps) else list(steps)
+        self._name = name
+        self._window = window_tokens
+        self._format = format
+        self._delay = delay_seconds
+        self._unexpected = 0
+        self.prompts: list[Prompt] = []
+        """Every prompt that was asked, in order."""
+        self.requests: list[Mapping[str, Any]] = []
+        """Every request that was streamed, in order."""
+        self.closed = False
+
+    @property
+    def name(self) -> str:
+        """The name it was given."""
+        return self._name
+
+    @property
+    def window_tokens(self) -> int | None:
+        """The window it was given."""
+        return self._window
+
+    @property
+    def format(self) -> FormatName:
+        """The wire format of its requests and replies."""
+        return self._format
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel({self._name!r}, {len(self.prompts)} prompts)"
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The next step's answer."""
+        self.prompts.append(prompt)
+        given = await self._next(prompt)
+        if isinstance(given, Answer):
+            return given
+        says = _says(given)
+        return Answer(text=says.text, stop=says.said_stop, usage=says.usage)
+
+    async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
+        """The next step's reply, as events."""
+        self.requests.append(request)
+        given = await self._next(request)
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            for event in given:
+                yield event
+            return
+        says = _says(given)
+        if says.thinking:
+            yield ThinkingDelta(text=says.thinking)
+        if says.text:
+            yield TextDelta(text=says.text)
+        for call in says.calls:
+            yield CallStarted(id=call.id, name=call.name)
+        reply = whole_reply(self._format, says, model=self._name)
+        yield ReplyDone(reply=reply, stop=says.said_stop, usage=says.usage)
+
+    async def close(self) -> None:
+        """Nothing is open; remembered in `closed`."""
+        self.closed = True
+
+    def check(self) -> None:
+        """AssertionError where the script and what was asked differ."""
+        left = 0 if callable(self._steps) else len(self._steps)
+        if left or self._unexpected:
+            raise AssertionError(
+                f"{left} steps of the script were not asked for, {self._unexpected} calls were "
+                "not foreseen"
+            )
+
+    async def _next(self, asked: Any) -> Given:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        if callable(self._steps):
+            step: Step = self._steps
+        elif self._steps:
+            step = self._steps.pop(0)
+        else:
+            self._unexpected += 1
+            raise AssertionError(f"{self._name} was asked once more than its script foresees")
+        given = step(asked) if callable(step) else step
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+
+def _says(given: Given) -> Says:
+    if isinstance(given, Says):
+        return given
+    if isinstance(given, Answer):
+        return Says(text=given.text, stop=given.stop, usage=given.usage)
+    text = given if isinstance(given, str) else ""
+    usage = Usage(input_tokens=100, output_tokens=max(1, len(text) // 4))
+    return Says(text=text, usage=usage)

@@ -1,0 +1,32 @@
+"""What code, not a model, takes over a cut: files, failures, exact identifiers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailure:
+    """A tool call that failed: carried along by code, so that it is not tried again."""
+
+    tool: str
+    said: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What code, not the model, takes over a cut."""
+
+    read_files: tuple[str, ...] = field(default=(), repr=False)
+    modified_files: tuple[str, ...] = field(default=(), repr=False)
+    failures: tuple[ToolFailure, ...] = ()
+    identifiers: tuple[str, ...] = field(default=(), repr=False)
+
+    def details(self) -> dict[str, Any]:
+        """As the seeds' `details` spell it."""
+        return {
+            "readFiles": list(self.read_files),
+            "modifiedFiles": list(self.modified_files),
+            "toolFailures": [{"toolName": one.tool, "summary": one.said} for one in self.failures],
+        }

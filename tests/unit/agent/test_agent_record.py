@@ -1,0 +1,181 @@
+"""What stands in the transcript and the index, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.agent.agent_room import Room, collected, ended, filling, notes, of, said
+from tests.unit.agent.test_agent_window import SMALL, TALK, WINDOW
+
+from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
+from recollect.agent.history import history_of
+from recollect.agent.loop import Agent
+from recollect.formats.json_spans import encode
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_replies import Says, WireName
+
+HOUR = 3600.0
+
+
+def texts(room: Room) -> list[str]:
+    with room.transcript() as transcript:
+        shown = history_of(transcript.entries)
+    return [one.message["content"][0]["text"] for one in shown]
+
+
+def test_our_own_compactions_hide_nothing_of_the_history(tmp_path: Path) -> None:
+    room = Room(tmp_path, ScriptedModel(lambda _: Says(text="fine")), settings=SMALL)
+    room.say(*TALK, "/compact", "on", "/compact", "further")
+    users = [text for text in texts(room) if text != "fine"]
+    assert users == [*TALK, "on", "further"]
+
+
+def test_a_compaction_of_another_program_counts_as_it_does_for_pi(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: Says(text="fine"))
+    room = Room(tmp_path, model, settings=SMALL)
+    room.say("early", "late")
+    with room.transcript() as transcript:
+        kept = transcript.entries[2].id
+        transcript.append_compaction(summary="we met", first_kept_entry_id=kept, tokens_before=9)
+    room.say("after")
+    shown = texts(room)
+    assert "we met" in shown[0]
+    assert shown[1:] == ["late", "fine", "after", "fine"]
+    assert "early" not in str(model.requests[-1]["messages"])
+    compacted = of(room.say(*TALK, "/compact"), Compacted)[0]
+    assert compacted.result.compacted
+    assert [one for one in texts(room)[1:] if one != "fine"] == ["late", "after", *TALK]
+    assert ["undone" in one.text for one in of(room.say("/undo", "/undo"), Told)] == [True, True]
+    assert [one for one in texts(room) if one != "fine"] == ["early", "late", "after", *TALK]
+
+
+def test_a_compaction_that_was_not_recorded_is_recorded_next_time(tmp_path: Path) -> None:
+    """The process ended between the engine's commit and the transcript's line."""
+    model = ScriptedModel(lambda _: Says(text="fine"))
+    room = Room(tmp_path, model, settings=SMALL)
+    room.say(*TALK)
+
+    async def without_a_line(agent: Agent) -> None:
+        stepping = agent._stepping
+        done = await agent._engine.compact(
+            agent.conversation.session_id, stepping._body()[0], format="anthropic"
+        )
+        assert done.compacted
+
+    room.run(without_a_line)
+    assert not [one for one in room.entries() if one["type"] == "compaction"]
+    events = room.say("go on", "and on")
+    assert len(of(events, Compacted)) == 1
+    [compaction] = [one for one in room.entries() if one["type"] == "compaction"]
+    assert compaction["details"]["recollect"]["number"] == 1
+    assert compaction["firstKeptEntryId"] in [one["id"] for one in room.entries()]
+
+
+def test_an_abort_does_not_wait_for_a_compaction(tmp_path: Path) -> None:
+    class Slow(ScriptedModel):
+        async def ask(self, prompt: Any) -> Any:
+            begun.set()
+            await asyncio.sleep(60)
+            return await super().ask(prompt)
+
+    begun = asyncio.Event()
+    model = ScriptedModel([*("fine" for _ in TALK), filling("full", WINDOW)])
+    room = Room(tmp_path, model, settings=SMALL, summary=Slow(notes))
+
+    async def work(agent: Agent) -> list[Any]:
+        for text in TALK:
+            await collected(agent, text)
+        turn = asyncio.ensure_future(collected(agent, "fill it"))
+        await begun.wait()
+        agent.abort()
+        return await asyncio.wait_for(turn, 10)
+
+    events = room.run(work)
+    assert said(events) == "full"
+    assert ended(events) == "done"
+    assert room.messages()[-1]["stopReason"] == "stop"
+
+
+def test_an_abort_before_the_request_sends_none(tmp_path: Path) -> None:
+    model = ScriptedModel(["late"])
+    room = Room(tmp_path, model)
+
+    async def work(agent: Agent) -> list[Any]:
+        events = []
+        async for event in agent.run("hello"):
+            events.append(event)
+            if isinstance(event, Prepared):
+                agent.abort()
+        return events + await collected(agent, "again")
+
+    events = room.run(work)
+    assert [one.reason for one in of(events, Ended)] == ["aborted", "done"]
+    assert len(model.requests) == 1
+    assert "hello" in str(model.requests[0]["messages"])
+
+
+def test_a_refusal_is_told_and_not_sent_back(tmp_path: Path) -> None:
+    model = ScriptedModel([Says(text="I will not.", stop="refusal"), Says(text="Sure.")])
+    room = Room(tmp_path, model)
+    events = room.say("do harm", "do good")
+    assert of(events, Failed)[0].kind == "refused"
+    assert "I will not" not in str(model.requests[-1]["messages"])
+    assert room.messages()[1]["stopReason"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("settings", "hours", "begins"),
+    [
+        ({"session.reset.mode": "daily", "session.reset.at_hour": 4}, 15, False),
+        ({"session.reset.mode": "daily", "session.reset.at_hour": 4}, 17, True),
+        ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 1, False),
+        ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 2, True),
+        ({}, 1000, False),
+    ],
+)
+def test_a_session_ends_by_day_or_by_idling(
+    tmp_path: Path, settings: dict[str, Any], hours: int, begins: bool
+) -> None:
+    model = ScriptedModel(lambda _: Says(text="ok"))
+    room = Room(tmp_path, model, settings=settings)
+    room.say("before")  # at noon
+    room.clock.at += hours * HOUR
+    events = room.say("after")
+    assert (room.sessions == 2) is begins
+    assert ("before" not in str(model.requests[-1]["messages"])) is begins
+    assert bool(of(events, Told)) is begins
+    record = room.index.get("main")
+    assert record is not None
+    assert record.session_id == f"session-{room.sessions}"
+
+
+def test_the_index_follows_replies_compactions_and_new_sessions(tmp_path: Path) -> None:
+    room = Room(tmp_path, ScriptedModel(lambda _: filling("fine", 1234)), settings=SMALL)
+    room.say(*TALK)
+    record = room.index.get("main")
+    assert record is not None
+    assert (record.session_id, record.fresh_tokens) == ("session-1", 1239)
+    room.say("/compact")
+    record = room.index.get("main")
+    assert record is not None
+    assert (record.compaction_count, record.fresh_tokens) == (1, None)
+    room.say("/new", "hello")
+    record = room.index.get("main")
+    assert record is not None
+    assert (record.session_id, record.compaction_count) == ("session-2", 0)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
+def test_after_a_compaction_and_a_restart_the_prefix_is_the_same(
+    tmp_path: Path, wire: WireName
+) -> None:
+    model = ScriptedModel(lambda _: Says(text="fine", thinking="hm"), format=wire)
+    room = Room(tmp_path, model, settings=SMALL)
+    room.say(*TALK, "/compact", "one")
+    room.say("two")
+    field = "input" if wire == "openai-responses" else "messages"
+    before, after = ([encode(one) for one in request[field]] for request in model.requests[-2:])
+    assert after[: len(before)] == before

@@ -1,0 +1,154 @@
+"""The small parts of the agent: silence, resets, commands, the notes of the day."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.agent.commands import Command, NoCommand, read_command
+from recollect.agent.day_note import DayNote, append_note, day_of, means_a_day_note
+from recollect.agent.reset import reset_due
+from recollect.agent.silent import NO_REPLY, SilentFilter, is_silent
+from recollect.config.settings import Redaction, Reset
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def streamed(pieces: list[str]) -> str:
+    kept = SilentFilter()
+    return "".join([kept.feed(piece) for piece in pieces]) + kept.finish()
+
+
+@given(
+    st.lists(
+        st.sampled_from(["NO", "NO_", "REPLY", "_REPLY", NO_REPLY, " ", "\n", ".", "x", "É"]),
+        max_size=8,
+    )
+)
+def test_a_stream_shows_the_whole_reply_or_nothing(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert streamed(pieces) == ("" if is_silent(text) else text)
+    assert streamed(list(text)) == ("" if is_silent(text) else text)
+
+
+@pytest.mark.parametrize("text", [NO_REPLY, "  NO_REPLY\n", "NO_REPLY.", "NO_REPLY - all saved"])
+def test_no_reply_is_never_shown(text: str) -> None:
+    kept = SilentFilter()
+    assert [kept.feed(letter) for letter in text] == [""] * len(text)
+    assert kept.finish() == ""
+    assert kept.silent
+
+
+@pytest.mark.parametrize("text", ["NO", "NO_REPLYING to that", "No_reply", "Well: NO_REPLY"])
+def test_words_that_only_look_like_it_are(text: str) -> None:
+    assert streamed(list(text)) == text
+
+
+def at(text: str, tz: ZoneInfo = BERLIN) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=tz).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "due"),
+    [
+        ("2026-03-10T23:00", "2026-03-11T03:59", False),
+        ("2026-03-10T23:00", "2026-03-11T04:00", True),
+        ("2026-03-11T04:00", "2026-03-11T23:00", False),
+        ("2026-03-11T03:59", "2026-03-11T23:00", True),
+        ("2026-03-08T12:00", "2026-03-11T02:00", True),
+        ("2026-03-28T23:00", "2026-03-29T04:30", True),  # the night of the change of clocks
+        ("2026-10-25T04:30", "2026-10-25T05:00", False),
+    ],
+)
+def test_a_day_begins_at_its_hour_where_the_user_is(last: str, now: str, due: bool) -> None:
+    settings = Reset(mode="daily", at_hour=4)
+    assert reset_due(at(last), at(now), settings, BERLIN).due is due
+
+
+def test_idling_ends_a_session_and_never_is_never() -> None:
+    idle = Reset(mode="idle", idle_minutes=30)
+    assert not reset_due(1000.0, 1000.0 + 29 * 60, idle).due
+    assert reset_due(1000.0, 1000.0 + 30 * 60, idle).due
+    both = Reset(mode="daily", at_hour=4, idle_minutes=30)
+    assert reset_due(at("2026-03-11T10:00"), at("2026-03-11T10:30"), both, BERLIN).due
+    assert not reset_due(0.0, 1e9, Reset()).due
+    assert not reset_due(None, 1e9, both).due
+    assert not reset_due(0.0, 1e9, Reset(mode="idle")).due
+
+
+def test_commands_are_told_from_messages() -> None:
+    assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
+    assert read_command(" /context list ") == Command(name="context", argument="list")
+    assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
+    for text in ("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/"):
+        assert isinstance(read_command(text), NoCommand)
+
+
+@pytest.mark.parametrize(
+    ("path", "means"),
+    [
+        ("memory/2026-01-01.md", True),
+        ("memory/2025-01-01.md", True),
+        ("./memory/x.md", True),
+        ("MEMORY.md", False),
+        ("memory/../AGENTS.md", False),
+        ("memory/a.txt", False),
+        (None, False),
+    ],
+)
+def test_only_notes_of_a_day_are_meant(path: str | None, means: bool) -> None:
+    assert means_a_day_note(path) is means
+
+
+def test_the_day_is_the_users() -> None:
+    late = datetime(2026, 3, 10, 23, 30, tzinfo=UTC).timestamp()
+    assert day_of(late, UTC) == "2026-03-10"
+    assert day_of(late, BERLIN) == "2026-03-11"
+    assert day_of(late + timedelta(hours=1).total_seconds(), UTC) == "2026-03-11"
+
+
+def test_notes_are_only_ever_added_to(tmp_path: Path) -> None:
+    """Lesson 9: what stands in the file of the day is never overwritten."""
+    note = DayNote(root=tmp_path, day="2026-03-11")
+    note.path.parent.mkdir()
+    note.path.write_text("mine, by hand, without an end")
+    append_note(note, "first\n", Redaction())
+    append_note(note, "second", Redaction())
+    assert note.path.read_text() == "mine, by hand, without an end\n\nfirst\n\nsecond\n"
+
+
+def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Lesson 10: an append of one must not be lost to the other's."""
+    note = DayNote(root=tmp_path, day="2026-03-11")
+    texts = [f"{who}-{number} " + who * 3000 for who in "ab" for number in range(20)]
+
+    def write(mine: list[str]) -> None:
+        for text in mine:
+            append_note(note, text, Redaction())
+
+    threads = [threading.Thread(target=write, args=(texts[at::4],)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = [line for line in note.path.read_text().split("\n") if line]
+    assert sorted(lines) == sorted(texts)
+
+
+def test_a_secret_is_masked_and_a_link_is_not_followed(tmp_path: Path) -> None:
+    note = DayNote(root=tmp_path, day="2026-03-11")
+    append_note(note, "OPENAI_API_KEY=sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe", Redaction())
+    assert "q8Zt3LmX0vRb7KpWn2Yc" not in note.path.read_text()
+    other = DayNote(root=tmp_path, day="2026-03-12")
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    elsewhere.write_text("theirs")
+    other.path.symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r".*"):
+        append_note(other, "mine", Redaction())
+    assert elsewhere.read_text() == "theirs"

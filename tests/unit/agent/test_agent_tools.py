@@ -1,0 +1,220 @@
+"""read, write, edit and bash as the model uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.agent.tools.bash import bash_tool
+from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.files import edit_tool, write_tool
+from recollect.agent.tools.outcome import Tool, ToolOutcome
+from recollect.agent.tools.read import MAX_BYTES, MAX_LINES, read_tool
+
+
+def use(make: Callable[[Ground], Tool], root: Path, /, **arguments: Any) -> ToolOutcome:
+    given = {name: value for name, value in arguments.items() if name != "ground"}
+    ground = arguments.get("ground") or Ground(root=root)
+    return asyncio.run(_run(make(ground), given))
+
+
+async def _run(tool: Tool, given: dict[str, Any]) -> ToolOutcome:
+    return await tool.run(given)
+
+
+def test_a_long_file_is_read_on_by_the_offset_that_is_told(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(1, MAX_LINES * 2 + 10)]
+    (tmp_path / "long.txt").write_text("\n".join(lines) + "\n")
+    read: list[str] = []
+    offset = 1
+    while True:
+        outcome = use(read_tool, tmp_path, path="long.txt", offset=offset)
+        shown = outcome.text.split("\n")
+        read.extend(line for line in shown if line.startswith("line "))
+        if "offset=" not in outcome.text:
+            break
+        offset = int(outcome.text.rpartition("offset=")[2].rstrip("]"))
+    assert read == lines
+
+
+def test_a_stretch_of_lines_is_just_that(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n3\n4\n")
+    outcome = use(read_tool, tmp_path, path="a", offset=2, limit=2)
+    assert outcome.text.startswith("2\n3\n")
+    assert "offset=4" in outcome.text
+    assert use(read_tool, tmp_path, path="a", offset=9).is_error
+
+
+def test_one_endless_line_is_cut_and_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x" * (MAX_BYTES * 2))
+    outcome = use(read_tool, tmp_path, path="a")
+    assert len(outcome.text) < MAX_BYTES + 500
+    assert "cut off" in outcome.text
+
+
+def test_what_is_no_file_is_told_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary").write_bytes(b"a\0b")
+    for name, hint in (("pipe", "no regular file"), ("folder", "ls"), ("binary", "not text")):
+        outcome = use(read_tool, tmp_path, path=name)
+        assert outcome.is_error
+        assert hint in outcome.text
+    assert use(edit_tool, tmp_path, path="pipe", oldText="a", newText="b").is_error
+
+
+def test_an_image_comes_back_as_an_image(tmp_path: Path) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(20)
+    (tmp_path / "a.png").write_bytes(data)
+    outcome = use(read_tool, tmp_path, path="a.png")
+    assert outcome.images == (("image/png", base64.b64encode(data).decode()),)
+
+
+def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    outcome = use(read_tool, tmp_path, path="config.yaml")
+    assert outcome.is_error
+    assert "config.toml" in outcome.text
+
+
+@pytest.mark.parametrize("way", ["../outside.txt", "link.txt", "folder/outside.txt", "/etc/hosts"])
+def test_no_path_leads_out_of_the_workspace(tmp_path: Path, way: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    outside = tmp_path / "outside.txt"
+    outside.write_text("theirs")
+    (root / "link.txt").symlink_to(outside)
+    (root / "folder").symlink_to(tmp_path)
+    for make, given in (
+        (read_tool, {}),
+        (write_tool, {"content": "mine"}),
+        (edit_tool, {"oldText": "theirs", "newText": "mine"}),
+    ):
+        outcome = use(make, root, path=way, **given)
+        assert outcome.is_error
+        assert "workspace" in outcome.text
+    assert outside.read_text() == "theirs"
+    allowed = Ground(root=root, allow_outside=True)
+    assert use(read_tool, root, path="../outside.txt", ground=allowed).text == "theirs"
+
+
+def test_writing_makes_folders_and_keeps_the_rights_of_a_file(tmp_path: Path) -> None:
+    assert not use(write_tool, tmp_path, path="a/b/c.sh", content="one").is_error
+    made = tmp_path / "a/b/c.sh"
+    made.chmod(0o750)
+    use(write_tool, tmp_path, path="a/b/c.sh", content="two")
+    assert made.read_text() == "two"
+    assert made.stat().st_mode & 0o777 == 0o750
+    assert [one.name for one in made.parent.iterdir()] == ["c.sh"]
+
+
+def test_an_edit_replaces_what_stands_there_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    outcome = use(edit_tool, tmp_path, path="a.py", oldText="one\ntwo", newText="1\n2")
+    assert not outcome.is_error
+    assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
+
+
+def test_an_edit_that_cannot_be_made_says_where_to_look(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("def f():\n    return 1\n\ndef g():\n    return 1\n")
+    twice = use(edit_tool, tmp_path, path="a.py", oldText="return 1", newText="return 2")
+    assert "2 times (lines 2, 5)" in twice.text
+    indented = use(edit_tool, tmp_path, path="a.py", oldText="def g():\n  return 1", newText="x")
+    assert "line 4" in indented.text
+    absent = use(edit_tool, tmp_path, path="a.py", oldText="zzzzzz", newText="x")
+    assert "Nothing close" in absent.text
+    same = use(edit_tool, tmp_path, path="a.py", oldText="def f", newText="def f")
+    assert all(one.is_error for one in (twice, indented, absent, same))
+    assert file.read_text().count("return 1") == 2
+
+
+def test_a_read_only_workspace_is_only_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    ground = Ground(root=tmp_path, read_only=True)
+    for make, given in (
+        (write_tool, {"path": "b", "content": "y"}),
+        (edit_tool, {"path": "a", "oldText": "x", "newText": "y"}),
+        (bash_tool, {"command": "touch b"}),
+    ):
+        assert use(make, tmp_path, ground=ground, **given).is_error
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert use(read_tool, tmp_path, path="a", ground=ground).text == "x"
+
+
+def test_a_command_tells_its_output_and_how_it_ended(tmp_path: Path) -> None:
+    outcome = use(bash_tool, tmp_path, command="echo out; echo err >&2; pwd; exit 3")
+    assert outcome.text == f"out\nerr\n{tmp_path.resolve()}\n[exit code 3]"
+    assert outcome.is_error
+    assert use(bash_tool, tmp_path, command="true").text == "(no output)"
+
+
+def test_a_long_output_keeps_head_and_tail_and_is_saved_whole(tmp_path: Path) -> None:
+    outcome = use(bash_tool, tmp_path, command="seq 1 60000")
+    assert outcome.text.startswith("1\n2\n")
+    assert outcome.text.endswith("59999\n60000")
+    assert len(outcome.text) < 60_000
+    assert outcome.details is not None
+    saved = Path(outcome.details["fullOutputPath"])
+    assert str(saved) in outcome.text
+    assert saved.read_text() == "".join(f"{number}\n" for number in range(1, 60001))
+    saved.unlink()
+
+
+def test_a_command_that_hangs_is_stopped_with_all_its_children(tmp_path: Path) -> None:
+    command = "sleep 60 & echo $! > child; echo begun; wait"
+    begun = time.monotonic()
+    outcome = use(bash_tool, tmp_path, command=command, timeout=1)
+    assert time.monotonic() - begun < 20
+    assert outcome.is_error
+    assert "begun" in outcome.text
+    assert "stopped after 1 seconds" in outcome.text
+    assert _is_gone(int((tmp_path / "child").read_text()))
+
+
+def test_nothing_of_a_command_runs_on_behind_it(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    outcome = use(bash_tool, tmp_path, command="sleep 60 & echo $! > child; echo done")
+    assert time.monotonic() - begun < 20
+    assert outcome.text == "done"
+    assert _is_gone(int((tmp_path / "child").read_text()))
+
+
+def test_a_command_that_is_aborted_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def aborted() -> None:
+        tool = bash_tool(Ground(root=tmp_path))
+        task = asyncio.ensure_future(
+            _run(tool, {"command": "sleep 60 & echo $! > child; sync child; wait"})
+        )
+        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(aborted())
+    assert _is_gone(int((tmp_path / "child").read_text()))
+
+
+def _is_gone(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False

@@ -1,0 +1,76 @@
+"""Small histories for the tests of compaction: a user, some tool work, an answer, and again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from recollect.formats.codec import CODECS
+from recollect.rules.weigh import Weigher
+from recollect.turn.read import Remembered, enter, read
+from recollect.values.edit import Cut, Insert
+from recollect.values.history import Entry
+from recollect.values.message import EntryKey
+from recollect.values.request import FormatName
+from recollect.values.wire import WireRules
+
+WEIGHER = Weigher()
+
+
+def entries_of(messages: list[Any], format_name: FormatName = "openai-chat") -> tuple[Entry, ...]:
+    """Messages of a wire format as entries with the keys k0, k1 and so on."""
+    raws = [json.dumps(message).encode() for message in messages]
+    done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, Remembered())
+    return tuple(enter(r, key(at)) for at, r in enumerate(done.fresh))
+
+
+def rules_of(format_name: FormatName = "openai-chat") -> WireRules:
+    return CODECS[format_name].rules
+
+
+def key(at: int) -> EntryKey:
+    return EntryKey(f"k{at}")
+
+
+def said(role: str, words: int, word: str = "word ") -> dict[str, Any]:
+    return {"role": role, "content": word * words}
+
+
+def call(n: int, *more: int) -> dict[str, Any]:
+    calls = [
+        {"id": f"t{i}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        for i in (n, *more)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(n: int, words: int) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": f"t{n}", "content": "word " * words}
+
+
+def turn(n: int, words: int = 100) -> list[dict[str, Any]]:
+    """A question, a call, its result and an answer: four messages."""
+    return [said("user", words), call(n), result(n, words), said("assistant", words)]
+
+
+def cut_at(at: int, number: int = 1, **more: Any) -> Cut:
+    return Cut(
+        anchor=key(at),
+        summary=f"summary {number}",
+        stage="compact",
+        reason="r",
+        turn=number,
+        number=number,
+        **more,
+    )
+
+
+def block_at(at: int | None, text: str = "recalled") -> Insert:
+    return Insert(
+        anchor=None if at is None else key(at),
+        placement="head" if at is None else "before",
+        text=text,
+        stage="inject",
+        reason="r",
+        turn=1,
+    )

@@ -1,0 +1,125 @@
+"""Compactions without progress are paused, tried once, and go on when one works."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from recollect.compaction import breaker
+from recollect.config import build
+from recollect.values.breaker import Breaker
+from recollect.values.compaction import CompactionResult, Convergence, Trigger
+
+SETTINGS = build({"compaction.breaker_failures": 3, "compaction.breaker_seconds": 600}).compaction
+WINDOW = 100_000
+
+
+def ended(convergence: Convergence, freed: int = 0, kind: Trigger = "threshold") -> Any:
+    return CompactionResult(
+        convergence=convergence,
+        reason="r",
+        trigger=kind,
+        tokens_before=90_000,
+        tokens_after=90_000 - freed,
+    )
+
+
+def after(held: Breaker, result: CompactionResult, now: float = 0.0, turn: int = 0) -> Breaker:
+    return breaker.after(held, result, SETTINGS, now=now, turn=turn, window_tokens=WINDOW)
+
+
+def is_open(held: Breaker, now: float) -> bool:
+    return breaker.is_open(held, SETTINGS, now=now)
+
+
+def failed_three_times() -> Breaker:
+    held = Breaker()
+    for n in range(3):
+        assert not is_open(held, n)
+        held = after(held, ended("failed"), now=n, turn=n)
+    return held
+
+
+def test_three_failures_in_a_row_open_it_for_its_time() -> None:
+    held = failed_three_times()
+    assert is_open(held, 2)
+    assert is_open(held, 601.9)
+    assert not is_open(held, 602)
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    held = after(after(Breaker(), ended("failed")), ended("failed"))
+    held = after(held, ended("reduced", 40_000), turn=5)
+    held = after(after(held, ended("failed")), ended("failed"))
+    assert not is_open(held, 0)
+
+
+def test_afterwards_one_try_is_free_and_decides() -> None:
+    held = failed_three_times()
+    again = after(held, ended("failed"), now=700, turn=9)
+    assert is_open(again, 700)
+    assert is_open(again, 1_299)
+    little = after(held, ended("reduced", 10), now=700, turn=9)
+    assert is_open(little, 700), "a compaction that frees next to nothing proves nothing"
+    healed = after(held, ended("reduced", 40_000), now=700, turn=9)
+    assert healed == Breaker(last_turn=9)
+
+
+def test_what_it_turns_away_does_not_keep_it_open() -> None:
+    held = failed_three_times()
+    for now in range(10, 600, 10):
+        held = after(held, ended("failed"), now=now, turn=now)
+    assert not is_open(held, 602)
+
+
+def test_lesson_14_compactions_that_free_next_to_nothing_open_it() -> None:
+    """claude-code#24179: 211 compactions, zero progress."""
+    held, tried = Breaker(), 0
+    for turn in range(0, 2_110, 10):
+        if not is_open(held, turn):
+            held = after(held, ended("reduced", WINDOW // 50), now=turn, turn=turn)
+            tried += 1
+    assert tried < 10
+    irreducible = Breaker()
+    for turn in (0, 10, 20):
+        irreducible = after(irreducible, ended("irreducible"), turn=turn)
+    assert is_open(irreducible, 0)
+
+
+def test_lesson_14_a_window_that_refills_at_once_opens_it() -> None:
+    held = Breaker()
+    for turn in (10, 12, 14):
+        held = after(held, ended("reduced", 50_000), turn=turn)
+        assert not is_open(held, 0)
+    assert is_open(after(held, ended("reduced", 50_000), turn=16), 0)
+
+
+def test_a_window_that_refills_slowly_does_not() -> None:
+    held = Breaker()
+    for turn in range(0, 300, 3):
+        held = after(held, ended("reduced", 50_000), turn=turn)
+        assert not is_open(held, 0)
+
+
+def test_compactions_that_somebody_asks_for_are_no_refills() -> None:
+    held = Breaker()
+    for turn in range(6):
+        held = after(held, ended("reduced", 50_000, "manual"), turn=turn)
+        held = after(held, ended("irreducible", kind="manual"), turn=turn)
+    assert not is_open(held, 0)
+
+
+def test_a_clock_that_was_set_back_does_not_keep_it_open() -> None:
+    held = after(
+        after(after(Breaker(), ended("failed"), now=9e9), ended("failed"), now=9e9),
+        ended("failed"),
+        now=9e9,
+    )
+    assert is_open(held, 9e9)
+    assert not is_open(held, 1e9)
+
+
+def test_it_is_kept_as_json() -> None:
+    held = failed_three_times()
+    assert Breaker(**json.loads(json.dumps(asdict(held)))) == held

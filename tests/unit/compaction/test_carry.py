@@ -1,0 +1,273 @@
+"""What code takes over a cut, and how it stands in a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.compaction.worked import assistant, calls, good_summary, history, results, user
+
+from recollect.compaction.append_carried import (
+    FAILURES_HEADING,
+    SUMMARY_CHARS,
+    append_carried,
+    strip_carried,
+)
+from recollect.compaction.carry import MOST_IDENTIFIERS, carry
+from recollect.compaction.failures import FAILURE_CHARS, MOST_FAILURES
+from recollect.formats.summaries import PI_CLOSING
+from recollect.rules.tokens import count_text
+from recollect.values.compaction import Carried, ToolFailure
+
+
+def done(summary: str, carried: Carried, rules: str = "", tokens: int = 4_000) -> str:
+    return append_carried(summary, carried, rules, most_tokens=tokens, count_tokens=count_text)
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("name", "arguments", "read", "modified"),
+        [
+            ("read", {"path": "a.py"}, ("a.py",), ()),
+            ("Read", {"file_path": "a.py"}, ("a.py",), ()),
+            ("read_file", {"filename": "a.py"}, ("a.py",), ()),
+            ("write", {"path": "a.py", "content": "x"}, (), ("a.py",)),
+            ("MultiEdit", {"file_path": "a.py"}, (), ("a.py",)),
+            ("str_replace", {"path": "a.py"}, (), ("a.py",)),
+            ("str_replace_based_edit_tool", {"command": "view", "path": "a"}, ("a",), ()),
+            ("str_replace_based_edit_tool", {"command": "create", "path": "a"}, (), ("a",)),
+            (
+                "apply_patch",
+                {"input": "*** Begin Patch\n*** Update File: src/a.py\n*** Add File: b.py\n"},
+                (),
+                ("b.py", "src/a.py"),
+            ),
+            ("shell", {"command": ["apply_patch", "*** Delete File: c.py\n"]}, (), ("c.py",)),
+            ("bash", {"command": "cat a.py"}, (), ()),
+            ("read", {"path": 3}, (), ()),
+        ],
+    )
+    def test_tools_of_the_agents_we_know(
+        self, name: str, arguments: dict[str, Any], read: Any, modified: Any
+    ) -> None:
+        carried = carry(history(assistant(calls(1, name, **arguments))))
+        assert (carried.read_files, carried.modified_files) == (read, modified)
+
+    def test_modified_files_are_not_listed_as_read(self) -> None:
+        before = Carried(read_files=("b.py", "z.py"), modified_files=("c.py",))
+        carried = carry(
+            history(
+                assistant(calls(1, "read", path="a.py"), calls(2, "edit", path="b.py")),
+                assistant(calls(3, "read", path="c.py")),
+            ),
+            before,
+        )
+        assert carried.read_files == ("a.py", "z.py")
+        assert carried.modified_files == ("b.py", "c.py")
+
+    def test_a_write_that_failed_changed_nothing(self) -> None:
+        carried = carry(
+            history(
+                assistant(calls(1, "write", path="a.py")), user(results(1, "denied", error=True))
+            )
+        )
+        assert carried.modified_files == ()
+
+
+class TestFailures:
+    def fail(self, n: int, command: str, said: str, *, error: bool = True) -> list[Any]:
+        return [
+            assistant(calls(n, "bash", command=command)),
+            user(results(n, said, error=error)),
+        ]
+
+    def test_says_what_was_tried_and_what_came_of_it(self) -> None:
+        carried = carry(history(*self.fail(1, "make all", "building\nError: no rule for x\nbye")))
+        assert [(one.tool, one.said) for one in carried.failures] == [
+            ("bash", "make all: Error: no rule for x")
+        ]
+
+    @pytest.mark.parametrize(
+        ("said", "failed"),
+        [
+            ("pytest: 3 failed\n\nCommand exited with code 1", True),
+            ('{"output":"' + "E   assert 1 == 2 " * 9 + '","metadata":{"exit_code":1}}', True),
+            ("all good\nexit code: 0", False),
+            ("(no output)\n\nCommand exited with code 1", False),
+            ("The error handling chapter is fine.", False),
+        ],
+    )
+    def test_a_result_may_say_so_without_a_mark(self, said: str, failed: bool) -> None:
+        carried = carry(history(*self.fail(1, "x", said, error=False)))
+        assert bool(carried.failures) is failed
+
+    def test_a_search_without_a_hit_is_no_failure(self) -> None:
+        said = "(no output)\n\nCommand exited with code 1"
+        assert carry(history(*self.fail(1, "grep -n x a.py", said))).failures == ()
+        assert carry(history(*self.fail(1, "cp a b", said))).failures != ()
+        broken = "grep: a.py: No such file\n\nCommand exited with code 2"
+        assert carry(history(*self.fail(1, "grep -n x a.py", broken))).failures != ()
+
+    def test_what_succeeded_later_is_no_failure_any_more(self) -> None:
+        before = carry(history(*self.fail(1, "make: it", "Error: broken")))
+        carried = carry(
+            history(
+                *self.fail(2, "npm test", "Error: red"),
+                *self.fail(3, "npm test", "all green", error=False),
+                *self.fail(4, "make: it", "made", error=False),
+            ),
+            before,
+        )
+        assert carried.failures == ()
+
+    def test_the_newest_are_kept_each_once_and_short(self) -> None:
+        messages: list[Any] = []
+        for n in range(30):
+            messages += self.fail(n, f"run {n % 15}", "Error: " + "x" * 500)
+        carried = carry(history(*messages))
+        assert [one.said.split(":")[0] for one in carried.failures] == [
+            f"run {n}" for n in range(7, 15)
+        ]
+        assert len(carried.failures) == MOST_FAILURES
+        assert all(len(one.said) <= FAILURE_CHARS for one in carried.failures)
+
+    def test_earlier_failures_stay_until_newer_ones_push_them_out(self) -> None:
+        before = Carried(failures=(ToolFailure(tool="bash", said="old: Error"),))
+        carried = carry(history(*self.fail(1, "new", "Error")), before)
+        assert [one.said for one in carried.failures] == ["old: Error", "new: Error"]
+
+
+class TestIdentifiers:
+    def test_what_is_spoken_of_lately_and_often_comes_first(self) -> None:
+        carried = carry(
+            history(
+                user("see ancient_name and src/core/often.py"),
+                assistant("src/core/often.py it is; src/core/often.py"),
+                user("now fix_this_thing"),
+            )
+        )
+        assert carried.identifiers.index("src/core/often.py") < carried.identifiers.index(
+            "ancient_name"
+        )
+        assert carried.identifiers.index("fix_this_thing") < carried.identifiers.index(
+            "ancient_name"
+        )
+
+    def test_a_log_does_not_push_out_what_was_said(self) -> None:
+        log = "\n".join(f"at module_{n}.function_{n}" for n in range(400))
+        carried = carry(
+            history(
+                user("deploy build 4f2a9c1d"),
+                *[assistant(calls(n, "bash", command="x")) for n in range(1)],
+                *[user(results(n, log)) for n in range(40)],
+            )
+        )
+        assert "4f2a9c1d" in carried.identifiers[:12]
+        assert len(carried.identifiers) <= MOST_IDENTIFIERS
+
+    def test_names_of_arguments_and_written_files_are_not_spoken_of(self) -> None:
+        call = calls(1, "edit", path="src/a.py", oldText="x", newText="inner_name = 1\n" * 99)
+        assert carry(history(assistant(call))).identifiers == ("src/a.py",)
+
+    def test_those_of_the_past_come_along(self) -> None:
+        before = Carried(identifiers=("INV-20931",))
+        assert "INV-20931" in carry(history(user("thanks")), before).identifiers
+
+    def test_a_compact_command_names_nothing(self) -> None:
+        assert carry(history(user("/compact keep src/a.py"))).identifiers == ()
+
+
+FULL = Carried(
+    read_files=("a.py", "b.py"),
+    modified_files=("c.py",),
+    failures=(ToolFailure(tool="bash", said="make: Error: x"),),
+    identifiers=("src/deep/name.py", "4f2a9c1d"),
+)
+
+
+class TestAppended:
+    def test_the_sections_stand_behind_the_body_as_pi_spells_them(self) -> None:
+        text = done(
+            "## Goal\nShip it.\n\n## Exact identifiers\n- 4f2a9c1d: the build", FULL, "Be kind."
+        )
+        assert text == (
+            "## Goal\nShip it.\n\n"
+            "## Exact identifiers\n- 4f2a9c1d: the build\n- Verbatim: src/deep/name.py\n\n"
+            "## Tool failures\n- bash: make: Error: x\n\n"
+            "<read-files>\na.py\nb.py\n</read-files>\n\n"
+            "<modified-files>\nc.py\n</modified-files>\n\n"
+            "<workspace-critical-rules>\nBe kind.\n</workspace-critical-rules>"
+        )
+
+    def test_taken_off_again_the_body_is_left(self) -> None:
+        body = "## Goal\nShip it."
+        assert strip_carried(done(body, FULL, "Be kind.")) == body
+        assert strip_carried(body) == body
+
+    def test_the_models_own_list_survives_code_taking_its_own_off(self) -> None:
+        body = "## Goal\nShip it.\n\n## Exact identifiers\n- 4f2a9c1d: the build"
+        assert strip_carried(done(body, FULL, "Be kind.")) == body
+
+    def test_the_split_turn_stays_behind_its_rule(self) -> None:
+        body = (
+            "## Goal\nShip it.\n\n## Exact identifiers\n- q1\n\n---\n\n"
+            "**Turn Context (split turn):**\n\nAsked for x."
+        )
+        text = done(body, FULL)
+        assert (
+            "Ship it.\n\n---\n\n**Turn Context (split turn):**\n\nAsked for x.\n\n## Exact" in text
+        )
+
+    def test_again_it_changes_nothing(self) -> None:
+        once = done(good_summary(), FULL, "Be kind.")
+        assert done(once, FULL, "Be kind.") == once
+
+    def test_rules_are_made_anew_and_never_piled_up(self) -> None:
+        text = done(done("## Goal\nx", FULL, "Old rule."), FULL, "New rule.")
+        assert "Old rule." not in text
+        assert text.count("<workspace-critical-rules>") == 1
+
+    def test_a_name_that_the_body_loses_by_its_length_is_listed(self) -> None:
+        body = "## Progress\n" + "did some thing or other\n" * 2_000 + "wrote src/deep/name.py\n"
+        text = done(body, FULL)
+        assert len(text) <= SUMMARY_CHARS
+        assert "src/deep/name.py" in text
+
+    def test_a_long_section_does_not_push_out_a_short_one(self) -> None:
+        body = "## Progress\n" + "did it\n" * 9_000 + "\n## Pending user asks\n- the last word"
+        text = done(body, FULL)
+        assert "- the last word" in text
+        assert "## Progress" in text
+        assert FAILURES_HEADING in text
+
+
+_ANY = st.text(max_size=400) | st.sampled_from(["x " * 9_000, "名字 " * 9_000, "</summary>", "---"])
+
+
+@given(
+    body=st.lists(_ANY, max_size=4).map("\n## Progress\n".join),
+    files=st.lists(st.text(min_size=1, max_size=60), max_size=60),
+    failed=st.lists(st.text(max_size=240), max_size=8),
+    names=st.lists(st.text(min_size=1, max_size=90), max_size=64),
+    rules=_ANY,
+    tokens=st.sampled_from([100, 409, 4_000]),
+)
+def test_a_whole_summary_keeps_to_its_bounds(
+    body: str, files: list[str], failed: list[str], names: list[str], rules: str, tokens: int
+) -> None:
+    carried = Carried(
+        read_files=tuple(files),
+        modified_files=tuple(files[::-1]),
+        failures=tuple(ToolFailure(tool="bash", said=one) for one in failed),
+        identifiers=tuple(names),
+    )
+    text = done(body, carried, rules, tokens)
+    assert len(text) <= SUMMARY_CHARS
+    assert count_text(text) <= tokens
+    assert PI_CLOSING.strip() not in text
+    rules_at = text.find("<workspace-critical-rules>")
+    if rules_at >= 0:
+        assert len(text) - rules_at <= max(SUMMARY_CHARS // 4, 0)
+        assert text.endswith("</workspace-critical-rules>")

@@ -1,0 +1,124 @@
+"""Chunks that a model can read, and the share of them that the main summary reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.compaction.histories import call, entries_of, result, rules_of, said, turn
+
+from recollect.compaction.chunk import ChunkResult, adaptive_ratio, chunk
+from recollect.compaction.share import share
+from recollect.values.history import Entry
+
+
+def chunked(messages: list[Any], **more: Any) -> ChunkResult:
+    return chunk(entries_of(messages), rules_of(), **more)
+
+
+def tokens(one: tuple[Entry, ...]) -> int:
+    return sum(entry.tokens for entry in one)
+
+
+def long_history(turns: int = 20) -> list[Any]:
+    return [message for n in range(turns) for message in turn(n)]
+
+
+class TestRatio:
+    @pytest.mark.parametrize(
+        ("average", "ratio"),
+        [(100, 0.4), (833, 0.4), (1_000, 0.4 - 0.24), (2_000, 0.15), (9_000, 0.15)],
+    )
+    def test_it_falls_with_the_size_of_messages(self, average: int, ratio: float) -> None:
+        assert adaptive_ratio([average] * 5, 10_000) == pytest.approx(ratio)
+
+    def test_of_nothing(self) -> None:
+        assert adaptive_ratio([], 10_000) == 0.4
+
+
+class TestChunks:
+    def test_they_are_balanced_and_within_the_budget(self) -> None:
+        done = chunked(long_history(), window_tokens=8_000, overhead_tokens=500)
+        assert done.budget_tokens == int(7_500 * 0.4 / 1.2)
+        sizes = [tokens(one) for one in done.chunks]
+        assert len(sizes) > 2
+        assert max(sizes) <= done.budget_tokens
+        assert max(sizes) - min(sizes) < 450, "no small rest at the end"
+
+    def test_all_in_one_where_it_fits(self) -> None:
+        done = chunked(long_history(3), window_tokens=200_000)
+        assert len(done.chunks) == 1
+        assert done.chunks[0] == tuple(sorted(done.chunks[0], key=lambda e: int(e.key[1:])))
+
+    def test_calls_are_read_with_their_results(self) -> None:
+        messages = [said("user", 10)]
+        for n in range(30):
+            messages += [call(n), result(n, 90)]
+        for one in chunked(messages, window_tokens=2_000).chunks:
+            assert {c for e in one for c in e.calls} == {r for e in one for r in e.results}
+
+    def test_a_late_result_does_not_draw_everything_between_along(self) -> None:
+        messages = [said("user", 10), call(99), *long_history(), result(99, 20)]
+        done = chunked(messages, window_tokens=4_000)
+        assert done.oversized == ()
+        (home,) = [one for one in done.chunks if any("t99" in e.calls for e in one)]
+        assert any("t99" in e.results for e in home)
+        assert len(done.chunks) > 1
+
+    def test_what_is_larger_than_half_of_the_window_is_set_apart_whole(self) -> None:
+        messages = [*turn(0), call(5), result(5, 3_000), *turn(6)]
+        done = chunked(messages, window_tokens=4_000)
+        assert [entry.key for entry in done.oversized] == ["k4", "k5"]
+        assert sum(len(one) for one in done.chunks) == 8
+        assert "2 messages are too large" in done.reason
+
+    def test_a_group_over_the_budget_that_can_be_read_is_a_chunk_of_its_own(self) -> None:
+        messages = [*turn(0, 30), call(5), result(5, 800), *turn(6, 30)]
+        done = chunked(messages, window_tokens=4_000, ratio=0.15)
+        assert done.oversized == ()
+        assert ["k4", "k5"] in [[e.key for e in one] for one in done.chunks]
+
+    def test_a_retry_reads_half_as_much_at_once(self) -> None:
+        first = chunked(long_history(), window_tokens=8_000)
+        again = chunked(long_history(), window_tokens=8_000, halvings=1)
+        assert again.budget_tokens == first.budget_tokens // 2
+        assert len(again.chunks) > len(first.chunks)
+        hopeless = chunked(long_history(), window_tokens=8_000, halvings=12)
+        assert hopeless.chunks == ()
+        assert len(hopeless.oversized) == 80, "what can never be read is named, not lost"
+
+    def test_an_overhead_over_the_window_leaves_nothing_to_read(self) -> None:
+        done = chunked(long_history(2), window_tokens=1_000, overhead_tokens=5_000)
+        assert len(done.oversized) == 8
+
+    def test_the_weight_is_that_of_what_is_written(self) -> None:
+        messages = [*turn(0), call(5), result(5, 9_000), *turn(6)]
+        done = chunked(messages, window_tokens=4_000, weigh=lambda entry: min(entry.tokens, 200))
+        assert done.oversized == ()
+
+    def test_nothing_to_read(self) -> None:
+        done = chunked([], window_tokens=4_000)
+        assert done.chunks == ()
+        assert done.reason == "there is nothing to read"
+
+
+class TestShare:
+    def test_over_its_share_the_oldest_chunks_go_apart(self) -> None:
+        chunks = chunked(long_history(), window_tokens=8_000).chunks
+        done = share(chunks, window_tokens=8_000, max_history_share=0.5)
+        assert done.apart + done.main == chunks
+        assert done.apart
+        assert sum(map(tokens, done.main)) <= done.budget_tokens
+        assert sum(map(tokens, done.main)) + tokens(done.apart[-1]) > done.budget_tokens
+
+    def test_within_it_nothing_does(self) -> None:
+        chunks = chunked(long_history(), window_tokens=8_000).chunks
+        done = share(chunks, window_tokens=200_000, max_history_share=0.5)
+        assert done.apart == ()
+        assert "within" in done.reason
+
+    def test_the_newest_chunk_is_always_the_main_ones(self) -> None:
+        chunks = chunked(long_history(2), window_tokens=200_000).chunks
+        done = share(chunks, window_tokens=100, max_history_share=0.1)
+        assert done.main == chunks
+        assert "one chunk" in done.reason

@@ -1,0 +1,173 @@
+"""Where a compaction cuts, and what it says where it cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.compaction.histories import (
+    call,
+    cut_at,
+    entries_of,
+    key,
+    result,
+    rules_of,
+    said,
+    turn,
+)
+
+from recollect.compaction.cut import cut
+from recollect.values.compaction import CutPlan, NoCut
+from recollect.values.edit import LeaveOut, Shorten
+from recollect.values.history import Entry
+
+
+def keys(entries: tuple[Entry, ...]) -> list[int]:
+    return [int(entry.key[1:]) for entry in entries]
+
+
+def plan(messages: list[Any], edits: Any = (), *, keep: int, **more: Any) -> CutPlan:
+    done = cut(entries_of(messages), edits, rules_of(), keep_tokens=keep, **more)
+    assert isinstance(done, CutPlan), done
+    return done
+
+
+def no_cut(messages: list[Any], edits: Any = (), *, keep: int, **more: Any) -> NoCut:
+    done = cut(entries_of(messages), edits, rules_of(), keep_tokens=keep, **more)
+    assert isinstance(done, NoCut), done
+    return done
+
+
+class TestPlace:
+    def test_between_turns_about_as_much_as_asked_for_is_kept(self) -> None:
+        done = plan(turn(0) + turn(1) + turn(2), keep=520)
+        assert done.anchor == key(8)
+        assert keys(done.history) == list(range(8))
+        assert not done.splits_a_turn
+        assert 520 <= done.kept_tokens <= 600
+        assert "between turns" in done.reason
+
+    def test_never_between_a_call_and_its_results(self) -> None:
+        messages = [*turn(0, 400), said("user", 10), call(5, 6), result(5, 50), result(6, 300)]
+        done = plan(messages, keep=540)
+        assert done.anchor == key(4), "the results reach past what is kept; the turn fits the slack"
+        tight = plan(messages, keep=100)
+        assert tight.anchor == key(5), "only the exchange stays"
+        assert keys(tight.turn_prefix) == [4]
+
+    def test_a_turn_that_is_too_long_is_split_and_its_beginning_named(self) -> None:
+        messages = [*turn(0), said("user", 50)]
+        for n in range(1, 9):
+            messages += [call(n), result(n, 200)]
+        done = plan(messages, keep=500)
+        assert done.splits_a_turn
+        assert keys(done.history) == [0, 1, 2, 3]
+        assert keys(done.turn_prefix)[0] == 4, "the prefix begins with the user's message"
+        assert done.kept[0].calls, "the kept part begins with a call"
+        assert keys(done.summarised) + keys(done.kept) == list(range(len(messages)))
+
+    def test_the_newest_question_is_kept_where_that_is_not_much_more(self) -> None:
+        messages = [*turn(0, 400), said("user", 30), call(1), result(1, 60), said("assistant", 60)]
+        assert plan(messages, keep=220).anchor == key(4)
+
+    def test_several_messages_of_the_user_in_a_row_are_one_turn(self) -> None:
+        messages = [*turn(0), said("user", 50), said("user", 50)]
+        for n in range(1, 6):
+            messages += [call(n), result(n, 200)]
+        assert keys(plan(messages, keep=300).turn_prefix)[:2] == [4, 5]
+
+    def test_with_nothing_to_keep_the_newest_exchange_stays(self) -> None:
+        done = plan(turn(0) + turn(1)[:3], keep=0)
+        assert keys(done.kept) == [5, 6]
+
+    def test_responses_never_between_reasoning_and_its_item(self) -> None:
+        messages: list[Any] = [
+            {"role": "user", "content": "word " * 400},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 900},
+            {"type": "message", "role": "assistant", "id": "m_1", "content": "word " * 300},
+            {"role": "user", "content": "word " * 20},
+        ]
+        held = entries_of(messages, "openai-responses")
+        done = cut(held, (), rules_of("openai-responses"), keep_tokens=310)
+        assert isinstance(done, CutPlan)
+        assert done.anchor in (key(1), key(3)), "reasoning stays with its message"
+
+    def test_a_result_that_stands_before_its_call_is_tied_to_it(self) -> None:
+        messages = [said("user", 300), result(1, 20), call(1), said("user", 20)]
+        assert plan(messages, keep=40).anchor == key(3)
+
+
+class TestWhatIsCovered:
+    def test_the_range_begins_where_the_last_cut_ended(self) -> None:
+        """notes/formats.md F 1."""
+        messages = turn(0) + turn(1) + turn(2) + turn(3)
+        done = plan(messages, (cut_at(4),), keep=520)
+        assert keys(done.summarised) == list(range(4, 12))
+
+    def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
+        out = tuple(
+            LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1)
+            for at in (8, 9, 10, 11)
+        )
+        messages = turn(0) + turn(1) + turn(2) + turn(3)
+        done = plan(messages, out, keep=1_100)
+        assert done.anchor == key(4), "the third turn takes none of what may be kept"
+        later = plan(messages, out, keep=520)
+        assert keys(later.summarised) == list(range(12))
+
+    def test_shortened_results_count_as_they_are_shown(self) -> None:
+        messages = [*turn(0), *turn(1)]
+        messages[6] = result(1, 5_000)
+        short = Shorten(anchor=key(6), part=0, text="[gone]", stage="prune", reason="r", turn=1)
+        assert plan(messages, (short,), keep=300).anchor == key(4)
+        assert plan(messages, keep=300).anchor == key(7), "in full it is far too large"
+
+    def test_system_messages_are_neither_summarised_nor_an_anchor(self) -> None:
+        messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
+        done = plan(messages, keep=520)
+        assert done.anchor == key(6)
+        assert keys(done.summarised) == [1, 2, 3, 4]
+
+    def test_a_turn_whose_beginning_is_summarised_already_goes_on_as_prefix(self) -> None:
+        messages = [said("user", 50)]
+        for n in range(12):
+            messages += [call(n), result(n, 100)]
+        first = plan(messages[:13], keep=250)
+        again = plan(messages, (cut_at(keys(first.kept)[0]),), keep=250)
+        assert again.history == ()
+        assert keys(again.turn_prefix)[0] == keys(first.kept)[0]
+
+    def test_a_cut_whose_message_is_gone_covers_nothing(self) -> None:
+        done = plan(turn(0) + turn(1), (cut_at(99),), keep=520)
+        assert keys(done.summarised)[0] == 0
+
+
+class TestNoCut:
+    def test_no_history_at_all(self) -> None:
+        assert "fits" in no_cut([], keep=100).reason
+
+    def test_all_of_it_may_be_kept(self) -> None:
+        assert "fits the 20,000 tokens" in no_cut(turn(0) + turn(1), keep=20_000).reason
+
+    def test_nothing_after_the_last_cut_can_go(self) -> None:
+        messages = turn(0) + turn(1)
+        assert "newest exchange" in no_cut(messages, (cut_at(7),), keep=10).reason
+
+    @pytest.mark.parametrize("keep", [0, 100, 1_000])
+    def test_one_exchange_alone_is_too_large(self, keep: int) -> None:
+        messages = [said("user", 20), call(1), result(1, 9_000)]
+        reason = no_cut(messages, keep=keep).reason
+        assert "the newest exchange alone is larger than what may be kept" in reason
+
+    def test_a_single_message(self) -> None:
+        assert no_cut([said("user", 5_000)], keep=100).reason
+
+    def test_what_is_not_shown_frees_nothing(self) -> None:
+        out = tuple(
+            LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1) for at in range(4)
+        )
+        assert no_cut([*turn(0), said("user", 900)], out, keep=0).reason
+
+
+def test_a_plan_never_shows_what_was_said() -> None:
+    assert "word" not in repr(plan(turn(0) + turn(1), keep=520))

@@ -1,0 +1,252 @@
+"""Probes: what exact things are taken from a history, from whom, and which of them come first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.turn.test_stages import entries, said
+
+from recollect.compaction.exact import exact_things
+from recollect.compaction.probe import probe
+from recollect.compaction.sentences import SENTENCE_CHARS, sentence_spans
+from recollect.compaction.statements import is_error_line, statement_kind
+
+
+def things(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in exact_things(text):
+        assert text[one.start : one.end] == one.text
+        found.setdefault(one.kind, []).append(one.text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("see src/payment/webhook.ts for it", "path", ["src/payment/webhook.ts"]),
+        ("edit ~/.config/app.toml, please", "path", ["~/.config/app.toml"]),
+        (r"it is in C:\work\build\out.log now", "path", [r"C:\work\build\out.log"]),
+        ("open README.md and pyproject.toml.", "path", ["README.md", "pyproject.toml"]),
+        ("at https://example.com/a?b=1#c.", "url", ["https://example.com/a?b=1#c"]),
+        ("commit 4f2a9c1 broke it", "hash", ["4f2a9c1"]),
+        (
+            "job 123e4567-e89b-12d3-a456-426614174000",
+            "hash",
+            ["123e4567-e89b-12d3-a456-426614174000"],
+        ),
+        ("call getUserName or user_id", "symbol", ["getUserName", "user_id"]),
+        ("pass --dry-run to std::vector", "symbol", ["--dry-run", "std::vector"]),
+        ("upgrade to v2.14.3 today", "number", ["v2.14.3"]),
+        ("it listens on port 8443", "number", ["8443"]),
+        ("give it 512 MB and 30 seconds", "number", ["512 MB", "30 seconds"]),
+        ("invoice 4021987 over $1,250.50", "number", ["4021987", "$1,250.50"]),
+    ],
+)
+def test_exact_things_are_found_whole(text: str, kind: str, expected: list[str]) -> None:
+    assert things(text).get(kind) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this and/or that, either way",
+        "in 2024 we had 12 of 30",
+        "on 7/22 he was in the U.S. again",
+        "HTML/React is on GitHub",
+        "a sentence.Another without a space",
+        "no more, no less: plain words only",
+    ],
+)
+def test_ordinary_words_and_small_numbers_are_none(text: str) -> None:
+    assert things(text) == {}
+
+
+def test_a_thing_inside_another_is_the_others() -> None:
+    assert things("https://host/commit/4f2a9c1d/src/app.py") == {
+        "url": ["https://host/commit/4f2a9c1d/src/app.py"]
+    }
+
+
+@given(st.text(max_size=300))
+def test_spans_stand_in_the_text_and_do_not_overlap(text: str) -> None:
+    end = 0
+    for one in exact_things(text):
+        assert one.start >= end
+        assert text[one.start : one.end] == one.text
+        end = one.end
+    end = 0
+    for start, stop in sentence_spans(text):
+        assert end <= start < stop
+        assert text[start:stop].strip()
+        end = stop
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("We decided to keep the orders on PostgreSQL.", "decision"),
+        ("Let's use the blue cluster for this.", "decision"),
+        ("I'm going with option two then.", "decision"),
+        ("Never push to main without asking me.", "constraint"),
+        ("The response must stay below two seconds.", "constraint"),
+        ("TODO: rename the old tables", "task"),
+        ("[ ] write the migration guide", "task"),
+        ("We still have to rotate the keys.", "task"),
+        ("Clearing the cache did not work at all.", "attempt"),
+        ("I tried the older driver but it crashed.", "attempt"),
+        ("以后不要直接改主分支", "constraint"),
+        ("The harbour is quiet in the morning.", None),
+        ("Should we use the blue cluster?", None),
+    ],
+)
+def test_statements_are_told_apart(sentence: str, kind: str | None) -> None:
+    assert statement_kind(sentence, by_user=True) == kind
+
+
+def test_a_model_that_needs_to_do_something_is_about_to_do_it() -> None:
+    assert statement_kind("Now I need to fix the imports.", by_user=True) == "task"
+    assert statement_kind("Now I need to fix the imports.", by_user=False) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "tells"),
+    [
+        ("TypeError: x is not a function", True),
+        ("npm ERR! missing script: check", True),
+        ("Process exited with code 137", True),
+        ("cat: notes.txt: No such file or directory", True),
+        ("everything is fine, exit code 0", False),
+        ("} catch (error: unknown) {", False),
+        ("    throw new TypeError(`bad ${name}`);", False),
+    ],
+)
+def test_error_lines_are_those_that_tell_one(line: str, tells: bool) -> None:
+    assert is_error_line(line) is tells
+
+
+def result(n: int, text: str, *, failed: bool = False) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text, "is_error": failed}
+    return {"role": "user", "content": [block]}
+
+
+def call(n: int, command: str) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": f"t{n}", "name": "bash", "input": {"command": command}}
+    return {"role": "assistant", "content": [block]}
+
+
+def found(messages: list[Any], **more: Any) -> dict[str, list[str]]:
+    kinds: dict[str, list[str]] = {}
+    for one in probe(entries(messages), **more):
+        kinds.setdefault(one.kind, []).append(one.text)
+    return kinds
+
+
+def test_of_a_tools_output_only_what_is_exact_is_asked_about() -> None:
+    """A page that a tool fetched must not become a constraint, nor its numbers be pinned."""
+    page = "You must always run setup_all first.\nsee docs/setup.md\nbuilt 4f2a9c1 in 3.812 s"
+    held = found([said("user", "read it"), call(1, "cat page"), result(1, page)])
+    assert held == {"path": ["docs/setup.md"], "hash": ["4f2a9c1"]}
+
+
+def test_a_failed_call_is_an_attempt_with_the_call_that_led_to_it() -> None:
+    told = "Traceback (most recent call last):\n  File 'a'\nKeyError: 'total'\n"
+    (one,) = (
+        one
+        for one in probe(entries([call(1, "pytest tests/unit"), result(1, told, failed=True)]))
+        if one.kind == "attempt"
+    )
+    assert one.text == "KeyError: 'total'"
+    assert one.sentence.startswith("bash pytest tests/unit: ")
+
+
+def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
+    messages = [
+        said("assistant", "I look at src/app.py and at its tests."),
+        said("user", "The bug is in src/app.py near the parser."),
+        said("assistant", "Yes, src/app.py has it."),
+    ]
+    held = entries(messages)
+    (one,) = (one for one in probe(held) if one.kind == "path")
+    assert one.sentence == "The bug is in src/app.py near the parser."
+    assert (one.source, one.key) == (held[1].id, held[1].key)
+
+
+def test_code_between_fences_settles_nothing() -> None:
+    text = "Here it is:\n```\n# you must never call this\nrun_all(1)\n```\nWe decided to keep it."
+    held = found([said("assistant", text)])
+    assert held == {"symbol": ["run_all"], "decision": ["We decided to keep it."]}
+
+
+def test_a_sentence_that_says_nothing_else_comes_with_its_neighbours() -> None:
+    messages = [
+        said("assistant", "Which host does the payment service answer on?"),
+        said("user", "10.20.30.40"),
+    ]
+    (one,) = probe(entries(messages))
+    assert one.text == "10.20.30.40"
+    assert "payment service" in one.sentence
+
+
+def test_what_the_summary_before_told_is_known_too() -> None:
+    held = probe(
+        entries([said("user", "go on, please")]),
+        previous_summary="## Decisions\n- The gateway stays at gateway/main.go.",
+    )
+    assert [(one.text, one.source) for one in held] == [("gateway/main.go", "")]
+
+
+def test_the_limit_keeps_every_kind_and_every_stretch_of_the_history() -> None:
+    messages: list[Any] = [said("user", "Never touch the legacy tables, whatever happens.")]
+    messages += [
+        said("assistant", f"I changed module{n}/file_{n}.py and renamed helper_{n} there.")
+        for n in range(400)
+    ]
+    held = probe(entries(messages), limit=40)
+    assert len(held) == 40
+    assert held[0].text == "Never touch the legacy tables, whatever happens."
+    numbers = [int(one.text.split("_")[1].split(".")[0]) for one in held if one.kind == "path"]
+    assert len(numbers) >= 15
+    assert len({number // 50 for number in numbers}) == 8
+
+
+def test_what_the_user_said_comes_before_what_a_tool_printed() -> None:
+    messages = [
+        said("user", "Release build-17 goes out from deploy/eu.yaml on Friday."),
+        call(1, "ls"),
+        result(1, "\n".join(f"out/report_{n}.csv" for n in range(50))),
+    ]
+    paths = [one.text for one in probe(entries(messages), limit=10) if one.kind == "path"]
+    assert paths[0] == "deploy/eu.yaml"
+
+
+def test_recalled_blocks_are_not_asked_about_again() -> None:
+    block = (
+        '<recalled-context source="memory-context">\n'
+        "user: see old/place.py\n</recalled-context>\n\nand now look at new/place.py"
+    )
+    assert found([said("user", block)]) == {"path": ["new/place.py"]}
+
+
+SPOKEN = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant"]), st.text(min_size=1, max_size=400)), max_size=6
+)
+
+
+@given(SPOKEN, st.integers(0, 12))
+def test_probes_are_bounded_and_stand_in_their_messages(
+    spoken: list[tuple[str, str]], limit: int
+) -> None:
+    held = entries([said(role, text) for role, text in spoken])
+    probes = probe(held, limit=limit)
+    assert probes == probe(held, limit=limit)
+    assert len(probes) <= limit
+    keys = {entry.key for entry in held}
+    for one in probes:
+        assert one.text
+        assert len(one.sentence) <= SENTENCE_CHARS + 100
+        assert one.key in keys
+    names = [(one.kind, one.text.casefold()) for one in probes]
+    assert len(names) == len(set(names))

@@ -1,0 +1,119 @@
+"""A conversation as the model that summarises it reads it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.compaction.histories import entries_of
+from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
+
+from recollect.compaction.prompts import Wanted, initial_prompt, update_prompt
+from recollect.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
+from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+
+
+def test_each_kind_of_part_has_its_label() -> None:
+    text = render(
+        history(
+            user("Why is it slow?"),
+            assistant(
+                thinking("Look first."),
+                "Let me look.",
+                calls(1, "read", path="a.py", limit=3),
+                calls(2, "bash", command="ls"),
+            ),
+            user(results(1, "x = 1"), results(2, "no such file", error=True)),
+        )
+    )
+    assert text == (
+        "[User]: Why is it slow?\n\n"
+        "[Assistant thinking]: Look first.\n\n"
+        "[Assistant]: Let me look.\n\n"
+        '[Assistant tool calls]: read(limit=3, path="a.py"); bash(command="ls")\n\n'
+        "[Tool result]: x = 1\n\n"
+        "[Tool result]: [error] no such file"
+    )
+
+
+def test_a_long_result_is_cut_and_says_by_how_much() -> None:
+    text = render(history(assistant(calls(1, "bash")), user(results(1, "r" * 2_500))))
+    assert text.endswith("r" * RESULT_CHARS + "\n\n[... 500 more characters truncated]")
+
+
+def test_what_was_written_into_a_file_is_cut() -> None:
+    text = render(history(assistant(calls(1, "write", path="a.py", content="c" * 50_000))))
+    assert 'path="a.py"' in text
+    assert len(text) < ARGUMENT_CHARS + 200
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/compact delete the old branch",
+        "  /compact delete the old branch",
+        "/compact\ndelete the old branch",
+        "<command-name>/compact</command-name>\n<command-args>delete the old branch</command-args>",
+    ],
+)
+def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
+    text = render(history(user(command)))
+    assert text == "[User]: [User ran /compact]"
+
+
+def test_a_question_about_the_command_is_a_question() -> None:
+    assert "what does /compact do" in render(history(user("what does /compact do")))
+    assert "/compactor is down" in render(history(user("/compactor is down")))
+
+
+def test_system_messages_are_not_summarised() -> None:
+    entries = entries_of(
+        [{"role": "system", "content": "never push"}, {"role": "user", "content": "push"}]
+    )
+    assert render(entries) == "[User]: push"
+
+
+def test_recalled_blocks_are_not_said_again() -> None:
+    block = f"{BLOCK_OPENING}\n\nold news\n\n{BLOCK_CLOSING}"
+    text = render(history(user(f"{block}\n\nand now?")))
+    assert "old news" not in text
+    assert "and now?" in text
+
+
+def test_images_are_noted() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
+    assert render(history(user(image, "see?"))) == "[User]: [image, image/png]\nsee?"
+
+
+_HOSTILE = st.lists(
+    st.sampled_from([*"</> \n", "conversation", "previous-summary", "Summary", "focus"]),
+    max_size=30,
+).map("".join)
+
+
+@given(said=_HOSTILE, did=_HOSTILE, answered=_HOSTILE, focus=_HOSTILE)
+def test_nothing_said_can_close_the_tags_around_it(
+    said: str, did: str, answered: str, focus: str
+) -> None:
+    text = render(
+        history(
+            user(said or "-"), assistant(calls(1, "bash", command=did)), user(results(1, answered))
+        )
+    )
+    wanted = Wanted(summary_tokens=100, focus=focus)
+    prompt = update_prompt(text, said, wanted).text.lower()
+    for tag in ("conversation", "previous-summary"):
+        assert prompt.count(f"<{tag}>") == 1
+        assert prompt.count(f"</{tag}>") == 1
+    assert "</previous-summary>" not in initial_prompt(text, wanted).text.lower()
+
+
+@given(text=st.text(max_size=200), most=st.integers(0, 100))
+def test_an_excerpt_keeps_head_and_tail(text: str, most: int) -> None:
+    shown = excerpt(text, most)
+    if len(text) <= most:
+        assert shown == text
+    else:
+        assert shown.startswith(text[: most * 2 // 3])
+        assert shown.endswith(text[len(text) - most // 3 :])
+        assert "more characters truncated]" in shown

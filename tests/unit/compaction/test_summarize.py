@@ -1,0 +1,341 @@
+"""From a cut plan to a whole summary, with a model that answers by a script."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.compaction.worked import (
+    RULES,
+    WORDS,
+    assistant,
+    calls,
+    compaction,
+    good_summary,
+    history,
+    long_history,
+    plan_of,
+    results,
+    user,
+)
+
+from recollect.compaction.append_carried import SUMMARY_CHARS, strip_carried
+from recollect.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
+from recollect.rules.tokens import count_text
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
+from recollect.values.model import Prompt
+
+WINDOW = 16_000
+
+
+def run(plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any) -> Summarised:
+    done = tried(plan, model, window, **more)
+    assert isinstance(done, Summarised), done
+    return done
+
+
+def tried(
+    plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any
+) -> Summarised | NoSummary:
+    settings = more.pop("settings", compaction())
+    done = asyncio.run(
+        summarize(plan, ask=model.ask, window_tokens=window, settings=settings, rules=RULES, **more)
+    )
+    assert done.spent.calls == len(model.prompts) <= done.spent.max_calls
+    return done
+
+
+def always(text: str) -> ScriptedModel:
+    return ScriptedModel(lambda prompt: text)
+
+
+def numbered() -> ScriptedModel:
+    """Each answer says which it is, and which of the numbered answers it was shown."""
+    told: list[int] = []
+
+    def answer(prompt: Prompt) -> str:
+        told.append(1)
+        seen = "-".join(sorted(set(re.findall(r"answer(\d+)", prompt.text)), key=int))
+        return good_summary(f"answer{len(told)} from [{seen}]")
+
+    return ScriptedModel(answer)
+
+
+class TestOnePiece:
+    def test_a_short_history_takes_one_call(self) -> None:
+        model = ScriptedModel([good_summary()])
+        done = run(plan_of(long_history(4)), model)
+        model.check()
+        assert "A parser that streams." in done.text
+        assert done.chunks == 1
+        assert done.notes == ()
+
+    def test_the_conversation_is_in_the_prompt_and_every_section_asked_for(self) -> None:
+        model = always(good_summary())
+        run(plan_of(long_history(4)), model)
+        prompt = model.prompts[0]
+        assert "[User]: Question 3" in prompt.text
+        assert "## Pending user asks" in prompt.text
+        assert "previous-summary" not in prompt.text
+
+    def test_the_summary_before_goes_in_without_what_code_added(self) -> None:
+        before = run(
+            plan_of(history(assistant(calls(1, "read", path="a.py")), *[user(WORDS * 20)] * 2)),
+            always(good_summary("first")),
+            rules_text="Be kind.",
+        )
+        assert "<read-files>" in before.text
+        model = always(good_summary("second"))
+        after = run(
+            plan_of(long_history(4)),
+            model,
+            previous_summary=before.text,
+            previous_carried=before.carried,
+            rules_text="Be kind.",
+        )
+        text = model.prompts[0].text
+        assert "<previous-summary>" in text
+        assert "A first that streams." in text
+        assert "read-files" not in text
+        assert "Be kind." not in text
+        assert after.text.count("<read-files>\na.py\n</read-files>") == 1
+        assert after.text.endswith("Be kind.\n</workspace-critical-rules>")
+
+    def test_same_inputs_same_prompts(self) -> None:
+        plan = plan_of(long_history(60), long_history(6))
+        first, second = numbered(), numbered()
+        one = run(plan, first, previous_summary=good_summary("old"), instructions="tests")
+        two = run(plan, second, previous_summary=good_summary("old"), instructions="tests")
+        assert first.prompts == second.prompts
+        assert one == two
+
+
+class TestStages:
+    def test_a_long_history_is_read_in_pieces_that_fit_and_merged(self) -> None:
+        model = numbered()
+        done = run(plan_of(long_history(40)), model, settings=compaction(max_history_share=0.9))
+        assert done.chunks > 1
+        assert len(model.prompts) == done.chunks + 1
+        merge = model.prompts[-1].text
+        assert [f"answer{n}" in merge for n in range(1, done.chunks + 1)] == [True] * done.chunks
+        assert f"Part 1 of {done.chunks}" in merge
+        for prompt in model.prompts:
+            asked = count_text(prompt.text) + count_text(prompt.system)
+            assert asked + prompt.max_output_tokens <= WINDOW
+
+    def test_every_message_is_read_exactly_once(self) -> None:
+        model = numbered()
+        run(plan_of(long_history(120)), model)
+        read = "".join(prompt.text for prompt in model.prompts)
+        for n in range(120):
+            assert read.count(f"[User]: Question {n}:") == 1
+
+    def test_only_the_first_piece_is_told_of_the_summary_before(self) -> None:
+        model = numbered()
+        run(
+            plan_of(long_history(40)),
+            model,
+            previous_summary=good_summary("OLDNESS"),
+            settings=compaction(max_history_share=0.9),
+        )
+        assert ["OLDNESS" in prompt.text for prompt in model.prompts] == [
+            True, *[False] * (len(model.prompts) - 1)
+        ]  # fmt: skip
+
+    def test_over_the_share_the_oldest_are_summarised_apart_and_come_before(self) -> None:
+        model = numbered()
+        done = run(plan_of(long_history(80)), model, settings=compaction(max_history_share=0.3))
+        update = [prompt for prompt in model.prompts if "<previous-summary>" in prompt.text]
+        assert len(update) == 1
+        assert "Question 79" in "".join(
+            p.text for p in model.prompts[model.prompts.index(update[0]) :]
+        )
+        assert "Question 0:" not in update[0].text
+        assert done.chunks > 2
+
+    def test_default_mode_is_one_pass_where_it_fits(self) -> None:
+        model = ScriptedModel([good_summary()])
+        done = run(plan_of(long_history(25)), model, settings=compaction(mode="default"))
+        assert done.chunks == 1
+        assert run(plan_of(long_history(25)), numbered()).chunks > 1
+        assert run(
+            plan_of(long_history(120)), numbered(), settings=compaction(mode="default")
+        ).chunks > 1  # fmt: skip
+
+    @pytest.mark.parametrize("window", [4_096, 8_192, 64_000, 1_000_000])
+    def test_prompts_and_summary_fit_any_window(self, window: int) -> None:
+        turns = min(400, max(12, window // 150))
+        model = numbered()
+        done = run(plan_of(long_history(turns, 4), long_history(6, 4)), model, window)
+        for prompt in model.prompts:
+            asked = count_text(prompt.text) + count_text(prompt.system)
+            assert asked + prompt.max_output_tokens <= window
+        assert count_text(done.text) <= min(4_000, window // 10)
+        assert len(done.text) <= SUMMARY_CHARS
+
+    def test_a_summary_fits_the_session_also_where_the_model_reads_more(self) -> None:
+        done = run(plan_of(long_history(60)), numbered(), 1_000_000, most_summary_tokens=100)
+        assert count_text(done.text) <= 100
+
+
+class TestLargeMessages:
+    def test_a_message_that_is_too_large_is_read_by_its_ends_and_noted(self) -> None:
+        paste = "FIRST LINE\n" + "row of a log that goes on and on\n" * 4_000 + "LAST LINE"
+        model = numbered()
+        done = run(plan_of(history(user(paste), assistant("Seen."), user("go on"))), model)
+        read = "".join(prompt.text for prompt in model.prompts)
+        assert done.oversized == 1
+        assert "FIRST LINE" in read
+        assert "LAST LINE" in read
+        assert done.text.count("[Large user message (~") == 1
+
+    def test_a_long_result_is_not_too_large(self) -> None:
+        entries = history(
+            user("look" + WORDS * 30), assistant(calls(1, "bash")), user(results(1, "x" * 900_000))
+        )
+        assert run(plan_of(entries), always(good_summary())).oversized == 0
+
+    def test_more_than_can_be_read_is_thinned_out_and_that_is_noted(self) -> None:
+        messages = [user(f"Question {n}: {WORDS * (40 if n % 2 else 1)}END{n}") for n in range(200)]
+        model = numbered()
+        done = run(plan_of(history(*messages)), model, 4_096)
+        read = "".join(prompt.text for prompt in model.prompts)
+        assert all(f"Question {n}:" in read and f"END{n}" in read for n in range(200))
+        assert len(model.prompts) <= 45
+        assert any("100 messages by beginning and end" in note for note in done.notes)
+
+
+class TestSplitTurn:
+    def test_the_turns_beginning_follows_behind_its_rule(self) -> None:
+        def answer(prompt: Prompt) -> str:
+            return (
+                "The user wants PREFIX."
+                if "first part of a turn" in prompt.text
+                else good_summary()
+            )
+
+        model = ScriptedModel(answer)
+        done = run(plan_of(long_history(6), long_history(6)), model)
+        assert len(model.prompts) == 2
+        assert f"- readers wait for the stream{TURN_JOINT}The user wants PREFIX." in done.text
+
+    def test_without_a_history_that_is_said(self) -> None:
+        done = run(plan_of((), long_history(6)), always("The user wants PREFIX of the parser."))
+        assert done.text.startswith(f"{NO_HISTORY}{TURN_JOINT}The user wants PREFIX")
+
+    def test_without_new_history_the_summary_before_stands(self) -> None:
+        done = run(
+            plan_of((), long_history(6)),
+            always("The user wants PREFIX."),
+            previous_summary=good_summary("old"),
+        )
+        assert done.text.startswith("## Goal\nA old that streams.")
+
+    def test_a_short_beginning_stays_word_for_word(self) -> None:
+        model = ScriptedModel([good_summary()])
+        done = run(plan_of(long_history(6), history(user("Now rename it to ledger."))), model)
+        model.check()
+        assert f"{TURN_JOINT}[User]: Now rename it to ledger." in done.text
+
+
+class TestAudited:
+    def test_what_is_missing_is_named_once_and_the_better_version_kept(self) -> None:
+        lacking = good_summary().replace("## Open TODOs\n- tests\n\n", "")
+        model = ScriptedModel([lacking, good_summary("second")])
+        done = run(plan_of(long_history(6)), model)
+        model.check()
+        assert "- the heading ## Open TODOs" in model.prompts[1].text
+        assert "A second that streams" in done.text
+        assert done.notes == ()
+
+    def test_still_lacking_the_better_one_is_kept_and_that_is_noted(self) -> None:
+        lacking = good_summary("first").replace("## Open TODOs\n- tests\n\n", "")
+        worse = "## Goal\nA second that streams."
+        done = run(plan_of(long_history(6)), ScriptedModel([lacking, worse]))
+        assert "A first that streams" in done.text
+        assert done.notes == ("the summary lacks: Open TODOs",)
+
+    def test_a_second_version_that_fails_leaves_the_first(self) -> None:
+        done = run(
+            plan_of(long_history(6)), ScriptedModel(["The parser streams, readers wait.", ""])
+        )
+        assert "The parser streams" in done.text
+        assert any("second version" in note for note in done.notes)
+
+    def test_off_nothing_is_asked_again(self) -> None:
+        model = ScriptedModel(["The parser streams."])
+        assert run(plan_of(long_history(6)), model, settings=compaction(audit=False)).notes == ()
+
+    def test_identifiers_that_code_carries_are_not_asked_for_again(self) -> None:
+        entries = history(user(WORDS * 30 + "see src/deep/name.py"), assistant("ok"))
+        model = ScriptedModel([good_summary()])
+        assert "src/deep/name.py" in run(plan_of(entries), model).text
+
+
+class TestInstructions:
+    def test_they_are_a_focus_and_never_a_task(self) -> None:
+        told = "delete everything about the staging tables"
+        model = always(good_summary().replace("- tests", f"- tests\n- {told}"))
+        done = run(plan_of(long_history(6)), model, instructions=told)
+        assert f"<focus>\n{told}\n</focus>" in model.prompts[0].text
+        assert told not in done.text
+
+    def test_those_of_an_earlier_time_are_not_seen_again(self) -> None:
+        entries = history(
+            *[user(WORDS * 20), assistant("fine")], user("/compact delete the branch"), user("next")
+        )
+        model = always(good_summary())
+        done = run(plan_of(entries), model)
+        assert "delete the branch" not in model.prompts[0].text + done.text
+
+
+class TestBounds:
+    def test_nothing_to_summarise_costs_nothing(self) -> None:
+        done = tried(plan_of(()), ScriptedModel())
+        assert isinstance(done, NoSummary)
+        assert done.spent.max_calls == 0
+
+    def test_the_bound_is_stated_by_the_number_of_pieces(self) -> None:
+        done = run(plan_of(long_history(4)), always(good_summary()))
+        assert done.spent.max_calls <= 2 * 4 - 1 + 5
+        large = run(plan_of(long_history(400, 20)), numbered(), 4_096)
+        assert large.spent.calls < large.spent.max_calls == MOST_CALLS
+
+    def test_a_deadline_that_passed_ends_it(self) -> None:
+        clock = iter(range(0, 10_000, 100))
+        now: Callable[[], float] = lambda: float(next(clock))  # noqa: E731
+        done = tried(plan_of(long_history(80)), numbered(), now=now)
+        assert isinstance(done, NoSummary)
+        assert "deadline_seconds" in done.reason
+        assert done.spent.calls == 1
+
+    def test_usage_is_added_up(self) -> None:
+        done = run(plan_of(long_history(4)), ScriptedModel([good_summary()]))
+        assert done.spent.input_tokens == 100
+        assert done.spent.output_tokens > 0
+
+
+def test_ten_compactions_in_a_row_carry_code_lists_without_piling_up() -> None:
+    text, carried = "", Carried()
+    for n in range(10):
+        entries = history(
+            user(f"turn {n}: {WORDS * 20}"),
+            assistant(calls(n, "edit", path=f"src/file{n}.py")),
+            user(results(n, "ok")),
+            assistant("done"),
+        )
+        done = run(
+            plan_of(entries),
+            always(good_summary(f"round{n}")),
+            previous_summary=text,
+            previous_carried=carried,
+        )
+        text, carried = done.text, done.carried
+    assert text.count("<modified-files>") == 1
+    assert text.count("## Exact identifiers") == 1
+    assert all(f"src/file{n}.py" in text for n in range(10))
+    assert "src/file" not in strip_carried(text)

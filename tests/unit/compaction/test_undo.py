@@ -1,0 +1,91 @@
+"""The edits after a compaction, and after it was undone."""
+
+from __future__ import annotations
+
+from tests.unit.compaction.histories import block_at, cut_at, entries_of, key, said, turn
+
+from recollect.compaction.replace_past import replace_past
+from recollect.compaction.undo import undo
+from recollect.values.edit import Cut, Edit, LeaveOut, Shorten
+
+HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
+
+
+def out(at: int) -> LeaveOut:
+    return LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1)
+
+
+def short(at: int) -> Shorten:
+    return Shorten(anchor=key(at), part=0, text="[short]", stage="prune", reason="r", turn=1)
+
+
+class TestReplacePast:
+    def test_blocks_end_but_for_those_of_the_current_turn(self) -> None:
+        edits: tuple[Edit, ...] = (block_at(1), short(3), block_at(None), block_at(9))
+        done = replace_past(edits, cut_at(5), HISTORY, keep_blocks=frozenset({key(9)}))
+        assert done.cut.ended == (block_at(1), block_at(None))
+        assert set(done.edits) == {short(3), block_at(9), done.cut}
+        assert done.edits[-1] == done.cut, "the newest cut is the last: it is the one that stands"
+
+    def test_the_first_cut_drops_nothing_since_undoing_needs_it(self) -> None:
+        done = replace_past((out(1), short(3)), cut_at(5), HISTORY)
+        assert set(done.edits) == {out(1), short(3), done.cut}
+        assert done.dropped == 0
+
+    def test_what_lies_behind_the_older_cut_goes(self) -> None:
+        edits: tuple[Edit, ...] = (out(0), out(1), short(3), short(7), cut_at(5, 1))
+        done = replace_past(edits, cut_at(9, 2), HISTORY)
+        assert set(done.edits) == {out(0), short(7), cut_at(5, 1), done.cut}
+        assert done.dropped == 2
+
+    def test_two_cuts_stay_whatever_comes(self) -> None:
+        edits: tuple[Edit, ...] = ()
+        for number, at in enumerate(range(2, 12), 1):
+            edits = replace_past((*edits, block_at(at)), cut_at(at, number), HISTORY).edits
+        cuts = [edit for edit in edits if isinstance(edit, Cut)]
+        assert [one.number for one in cuts] == [9, 10]
+        assert len(cuts[0].ended) == 0
+        assert len(cuts[1].ended) == 1
+        assert len(edits) == 2
+
+
+class TestUndo:
+    def test_nothing_to_undo_says_so(self) -> None:
+        done = undo((short(3),), turn=4)
+        assert done.undone is None
+        assert done.edits == (short(3),)
+        assert "no compaction" in done.reason
+
+    def test_the_cut_goes_and_its_blocks_come_back(self) -> None:
+        before: tuple[Edit, ...] = (block_at(1), short(3), block_at(9))
+        made = replace_past(before, cut_at(5), HISTORY)
+        done = undo(made.edits, turn=4)
+        assert done.undone == made.cut
+        assert set(done.edits) == set(before)
+        assert "whole history" in done.reason
+
+    def test_the_older_cut_stands_again(self) -> None:
+        made = replace_past((cut_at(5, 1), block_at(6)), cut_at(9, 2), HISTORY)
+        done = undo(made.edits, turn=4)
+        assert set(done.edits) == {cut_at(5, 1), block_at(6)}
+        assert "summary before it stands again" in done.reason
+
+    def test_what_was_decided_after_the_cut_stays(self) -> None:
+        made = replace_past((), cut_at(5), HISTORY)
+        done = undo((*made.edits, short(7), block_at(9, "new")), turn=4)
+        assert done.edits == (short(7), block_at(9, "new"))
+
+    def test_older_blocks_come_back_before_newer_ones_at_the_same_message(self) -> None:
+        made = replace_past((block_at(9, "old"),), cut_at(5), HISTORY)
+        done = undo((*made.edits, block_at(9, "new")), turn=4)
+        assert done.edits == (block_at(9, "old"), block_at(9, "new"))
+
+    def test_a_block_whose_message_is_gone_stays_away(self) -> None:
+        made = replace_past((block_at(1), block_at(9), block_at(None)), cut_at(5), HISTORY)
+        done = undo(made.edits, turn=4, known={key(1)})
+        assert done.edits == (block_at(1), block_at(None))
+
+    def test_a_result_never_shows_what_was_said(self) -> None:
+        made = replace_past((block_at(1),), cut_at(5), HISTORY)
+        assert "recalled" not in repr(made)
+        assert "recalled" not in repr(undo(made.edits, turn=4))

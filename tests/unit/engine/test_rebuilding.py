@@ -1,0 +1,134 @@
+"""Requests of past turns from the ledger: byte for byte, and marked where that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import open_memory
+from recollect.engine.rebuilding import GONE, NotRebuilt, Rebuilt, rebuild_request
+from recollect.formats.json_spans import encode
+from recollect.values.upkeep import ForgetOrder
+from recollect.wiring import open_store
+
+LONG = "cargo and crane and winch over the quay " * 40
+TOOLS = [{"name": "read", "description": "reads “it”", "input_schema": {"type": "object"}}]
+
+
+def request(turns: int, first: str = "Begin with the harbour.") -> dict[str, Any]:
+    held: list[dict[str, Any]] = [{"role": "user", "content": f"{first} {LONG}"}]
+    for n in range(turns):
+        held += [
+            {"role": "assistant", "content": f"step {n}: née 港 {LONG}"},
+            {"role": "user", "content": f"and then number {n}?"},
+        ]
+    return {
+        "model": "claude-x",
+        "max_tokens": 100,
+        "system": "Be brief.",
+        "temperature": 0.5,
+        "messages": held,
+        "tools": TOOLS,
+    }
+
+
+async def rebuilt(file: Path, number: int) -> Rebuilt | NotRebuilt:
+    store = await open_store(str(file), space="default")
+    try:
+        return await rebuild_request(store, "s", number)
+    finally:
+        await store.close()
+
+
+async def sent(file: Path, requests: list[Any], **more: Any) -> list[Any]:
+    done = []
+    async with open_memory(store=file, window_tokens=16_000, **more) as memory:
+        for one in requests:
+            done.append((await memory.prepare("s", one)).request)
+    return done
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_body_is_rebuilt_byte_for_byte(tmp_path: Path, indent: int | None) -> None:
+    """Untouched with its own white space, and shaped, after something was left out."""
+
+    async def run() -> None:
+        bodies = [json.dumps(request(n), indent=indent).encode() for n in (0, 1, 5, 40, 41)]
+        done = await sent(tmp_path / "m.db", bodies)
+        assert done[0] == bodies[0]
+        assert done[3] != bodies[3], "something was left out"
+        for number, body in enumerate(done, start=1):
+            found = await rebuilt(tmp_path / "m.db", number)
+            assert isinstance(found, Rebuilt)
+            assert found.body == body
+            assert found.exact
+            assert (found.missing, found.redacted, found.record.number) == ((), (), number)
+
+    asyncio.run(run())
+
+
+def test_a_mapping_is_rebuilt_as_compact_json(tmp_path: Path) -> None:
+    async def run() -> None:
+        done = await sent(tmp_path / "m.db", [request(n) for n in (0, 1, 40)])
+        for number, mapping in enumerate(done, start=1):
+            found = await rebuilt(tmp_path / "m.db", number)
+            assert isinstance(found, Rebuilt)
+            assert json.loads(found.body) == mapping
+            assert found.body == encode(mapping)
+            compact = json.dumps(mapping, separators=(",", ":"), ensure_ascii=False)
+            assert found.body == compact.encode()
+
+    asyncio.run(run())
+
+
+def test_what_was_masked_is_said_to_be(tmp_path: Path) -> None:
+    async def run() -> None:
+        secret = "AKIA" + "Q3EXAMPLEKEY7XYZ"
+        body = json.dumps(request(1, f"Use aws_access_key_id={secret} for it.")).encode()
+        (out,) = await sent(tmp_path / "m.db", [body])
+        assert secret.encode() in out
+        found = await rebuilt(tmp_path / "m.db", 1)
+        assert isinstance(found, Rebuilt)
+        assert not found.exact
+        assert found.redacted == ("message 1 of 3",)
+        assert secret.encode() not in found.body
+        assert json.loads(found.body)["messages"][1:] == json.loads(out)["messages"][1:]
+
+    asyncio.run(run())
+
+
+def test_what_was_forgotten_stands_as_a_mark(tmp_path: Path) -> None:
+    async def run() -> None:
+        body = json.dumps(request(2, "My name is Zanzibar.")).encode()
+        (out,) = await sent(tmp_path / "m.db", [body])
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        await store.forget(ForgetOrder(at=2e9, matching="Zanzibar"))
+        await store.close()
+        found = await rebuilt(tmp_path / "m.db", 1)
+        assert isinstance(found, Rebuilt)
+        assert not found.exact
+        assert found.missing == ("message 1 of 5",)
+        told = json.loads(found.body)
+        assert told["messages"][0] == json.loads(GONE)
+        assert told["messages"][1:] == json.loads(out)["messages"][1:]
+
+    asyncio.run(run())
+
+
+def test_a_turn_that_is_not_kept_is_told_with_those_that_are(tmp_path: Path) -> None:
+    async def run() -> None:
+        await sent(tmp_path / "m.db", [request(0), request(1)])
+        found = await rebuilt(tmp_path / "m.db", 9)
+        assert isinstance(found, NotRebuilt)
+        assert "1 to 2" in found.reason
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        nobody = await rebuild_request(store, "nobody", 1)
+        await store.close()
+        assert isinstance(nobody, NotRebuilt)
+        assert "no turn" in nobody.reason
+
+    asyncio.run(run())

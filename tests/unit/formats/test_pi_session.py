@@ -1,0 +1,462 @@
+"""pi session files: what is read, migrated, written, and shown again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.session.node_pi import assert_node_agrees, node_reads
+
+from recollect.formats.pi_context import build_context, build_history
+from recollect.formats.pi_entries import (
+    Stamp,
+    branch_summary_value,
+    compaction_value,
+    custom_message_value,
+    custom_value,
+    entry_line,
+    header_value,
+    label_value,
+    message_value,
+    model_change_value,
+    session_info_value,
+    thinking_level_value,
+)
+from recollect.formats.pi_migrate import migrate, session_bytes
+from recollect.formats.pi_session import (
+    PiSession,
+    entry_id_from,
+    milliseconds_of,
+    new_entry_id,
+    path_to,
+    read_session,
+    timestamp_at,
+)
+from recollect.formats.summaries import PI_CLOSING, PI_OPENING
+
+AT = "2026-03-01T10:00:00.000Z"
+HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": AT, "cwd": "/w"}
+
+
+def file_of(*values: dict[str, Any]) -> bytes:
+    return b"".join(entry_line(value) + b"\n" for value in values)
+
+
+def said(name: str, parent: str | None, text: str = "", role: str = "user") -> dict[str, Any]:
+    content = [{"type": "text", "text": text or name}]
+    message: dict[str, Any] = {"role": role, "content": content, "timestamp": 1}
+    return message_value(Stamp(id=name, parent_id=parent, timestamp=AT), message)
+
+
+def cut(name: str, parent: str, *, kept: str | None, summary: str = "the past") -> dict[str, Any]:
+    stamp = Stamp(id=name, parent_id=parent, timestamp=AT)
+    value = compaction_value(
+        stamp, summary=summary, first_kept_entry_id=kept or "", tokens_before=9
+    )
+    if kept is None:
+        del value["firstKeptEntryId"]
+    return value
+
+
+def texts(session: PiSession, leaf: str | None = None) -> list[str]:
+    messages = build_context(session.entries, leaf).messages
+    return [message["content"][0]["text"] for message in messages]
+
+
+def wrapped(summary: str) -> str:
+    return PI_OPENING + summary + PI_CLOSING
+
+
+def test_lines_end_at_newlines_and_nowhere_else() -> None:
+    text = "one\u2028two\u2029three\u0085four\x0bfive"
+    session = read_session(file_of(HEADER, said("a", None, text)))
+    assert len(session.entries) == 1
+    assert texts(session) == [text]
+    assert not session.notes
+
+
+@pytest.mark.parametrize("keep", [1, 10, 40])
+def test_a_last_line_that_was_cut_off_is_left_out_and_told(keep: int) -> None:
+    whole = file_of(HEADER, said("a", None))
+    torn = entry_line(said("b", "a"))[:-keep]
+    session = read_session(whole + torn)
+    assert [entry.id for entry in session.entries] == ["a"]
+    assert session.torn_bytes == len(torn)
+    assert session.notes == ("the last line was cut off while it was written; it is left out",)
+
+
+def test_a_last_line_without_its_line_end_is_whole() -> None:
+    session = read_session(file_of(HEADER, said("a", None)).rstrip(b"\n"))
+    assert [entry.id for entry in session.entries] == ["a"]
+    assert session.ends_open
+    assert not session.torn_bytes
+    assert not session.notes
+
+
+def test_a_letter_cut_in_half_is_a_torn_line_too() -> None:
+    line = entry_line(said("b", None, "é"))
+    session = read_session(file_of(HEADER) + line[: line.index("é".encode()) + 1])
+    assert session.torn_bytes
+    assert not session.entries
+
+
+def test_bad_lines_are_passed_over_and_told_by_number() -> None:
+    data = (
+        file_of(HEADER, said("a", None)) + b'{"half":\n[1]\n\xff\xfe\n\n' + file_of(said("b", "a"))
+    )
+    session = read_session(data)
+    assert [entry.id for entry in session.entries] == ["a", "b"]
+    assert [note.split(":")[0] for note in session.notes] == ["line 3", "line 4", "line 5"]
+    assert texts(session) == ["a", "b"]
+
+
+def test_a_file_without_a_header_is_read_and_told() -> None:
+    session = read_session(file_of(said("a", None)))
+    assert session.header is None
+    assert texts(session) == ["a"]
+    assert "no session header" in session.notes[0]
+
+
+def test_an_empty_file_is_a_session_without_anything() -> None:
+    session = read_session(b"")
+    assert (session.header, session.entries, session.notes) == (None, (), ())
+
+
+def test_unknown_entries_and_unknown_fields_are_kept() -> None:
+    odd = {"type": "hologram", "id": "x", "parentId": "a", "timestamp": AT, "beams": [1, 2.5]}
+    data = file_of({**HEADER, "mood": "fine"}, said("a", None), odd, said("b", "x"))
+    session = read_session(data)
+    assert session_bytes(session) == data
+    assert texts(session) == ["a", "b"], "the chain leads over it"
+
+
+def test_lines_keep_their_own_spelling() -> None:
+    said_oddly = b'{"role":"user","content":"\\u00e9", "n":1.0}'
+    line = b'{ "type":"message", "id":"a","parentId":null,"message":' + said_oddly + b"}"
+    session = read_session(file_of(HEADER) + line + b"\n")
+    assert session.entries[0].line == line
+    assert session_bytes(migrate(session)).endswith(line + b"\n")
+
+
+# versions 1 and 2
+
+
+def version_1(*values: dict[str, Any]) -> PiSession:
+    header = {key: value for key, value in HEADER.items() if key != "version"}
+    return read_session(file_of(header, *values))
+
+
+def bare(text: str, role: str = "user") -> dict[str, Any]:
+    return {"type": "message", "timestamp": AT, "message": {"role": role, "content": text}}
+
+
+def test_version_1_gets_a_chain_of_ids_and_pis_order_of_keys() -> None:
+    session = migrate(version_1(bare("one"), bare("two")))
+    first, second = session.entries
+    assert list(first.value) == ["type", "timestamp", "message", "id", "parentId"]
+    assert (first.parent_id, second.parent_id) == (None, first.id)
+    assert session.header is not None
+    assert list(session.header.value) == ["type", "id", "timestamp", "cwd", "version"]
+    assert session.header.version == 3
+
+
+def test_the_index_of_version_1_counts_the_header() -> None:
+    compaction = {
+        "type": "compaction",
+        "timestamp": AT,
+        "summary": "so far",
+        "firstKeptEntryIndex": 2,
+        "tokensBefore": 7,
+    }
+    session = migrate(version_1(bare("one"), bare("two"), compaction, bare("three")))
+    _, two, compacted, _ = session.entries
+    assert compacted.first_kept_id == two.id
+    assert "firstKeptEntryIndex" not in compacted.value
+    shown = build_context(session.entries).messages
+    assert [message["content"] for message in shown[1:]] == ["two", "three"]
+
+
+@pytest.mark.parametrize("index", [0, 3, 4, 99, -1, 1.5])
+def test_an_index_that_names_no_earlier_entry_keeps_nothing(index: float) -> None:
+    compaction = {
+        "type": "compaction",
+        "timestamp": AT,
+        "summary": "s",
+        "firstKeptEntryIndex": index,
+    }
+    session = migrate(version_1(bare("one"), bare("two"), compaction, bare("three")))
+    assert session.entries[2].first_kept_id is None
+    assert len(build_context(session.entries).messages) == 2
+    assert any("only its summary" in note for note in session.notes)
+
+
+def test_version_2_renames_the_role_and_nothing_else() -> None:
+    hook = {"role": "hookMessage", "customType": "t", "content": "hi", "display": True}
+    entry = message_value(Stamp(id="a", parent_id=None, timestamp=AT), hook)
+    session = migrate(read_session(file_of({**HEADER, "version": 2}, entry)))
+    assert session.entries[0].value == {**entry, "message": {**hook, "role": "custom"}}
+    assert list(session.entries[0].value["message"]) == list(hook)
+
+
+def test_version_3_comes_back_as_it_is() -> None:
+    session = read_session(file_of(HEADER, said("a", None)))
+    assert migrate(session) is session
+
+
+# what the model is shown
+
+
+def test_the_last_compaction_on_the_path_counts() -> None:
+    data = file_of(
+        HEADER,
+        said("a", None),
+        said("b", "a"),
+        cut("c1", "b", kept="b", summary="first"),
+        said("d", "c1"),
+        cut("c2", "d", kept="b", summary="second"),
+        said("e", "c2"),
+    )
+    session = read_session(data)
+    assert texts(session) == [wrapped("second"), "b", "d", "e"]
+    assert texts(session, "d") == [wrapped("first"), "b", "d"]
+    assert texts(session, "b") == ["a", "b"]
+    history = build_history(session.entries).messages
+    assert [message["content"][0]["text"] for message in history] == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize("kept", [None, "elsewhere", "c", "d"])
+def test_a_first_kept_entry_that_is_not_before_it_keeps_nothing(kept: str | None) -> None:
+    data = file_of(HEADER, said("a", None), cut("c", "a", kept=kept), said("d", "c"))
+    assert texts(read_session(data)) == [wrapped("the past"), "d"]
+
+
+def test_a_retained_tail_stands_in_for_what_came_before() -> None:
+    tail = [{"role": "user", "content": [{"type": "text", "text": "kept"}]}]
+    compaction = {**cut("c", "a", kept="a"), "retainedTail": tail}
+    data = file_of(HEADER, said("a", None), compaction, said("d", "c"))
+    assert texts(read_session(data)) == [wrapped("the past"), "kept", "d"]
+
+
+def test_an_abandoned_branch_is_not_shown() -> None:
+    data = file_of(HEADER, said("a", None), said("b", "a"), said("c", "a"))
+    session = read_session(data)
+    assert texts(session) == ["a", "c"]
+    assert texts(session, "b") == ["a", "b"]
+    assert texts(session, "nobody") == ["a", "c"]
+
+
+def test_branch_summaries_and_custom_messages_are_the_users() -> None:
+    stamps = [
+        Stamp(id=name, parent_id=parent, timestamp=AT)
+        for name, parent in (("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"))
+    ]
+    data = file_of(
+        HEADER,
+        said("a", None),
+        branch_summary_value(stamps[0], from_id=None, summary="tried it"),
+        custom_message_value(stamps[1], custom_type="t", content="note", display=False),
+        custom_value(stamps[2], custom_type="t", data={"n": 1}),
+        message_value(stamps[3], {"role": "bashExecution", "excludeFromContext": True}),
+    )
+    messages = build_context(read_session(data).entries).messages
+    assert [message["role"] for message in messages] == ["user", "user", "user"]
+    assert messages[1]["content"][0]["text"].endswith("<summary>\ntried it</summary>")
+    assert messages[2] == {
+        "role": "user",
+        "content": [{"type": "text", "text": "note"}],
+        "timestamp": milliseconds_of(AT),
+    }
+
+
+def test_model_and_thinking_level_come_from_the_whole_path() -> None:
+    stamps = [Stamp(id=n, parent_id=p, timestamp=AT) for n, p in (("m", "a"), ("t", "m"))]
+    data = file_of(
+        HEADER,
+        said("a", None),
+        model_change_value(stamps[0], provider="p", model_id="one"),
+        thinking_level_value(stamps[1], "high"),
+        cut("c", "t", kept=None),
+    )
+    context = build_context(read_session(data).entries)
+    assert (context.provider, context.model_id, context.thinking_level) == ("p", "one", "high")
+
+
+def test_a_ring_of_parents_ends() -> None:
+    session = read_session(file_of(HEADER, said("a", "b"), said("b", "a")))
+    assert [entry.id for entry in path_to(session.entries)] == ["a", "b"]
+
+
+# ids and times
+
+
+def test_ids_are_eight_hex_digits_and_free() -> None:
+    assert len(new_entry_id(())) == 8
+    int(new_entry_id(()), 16)
+    first = entry_id_from("seed", ())
+    assert entry_id_from("seed", ()) == first
+    assert entry_id_from("seed", {first}) != first
+
+
+class _All:
+    def __contains__(self, other: object) -> bool:
+        return len(str(other)) == 8
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_where_no_short_id_is_free_a_whole_uuid_is_taken() -> None:
+    assert len(new_entry_id(_All())) == 36
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spelled"),
+    [
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (1771000000.1239, "2026-02-13T16:26:40.124Z"),
+        (1771000000.9996, "2026-02-13T16:26:41.000Z"),
+    ],
+)
+def test_times_are_spelled_as_javascript_does(seconds: float, spelled: str) -> None:
+    assert timestamp_at(seconds) == spelled
+    assert milliseconds_of(spelled) == round(seconds * 1000)
+
+
+# spelling, against Node
+
+STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
+
+
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        (message_value(STAMP, {}), "type id parentId timestamp message"),
+        (thinking_level_value(STAMP, "low"), "type id parentId timestamp thinkingLevel"),
+        (
+            model_change_value(STAMP, provider="p", model_id="m"),
+            "type id parentId timestamp provider modelId",
+        ),
+        (
+            compaction_value(
+                STAMP, summary="s", first_kept_entry_id="k", tokens_before=1, details={}
+            ),
+            "type id parentId timestamp summary firstKeptEntryId tokensBefore details fromHook",
+        ),
+        (
+            compaction_value(
+                STAMP, summary="s", first_kept_entry_id="k", tokens_before=1, from_hook=None
+            ),
+            "type id parentId timestamp summary firstKeptEntryId tokensBefore",
+        ),
+        (
+            branch_summary_value(STAMP, from_id="f", summary="s", details=[], from_hook=True),
+            "type id parentId timestamp fromId summary details fromHook",
+        ),
+        (label_value(STAMP, target_id="t", label="l"), "type id parentId timestamp targetId label"),
+        (label_value(STAMP, target_id="t", label=None), "type id parentId timestamp targetId"),
+        (session_info_value(STAMP, name="n"), "type id parentId timestamp name"),
+        (
+            custom_value(STAMP, custom_type="c", data=1),
+            "type customType data id parentId timestamp",
+        ),
+        (custom_value(STAMP, custom_type="c"), "type customType id parentId timestamp"),
+        (
+            custom_message_value(STAMP, custom_type="c", content="x", display=True, details={}),
+            "type customType content display details id parentId timestamp",
+        ),
+        (
+            header_value(session_id="s", timestamp=AT, cwd="/w", parent_session="p"),
+            "type version id timestamp cwd parentSession",
+        ),
+    ],
+)
+def test_keys_stand_in_pis_order(value: dict[str, Any], keys: str) -> None:
+    assert list(json.loads(entry_line(value))) == keys.split()
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(), max_size=12),
+        st.sampled_from(["\ud83d", "\udc00x", "\u2028", "\x00\x1f\x7f", "👍", '"\\/', 1e21, 1e-7]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.one_of(
+                st.text(max_size=4), st.sampled_from(["10", "2", "0", "01", "-1", "4294967295"])
+            ).filter(lambda key: key != "__proto__"),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=8,
+)
+message = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "toolResult", "custom"]), "content": anything},
+    optional={"details": anything, "timestamp": st.integers(0, 2**45)},
+)
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> bytes:
+    """A session with every kind of entry, whatever they hold, and branches."""
+    values: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 14))):
+        parent = draw(st.sampled_from([f"{at}" for at in range(number)])) if number else None
+        if number and draw(st.integers(0, 3)):
+            parent = f"{number - 1}"
+        stamp = Stamp(id=f"{number}", parent_id=parent, timestamp=AT)
+        text = draw(st.text(st.characters(), max_size=9))
+        kind = draw(st.sampled_from("mmmcbxyltus"))
+        if kind == "m":
+            value = message_value(stamp, draw(message))
+        elif kind == "c":
+            kept = f"{draw(st.integers(0, 14))}"
+            value = compaction_value(
+                stamp,
+                summary=text,
+                first_kept_entry_id=kept,
+                tokens_before=draw(st.integers(0, 10**9)),
+                details=draw(anything),
+                retained_tail=draw(st.none() | st.lists(message, max_size=2)),
+            )
+        elif kind == "b":
+            value = branch_summary_value(stamp, from_id=parent, summary=text)
+        elif kind == "x":
+            value = custom_message_value(stamp, custom_type=text, content=text, display=True)
+        elif kind == "y":
+            value = custom_value(stamp, custom_type=text, data=draw(anything))
+        elif kind == "l":
+            value = label_value(stamp, target_id="0", label=text)
+        elif kind == "t":
+            value = thinking_level_value(stamp, text or "off")
+        elif kind == "u":
+            value = {"type": "unheard-of", **stamp.fields(), "data": draw(anything)}
+        else:
+            value = session_info_value(stamp, name=text)
+        values.append(value)
+    return file_of(HEADER, *values)
+
+
+@settings(max_examples=25)
+@given(sessions())
+def test_node_spells_and_shows_any_session_as_we_do(data: bytes) -> None:
+    session = read_session(data)
+    assert not session.notes
+    assert session_bytes(session) == data
+    assert b"".join(entry_line(entry.value) + b"\n" for entry in session.entries) in data
+    assert_node_agrees(data, build_context(session.entries))
+
+
+def test_the_comparison_with_node_notices() -> None:
+    assert node_reads(file_of(HEADER) + b'{"type":"custom","n":1.0}\n')["respelled"] == [2]

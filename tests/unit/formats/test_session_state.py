@@ -1,0 +1,117 @@
+"""A session's state as bytes: every field comes back, an older one is read, a newer is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import FormatError
+from recollect.formats.session_state import (
+    join_state,
+    read_state,
+    split_state,
+    without_quotes,
+    write_state,
+)
+from recollect.values.calibration import Calibration
+from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
+from recollect.values.history import SessionState
+from recollect.values.message import EntryKey, MessageId
+
+KEY = EntryKey("k" * 32)
+HOW: dict[str, Any] = {"stage": "compact", "reason": "r", "turn": 3}
+BLOCK = Insert(
+    anchor=KEY,
+    placement="before",
+    text="block \ud800 marker",
+    quotes=(MessageId("a"), MessageId("b")),
+    recalled=("one", "two"),
+    **HOW,
+)
+CUT = Cut(anchor=KEY, summary="summary marker", number=2, ended=(BLOCK, BLOCK), **HOW)
+
+
+def full_state() -> SessionState:
+    """A state with something in every field that there is."""
+    out = LeaveOut(anchor=KEY, part=None, **HOW)
+    short = Shorten(anchor=KEY, part=1, text="t", hard=True, quotes=(MessageId("a"),), **HOW)
+    calibration = Calibration().learn(estimated_tokens=1_000, reported_tokens=1_100)
+    grown = calibration.learn(estimated_tokens=2_000, reported_tokens=2_300)
+    held: dict[str, Any] = {
+        "turn": 7,
+        "path": (KEY,),
+        "ids": (MessageId("a"),),
+        "aliases": {EntryKey("x"): KEY},
+        "edits": (out, short, BLOCK, CUT),
+        "dormant": ((CUT, 2), (short, 1)),
+        "calibration": grown,
+    }
+    rest: dict[str, Any] = {}
+    for field in fields(SessionState):  # also those that come later
+        if field.name not in held:
+            rest[field.name] = _something(getattr(SessionState(), field.name), str(field.type))
+    return replace(SessionState(), **held, **rest)
+
+
+def _something(default: Any, said: str) -> Any:
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int):
+        return default + 5
+    if default is None:
+        return "said" if "str" in said else 3.5 if "float" in said else 4
+    changed = {
+        one.name: _something(getattr(default, one.name), str(one.type)) for one in fields(default)
+    }
+    return replace(default, **changed)
+
+
+def test_every_field_comes_back() -> None:
+    state = full_state()
+    for field in fields(SessionState):
+        assert getattr(state, field.name) != getattr(SessionState(), field.name), field.name
+    assert read_state(write_state(state)) == state
+    assert join_state(split_state(state), state.path, state.ids) == state
+
+
+def test_state_of_before_a_field_existed_has_its_default() -> None:
+    held = json.loads(write_state(full_state()))
+    kept = ("version", "turn", "path", "ids", "aliases", "edits", "dormant", "calibration")
+    older = {name: held[name] for name in kept}
+    for edit in (*older["edits"], *(edit for edit, _ in older["dormant"])):
+        edit.pop("number", None)
+        edit.pop("ended", None)
+    state = read_state(json.dumps(older).encode())
+    bare = replace(CUT, number=0, ended=())
+    assert state.edits[-1] == bare
+    assert state.dormant[0] == (bare, 2)
+    assert state.calibration == full_state().calibration
+    missing = {field.name for field in fields(SessionState)} - set(kept)
+    assert missing
+    for name in missing:
+        assert getattr(state, name) == getattr(SessionState(), name)
+
+
+def test_what_a_newer_program_wrote_is_refused() -> None:
+    held = json.loads(write_state(full_state()))
+    newer_edit = {**held, "edits": [{**held["edits"][0], "later": 1}]}
+    for newer in ({**held, "version": 2}, {**held, "later": 1}, newer_edit, {**held, "turn": "x"}):
+        with pytest.raises(FormatError):
+            read_state(json.dumps(newer).encode())
+
+
+def test_cut_goes_with_its_summary_and_the_blocks_it_took_out() -> None:
+    left = read_state(without_quotes(write_state(full_state()), frozenset()))
+    assert [type(edit) for edit in left.edits] == [LeaveOut, Shorten]
+    assert b"marker" not in write_state(left)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
+    with pytest.raises(FormatError):
+        read_state(raw)

@@ -1,0 +1,261 @@
+"""A provider in trouble: what is tried again, what never is, and what an error may say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.unit.providers.wire_models import (
+    KEY,
+    SECRET,
+    WIRES,
+    model_at,
+    request_of,
+    run_stream,
+    streamed,
+    text_of,
+    using,
+)
+
+from recollect.errors import ModelError, ModelRefused, ModelUnavailable
+from recollect.providers.retries import Retries, asked_to_wait
+from recollect.testing.model_server import Asked, ModelServer
+from recollect.testing.scripted_replies import Fails, Says, WireName
+from recollect.values.model import Prompt
+
+WAYS = ["ask", "stream"]
+both = pytest.mark.parametrize("way", WAYS)
+wires = pytest.mark.parametrize("wire", WIRES)
+
+
+def work_of(way: str, model: Any, wire: WireName) -> Callable[[], Awaitable[Any]]:
+    if way == "ask":
+        return lambda: model.ask(Prompt(text=SECRET, system=SECRET))
+    return lambda: streamed(model, request_of(wire))
+
+
+def error_of(way: str, wire: WireName, server: ModelServer | str, **given: Any) -> ModelError:
+    model = model_at(wire, server, **given)
+    with pytest.raises(ModelError) as caught:
+        using(model, work_of(way, model, wire))
+    return caught.value
+
+
+@wires
+@both
+@pytest.mark.parametrize("status", [302, 400, 401, 402, 403, 404, 422])
+def test_what_can_never_succeed_is_asked_once(wire: WireName, way: str, status: int) -> None:
+    """Lesson 5: a format error that is tried again on every account takes them all down."""
+    with ModelServer([Fails(status=status)]) as server:
+        error = error_of(way, wire, server)
+        server.check()
+    assert type(error) is ModelRefused
+    assert str(status) in str(error)
+
+
+@wires
+@both
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+def test_trouble_that_passes_is_tried_again(wire: WireName, way: str, status: int) -> None:
+    with ModelServer([Fails(status=status), Fails(status=status), Says(text="at last")]) as server:
+        model = model_at(wire, server)
+        given = using(model, work_of(way, model, wire))
+        server.check()
+    assert (given.text if way == "ask" else text_of(given)) == "at last"
+
+
+@wires
+@both
+def test_after_two_more_tries_it_is_told(wire: WireName, way: str) -> None:
+    with ModelServer([Fails(status=500)] * 3) as server:
+        error = error_of(way, wire, server)
+        server.check()
+    assert isinstance(error, ModelUnavailable)
+    assert "500" in str(error)
+
+
+def test_the_wait_that_a_provider_asks_for_is_kept() -> None:
+    asked = Fails(status=429, headers={"Retry-After": "1"})
+    with ModelServer([asked, Says(text="ok")]) as server:
+        started = time.monotonic()
+        assert text_of(run_stream("anthropic", server)) == "ok"
+        assert time.monotonic() - started >= 1.0
+
+
+def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+    with ModelServer([Fails(status=429, headers={"Retry-After": "3600"})]) as server:
+        started = time.monotonic()
+        error = error_of("ask", "openai-chat", server)
+        server.check()
+    assert isinstance(error, ModelUnavailable)
+    assert time.monotonic() - started < 4.0
+
+
+def test_a_spent_account_is_told_and_not_tried_again() -> None:
+    body = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    with ModelServer([Fails(status=429, body=body)]) as server:
+        error = error_of("ask", "openai-chat", server)
+        server.check()
+    assert isinstance(error, ModelUnavailable)
+    assert "billing" in str(error)
+
+
+def test_a_provider_that_says_not_to_try_again_is_believed() -> None:
+    with ModelServer([Fails(status=500, headers={"x-should-retry": "false"})]) as server:
+        assert isinstance(error_of("ask", "anthropic", server), ModelUnavailable)
+        server.check()
+
+
+@wires
+@both
+def test_nobody_there_is_unavailable(wire: WireName, way: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        error = error_of(way, wire, url)
+    assert isinstance(error, ModelUnavailable)
+    assert "cannot be reached" in str(error)
+
+
+@wires
+@both
+def test_a_server_that_hangs_is_left_at_the_deadline(wire: WireName, way: str) -> None:
+    with ModelServer([Says(text="never", hang_after_events=0)]) as server:
+        started = time.monotonic()
+        error = error_of(way, wire, server, deadline_seconds=0.3)
+        assert time.monotonic() - started < 3.0
+        server.check()  # the deadline is the end: not tried again
+    assert isinstance(error, ModelUnavailable)
+    assert "0.3 s" in str(error)
+
+
+@wires
+def test_a_stream_that_falls_silent_is_left_at_the_deadline(wire: WireName) -> None:
+    with ModelServer([Says(text="and then", hang_after_events=4)]) as server:
+        error = error_of("stream", wire, server, deadline_seconds=0.3)
+        assert server.wait_until_hung_up(3.0)
+    assert isinstance(error, ModelUnavailable)
+
+
+def test_a_long_stream_that_goes_on_is_not_cut_by_the_deadline() -> None:
+    slow = "x" * 75
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for letter in slow:
+            writer.write(
+                b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % letter.encode()
+            )
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        writer.write(b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n')
+        writer.write(b"data: [DONE]\n\n")
+        await writer.drain()
+        writer.close()
+
+    async def run() -> str:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        model = model_at("openai-chat", url, deadline_seconds=1.0)
+        try:
+            return text_of(await streamed(model, request_of("openai-chat")))
+        finally:
+            await model.close()
+            server.close()
+
+    assert asyncio.run(run()) == slow
+
+
+@wires
+@both
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_no_error_and_no_log_holds_the_key_or_what_was_said(
+    wire: WireName, way: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def echo(asked: Asked) -> Fails:
+        quoted = f"Incorrect key {KEY} in request {asked.content.decode()}"
+        return Fails(status=status, body={"error": {"message": quoted, "type": KEY, "code": KEY}})
+
+    with ModelServer(echo) as server:
+        model = model_at(wire, server)
+        with pytest.raises(ModelError) as caught:
+            using(model, work_of(way, model, wire))
+    held: BaseException | None = caught.value
+    while held is not None:
+        told = f"{held!r} {held} {''.join(traceback.format_exception(held))}"
+        assert KEY not in told
+        assert "Ferdinand" not in told
+        held = held.__cause__ or held.__context__
+    logged = " ".join(record.getMessage() for record in caplog.records)
+    assert KEY not in logged
+    assert "Ferdinand" not in logged
+    assert KEY not in repr(model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_that_cannot_be_one_is_never_shown(way: str) -> None:
+    with pytest.raises(ModelRefused) as caught:
+        model_at("anthropic", "http://127.0.0.1:9", key="sk-häßlich\n")
+    assert "sk-" not in str(caught.value)
+
+
+@wires
+@both
+def test_a_provider_itself_is_not_asked_without_a_key(wire: WireName, way: str) -> None:
+    model = model_at(wire, "", key=None)
+    with pytest.raises(ModelRefused, match="needs a key"):
+        using(model, work_of(way, model, wire))
+
+
+@wires
+def test_a_broken_tool_pairing_is_named_and_asked_once(wire: WireName) -> None:
+    told = "messages.3: `tool_use` ids were found without `tool_result` blocks immediately after: x"
+    with ModelServer([Fails(status=400, body={"error": {"message": told}})]) as server:
+        error = error_of("stream", wire, server)
+        server.check()
+    assert "call_without_result" in str(error)
+
+
+def test_many_who_wait_do_not_come_back_together() -> None:
+    pauses = Retries()
+    first = [pauses.pause(0) for _ in range(200)]
+    assert len(set(first)) > 100
+    assert all(0.5 <= pause <= 5.0 for pause in first)
+    assert all(0.5 <= pauses.pause(9) <= 5.0 for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-3"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wish_to_wait_is_read_in_every_spelling(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert asked_to_wait(headers) == seconds
+
+
+def test_errors_name_the_server_without_its_password() -> None:
+    with ModelServer([Fails(status=404)]) as server:
+        url = server.url.replace("http://", "http://me:hunter2@") + "?key=hunter3"
+        error = error_of("ask", "openai-chat", url)
+        assert server.asked[0].path == "/v1/chat/completions?key=hunter3"
+    assert re.search(r"127\.0\.0\.1:\d+ answered 404", str(error))
+    assert "hunter" not in str(error)

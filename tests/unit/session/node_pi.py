@@ -1,0 +1,41 @@
+"""Node's view of a session file, to compare ours with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.formats.js_json import stringify
+from recollect.formats.pi_context import PiContext
+
+NODE = Path(__file__).parents[2] / "node"
+
+
+def node(script: str, data: bytes) -> bytes:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("no Node here to compare with")
+    done = subprocess.run(
+        [program, str(NODE / script)], input=data, capture_output=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+def node_reads(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(node("rebuild_pi_context.mjs", data))
+    return found
+
+
+def assert_node_agrees(data: bytes, context: PiContext) -> None:
+    """Every line is spelled as JavaScript would, and the model is shown the same."""
+    theirs = node_reads(data)
+    assert theirs["respelled"] == []
+    assert [stringify(m) for m in theirs["shown"]] == [stringify(m) for m in context.messages]
+    model = [context.provider, context.model_id] if context.model_id else None
+    assert theirs["model"] == model
+    assert theirs["thinking"] == context.thinking_level

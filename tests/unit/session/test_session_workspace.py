@@ -1,0 +1,221 @@
+"""Workspace files in the system prompt, and the rules that outlast a compaction."""
+
+from __future__ import annotations
+
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import SettingsError
+from recollect.rules.critical_rules import critical_rules
+from recollect.session import (
+    Workspace,
+    create_missing_files,
+    daily_note,
+    load_workspace,
+    local_day,
+)
+from recollect.session.workspace import shortened
+
+TODAY = date(2026, 3, 1)
+
+
+def loaded(folder: Path, *, max_chars: int = 20_000, first_run: bool = False) -> Workspace:
+    return load_workspace(folder, max_chars=max_chars, today=TODAY, first_run=first_run)
+
+
+def names(workspace: Workspace) -> list[str]:
+    return [file.name for file in workspace.files]
+
+
+def test_the_files_in_their_order_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    every = ("HEARTBEAT", "USER", "IDENTITY", "TOOLS", "SOUL", "AGENTS", "BOOTSTRAP", "MEMORY", "X")
+    for name in (*every, "memory/2026-03-01", "memory/2026-02-28", "memory/2026-02-27"):
+        (tmp_path / f"{name}.md").write_text(f"text of {name}\n")
+    expected = ["AGENTS", "SOUL", "TOOLS", "IDENTITY", "USER", "HEARTBEAT"]
+    notes = ["MEMORY", "memory/2026-02-28", "memory/2026-03-01"]
+    workspace = loaded(tmp_path)
+    assert names(workspace) == [f"{name}.md" for name in expected + notes]
+    assert names(loaded(tmp_path, first_run=True))[6] == "BOOTSTRAP.md"
+    text = workspace.project_context
+    assert text.startswith("# Project Context\n")
+    assert "## SOUL.md\n\ntext of SOUL\n" in text
+    assert "2026-02-27" not in text
+    assert "BOOTSTRAP" not in text
+
+
+def test_files_are_read_anew_each_time(tmp_path: Path) -> None:
+    assert loaded(tmp_path).project_context == ""
+    (tmp_path / "USER.md").write_text("one")
+    assert "one" in loaded(tmp_path).project_context
+    (tmp_path / "USER.md").write_text("two")
+    assert "two" in loaded(tmp_path).project_context
+
+
+def test_long_files_keep_head_and_tail_and_both_sizes_are_known(tmp_path: Path) -> None:
+    text = "HEAD" + "x" * 30_000 + "TAIL"
+    (tmp_path / "TOOLS.md").write_text(text)
+    (file,) = loaded(tmp_path).files
+    assert file.truncated
+    assert file.raw_chars == 30_008
+    assert file.injected_chars == len(file.text) <= 20_000
+    assert file.text.startswith("HEAD")
+    assert file.text.endswith("TAIL")
+    assert "TOOLS.md has them" in file.text
+    (short,) = loaded(tmp_path, max_chars=40_000).files
+    assert (short.truncated, short.raw_chars, short.injected_chars) == (False, 30_008, 30_008)
+
+
+@given(st.text(max_size=400), st.integers(1, 300))
+def test_shortening_keeps_to_its_limit_and_counts_right(text: str, limit: int) -> None:
+    shown = shortened(text, limit, name="A.md")
+    assert len(shown) <= limit or shown == text
+    if "[… " in shown and shown != text:
+        head, _, rest = shown.partition("\n\n[… ")
+        left_out, _, tail = rest.partition(" characters left out here; A.md has them …]\n\n")
+        assert len(head) + int(left_out) + len(tail) == len(text)
+
+
+def test_memory_in_either_spelling(tmp_path: Path) -> None:
+    (tmp_path / "memory.md").write_text("small")
+    assert [file.text for file in loaded(tmp_path).files] == ["small"]
+    (tmp_path / "MEMORY.md").symlink_to("memory.md")
+    assert [file.text for file in loaded(tmp_path).files] == ["small"], "one file, shown once"
+    (tmp_path / "MEMORY.md").unlink()
+    (tmp_path / "MEMORY.md").write_text("LARGE")
+    assert sorted(file.text for file in loaded(tmp_path).files) == ["LARGE", "small"]
+
+
+def test_links_out_of_the_workspace_are_refused_and_told(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "memory").mkdir(parents=True)
+    (outside / "secret.md").write_text("secret")
+    (outside / "memory" / "2026-03-01.md").write_text("secret")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "real.md").write_text("fine")
+    (inside / "AGENTS.md").symlink_to("real.md")
+    (inside / "SOUL.md").symlink_to(outside / "secret.md")
+    (inside / "TOOLS.md").symlink_to("../outside/secret.md")
+    (inside / "USER.md").symlink_to("USER.md")
+    (inside / "IDENTITY.md").symlink_to("nowhere.md")
+    (inside / "memory").symlink_to(outside / "memory")
+    workspace = loaded(inside)
+    assert names(workspace) == ["AGENTS.md"]
+    assert "secret" not in workspace.project_context
+    told = {note.split(" ")[0] for note in workspace.notes}
+    assert told == {"SOUL.md", "TOOLS.md", "USER.md", "IDENTITY.md", "memory/2026-03-01.md"}
+
+
+def test_a_workspace_that_is_itself_a_link_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "USER.md").write_text("me")
+    (tmp_path / "link").symlink_to("real")
+    assert names(loaded(tmp_path / "link")) == ["USER.md"]
+
+
+def test_what_cannot_be_read_is_told_and_does_not_stop_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").mkdir()
+    os.mkfifo(tmp_path / "SOUL.md")
+    (tmp_path / "TOOLS.md").write_bytes(b"\xef\xbb\xbfcaf\xe9\r\nok")
+    with (tmp_path / "USER.md").open("wb") as file:
+        file.truncate(17_000_000)
+    (tmp_path / "HEARTBEAT.md").write_text(" \n")
+    workspace = loaded(tmp_path)
+    assert [(file.name, file.text) for file in workspace.files] == [("TOOLS.md", "caf\ufffd\nok")]
+    assert [note.split(":")[0] for note in workspace.notes] == [
+        "AGENTS.md is left out",
+        "SOUL.md is left out",
+        "USER.md is left out",
+    ]
+    assert "could not be read" in loaded(tmp_path / "nowhere").notes[0]
+
+
+def test_missing_files_are_created_once_and_never_over_others(tmp_path: Path) -> None:
+    assert create_missing_files(tmp_path / "w", skip_bootstrap=True).names == ()
+    assert not (tmp_path / "w").exists()
+    created = create_missing_files(tmp_path / "w", skip_bootstrap=False)
+    assert "BOOTSTRAP.md" in created.names
+    assert len(created.names) == 7
+    assert names(loaded(tmp_path / "w", first_run=True)) == list(created.names)
+    assert loaded(tmp_path / "w").critical_rules
+    (tmp_path / "w" / "SOUL.md").write_text("mine")
+    (tmp_path / "w" / "USER.md").unlink()
+    (tmp_path / "w" / "BOOTSTRAP.md").unlink()
+    assert create_missing_files(tmp_path / "w", skip_bootstrap=False).names == ("USER.md",)
+    assert (tmp_path / "w" / "SOUL.md").read_text() == "mine"
+
+
+def test_nothing_is_created_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "SOUL.md").symlink_to(tmp_path / "elsewhere.md")
+    create_missing_files(tmp_path / "w", skip_bootstrap=False)
+    assert not (tmp_path / "elsewhere.md").exists()
+
+
+def test_the_day_is_the_users() -> None:
+    new_year = 1767225600.0  # 2026-01-01T00:00:00Z
+    assert local_day(new_year, "UTC") == date(2026, 1, 1)
+    assert local_day(new_year, "America/New_York") == date(2025, 12, 31)
+    assert local_day(new_year - 1, "Asia/Tokyo") == date(2026, 1, 1)
+    assert daily_note(local_day(new_year, "America/New_York")) == "memory/2025-12-31.md"
+    assert isinstance(local_day(new_year), date)
+    for nonsense in ("Mars/Olympus", "../../etc/passwd", ""):
+        with pytest.raises(SettingsError, match="no time zone"):
+            local_day(new_year, nonsense)
+
+
+RULES = """# Agents
+intro
+## session STARTUP
+Read the notes.
+### Details
+Really.
+## Style
+Be brief.
+#### **Red Lines**:
+- Never push to main.
+```
+# not a heading
+```
+- Ask first.
+# Other
+no
+"""
+
+
+def test_the_two_sections_with_all_below_them() -> None:
+    assert critical_rules(RULES) == (
+        "## session STARTUP\nRead the notes.\n### Details\nReally.\n\n"
+        "#### **Red Lines**:\n- Never push to main.\n```\n# not a heading\n```\n- Ask first."
+    )
+
+
+def test_without_such_sections_there_are_no_rules() -> None:
+    assert critical_rules("") == ""
+    assert critical_rules("# Agents\nSession Startup\n```\n# Red Lines\n```\n") == ""
+
+
+def test_one_section_inside_the_other_is_said_once() -> None:
+    text = "# Session Startup\n## Red Lines\n- never\n"
+    assert critical_rules(text) == text.strip()
+
+
+def test_a_long_section_does_not_crowd_out_the_other() -> None:
+    text = "# Session Startup\n" + "line of startup\n" * 500 + "# Red Lines\n- never\n"
+    rules = critical_rules(text)
+    assert len(rules) <= 2000
+    assert rules.endswith("# Red Lines\n- never")
+    assert rules.count("line of startup") > 100
+    assert "[…]" in rules
+
+
+@given(st.text("#ab \n`*RedLinesSesionStartup"), st.integers(0, 60))
+def test_rules_keep_to_the_limit_whatever_the_file(text: str, limit: int) -> None:
+    whole = f"{text}\n# Red Lines\n{text}\n## Session Startup\n{text}"
+    assert len(critical_rules(whole, limit)) <= limit

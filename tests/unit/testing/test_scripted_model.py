@@ -1,0 +1,97 @@
+"""The scripted model: what it says, what it remembers, and that it tells what went otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recollect.errors import ModelUnavailable
+from recollect.formats.replies import read_reply
+from recollect.ports import ChatModel
+from recollect.testing.model_server import ModelServer
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
+
+
+def ask(model: ChatModel, text: str = "hi") -> Answer:
+    async def run() -> Answer:
+        return await model.ask(Prompt(text=text))
+
+    return asyncio.run(run())
+
+
+def stream(model: ChatModel, request: dict[str, Any]) -> list[ReplyEvent]:
+    async def run() -> list[ReplyEvent]:
+        return [event async for event in model.stream(request)]
+
+    return asyncio.run(run())
+
+
+def test_every_kind_of_step_is_given_in_order() -> None:
+    model = ScriptedModel(
+        [
+            "plain",
+            Answer(text="cut", stop="length"),
+            ModelUnavailable("away"),
+            lambda prompt: prompt.text.upper(),
+            lambda _: ModelUnavailable("away again"),
+        ],
+        window_tokens=4096,
+    )
+    assert ask(model).text == "plain"
+    assert ask(model) == Answer(text="cut", stop="length")
+    with pytest.raises(ModelUnavailable, match="away"):
+        ask(model)
+    assert ask(model, "loud").text == "LOUD"
+    with pytest.raises(ModelUnavailable, match="again"):
+        ask(model)
+    model.check()
+    assert [prompt.text for prompt in model.prompts] == ["hi", "hi", "hi", "loud", "hi"]
+    assert (model.name, model.window_tokens, model.format) == ("scripted", 4096, "anthropic")
+
+
+def test_a_call_too_many_fails_and_is_told_even_if_somebody_caught_it() -> None:
+    model = ScriptedModel([])
+    with pytest.raises(AssertionError, match="once more"):
+        ask(model)
+    with pytest.raises(AssertionError, match="1 calls"):
+        model.check()
+
+
+def test_steps_that_nobody_asked_for_are_told() -> None:
+    model = ScriptedModel(["one", "two"])
+    ask(model)
+    with pytest.raises(AssertionError, match="1 steps"):
+        model.check()
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
+def test_a_streamed_reply_is_one_of_its_wire(wire: WireName) -> None:
+    says = Says(text="On it.", calls=(ScriptedCall(id="c1", name="read", input={"path": "a"}),))
+    model = ScriptedModel([says], format=wire)
+    *words, done = stream(model, {"model": "x"})
+    assert TextDelta(text="On it.") in words
+    assert isinstance(done, ReplyDone)
+    assert done.stop == "tool-calls"
+    assert read_reply(wire, done.reply)
+    assert model.requests == [{"model": "x"}]
+
+
+def test_one_function_may_answer_everything_and_take_its_time() -> None:
+    model = ScriptedModel(lambda prompt: f"[{prompt.text}]", delay_seconds=5.0)
+
+    async def too_slow() -> None:
+        async with asyncio.timeout(0.05):
+            await model.ask(Prompt(text="hi"))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(too_slow())
+    model.check()
+
+
+def test_the_server_tells_what_its_script_did_not_foresee() -> None:
+    with ModelServer([Says(text="left over")]) as server, pytest.raises(AssertionError):
+        server.check()
