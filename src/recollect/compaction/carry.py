@@ -8,7 +8,6 @@ entries give the same result; a file that was modified is not listed as read.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -26,10 +25,18 @@ MOST_FILES: Final = 200
 """Newest kept; a summary shows at most 900 characters of each list anyway."""
 _ARGUMENT_CHARS: Final = 600
 """A longer argument is content: a file's, a patch's."""
-_WORDS_WEIGHT: Final = 1.0
-_CALL_WEIGHT: Final = 0.6
-_RESULT_WEIGHT: Final = 0.2
-"""A log names everything; what the two speak of is what they work with (our choice)."""
+MOST_OF_ONE: Final = 200
+READ_CHARS: Final = 40_000
+"""Of one text: a log that is longer names everything."""
+USER_WEIGHT: Final = 4.0
+MODEL_WEIGHT: Final = 2.0
+RESULT_WEIGHT: Final = 0.25
+MOST_OF_RESULTS: Final = 3.0
+"""However often a log repeats a name, the user's naming it once is worth more."""
+PATH_FACTOR: Final = 1.5
+FADES: Final = 0.7
+"""What a naming is worth by who named it, and what is left of it at the next compaction; these did
+best on real transcripts (docs/figures_cost.md)."""
 
 
 def carry(entries: Sequence[Entry], previous: Carried | None = None) -> Carried:
@@ -38,11 +45,13 @@ def carry(entries: Sequence[Entry], previous: Carried | None = None) -> Carried:
     read, modified = touched(entries)
     all_modified = _newest((*before.modified_files, *modified))
     all_read = _newest((*before.read_files, *read), leaving_out=set(all_modified))
+    names, scores = _ranked(entries, before)
     return Carried(
         read_files=tuple(sorted(all_read)),
         modified_files=tuple(sorted(all_modified)),
         failures=failures(entries, before.failures),
-        identifiers=_ranked(entries, before.identifiers),
+        identifiers=names,
+        identifier_scores=scores,
     )
 
 
@@ -56,25 +65,26 @@ def _newest(paths: Iterable[str], leaving_out: Iterable[str] = ()) -> list[str]:
     return list(known)[-MOST_FILES:]
 
 
-def _ranked(entries: Sequence[Entry], before: Sequence[str]) -> tuple[str, ...]:
-    """By how lately and how often they were named; those of the past fade by their rank."""
-    scores: dict[str, float] = {
-        name: 0.5 + 0.5 * (1 - rank / len(before)) for rank, name in enumerate(before)
-    }
-    named: dict[str, float] = {}
-    lately: dict[str, float] = {}
+def _ranked(entries: Sequence[Entry], before: Carried) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """By who named them and how often; those of the past fade with each compaction."""
+    worths = (*before.identifier_scores, *[1.0] * len(before.identifiers))
+    scores = {name: FADES * worth for name, worth in zip(before.identifiers, worths, strict=False)}
+    in_results: dict[str, float] = {}
+    seen: dict[str, int] = {}
     for at, entry in enumerate(entries):
         for text, weight in _spoken(entry):
-            for name in identifiers_in(text).values():
-                so_far = named.get(name, 0.0)
-                # results repeat themselves: there, often is no more than once
-                repeats = weight == _RESULT_WEIGHT
-                named[name] = max(so_far, weight) if repeats else so_far + weight
-                lately[name] = max(lately.get(name, 0.0), (at + 1) / len(entries) * weight)
-    for name, times in named.items():
-        scores[name] = scores.get(name, 0.0) + lately[name] + 0.5 * math.log2(1 + times)
-    ordered = sorted(scores, key=lambda name: (-scores[name], name))
-    return tuple(ordered[:MOST_IDENTIFIERS])
+            for name in identifiers_in(text, most=MOST_OF_ONE, read_chars=READ_CHARS).values():
+                worth = weight * (PATH_FACTOR if "/" in name else 1.0)
+                seen[name] = at
+                if weight == RESULT_WEIGHT:
+                    in_results[name] = min(in_results.get(name, 0.0) + worth, MOST_OF_RESULTS)
+                else:
+                    scores[name] = scores.get(name, 0.0) + worth
+    for name, worth in in_results.items():
+        scores[name] = scores.get(name, 0.0) + worth
+    ordered = sorted(scores, key=lambda name: (-scores[name], -seen.get(name, -1), name))
+    kept = ordered[:MOST_IDENTIFIERS]
+    return tuple(kept), tuple(round(scores[name], 2) for name in kept)
 
 
 def _spoken(entry: Entry) -> Iterable[tuple[str, float]]:
@@ -85,13 +95,13 @@ def _spoken(entry: Entry) -> Iterable[tuple[str, float]]:
         if isinstance(part, Text):
             if entry.role == "user":
                 if not consumed(part.text):
-                    yield without_recalled_blocks(part.text, any_spelling=True), _WORDS_WEIGHT
+                    yield without_recalled_blocks(part.text, any_spelling=True), USER_WEIGHT
             else:
-                yield part.text, _WORDS_WEIGHT
+                yield part.text, MODEL_WEIGHT
         elif isinstance(part, ToolCall):
-            yield "\n".join(_values(part.arguments)), _CALL_WEIGHT
+            yield "\n".join(_values(part.arguments)), MODEL_WEIGHT
         elif isinstance(part, ToolResult):
-            yield part.text, _RESULT_WEIGHT
+            yield part.text, RESULT_WEIGHT
 
 
 def _values(arguments: str) -> Iterable[str]:

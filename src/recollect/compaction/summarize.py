@@ -9,6 +9,7 @@ same prompts.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,7 +121,7 @@ async def summarize(
     draft = await _drafted(stages, stretches, plan, strip_carried(previous_summary))
     if isinstance(draft, Rejected):
         return NoSummary(reason=draft.reason, spent=stages.asker.spent)
-    carried = carry(plan.summarised, previous_carried)
+    carried = await asyncio.to_thread(carry, plan.summarised, previous_carried)
     frame = _Frame(plan=plan, carried=carried, rules_text=rules_text, sizes=stages.sizes)
     return await _completed(draft, frame, stages, audited=settings.audit)
 

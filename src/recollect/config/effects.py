@@ -36,7 +36,6 @@ class Effect:
 ACTIVE: Final = Effect(state="active")
 _COMPACTION: Final = Effect(state="later", why="compaction")
 _FACTS: Final = Effect(state="later", why="facts")
-_CHAT: Final = Effect(state="later", why="the chat")
 
 EFFECTS: Final[Mapping[str, Effect]] = {
     "preset": ACTIVE,
@@ -134,11 +133,11 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "models.deadline_seconds": ACTIVE,
     "embedding_cache.enabled": ACTIVE,
     "embedding_cache.max_entries": ACTIVE,
-    "workspace.max_chars": _CHAT,
-    "workspace.skip_bootstrap": _CHAT,
-    "session.reset.mode": _CHAT,
-    "session.reset.at_hour": _CHAT,
-    "session.reset.idle_minutes": _CHAT,
+    "workspace.max_chars": ACTIVE,
+    "workspace.skip_bootstrap": ACTIVE,
+    "session.reset.mode": ACTIVE,
+    "session.reset.at_hour": ACTIVE,
+    "session.reset.idle_minutes": ACTIVE,
 }
 
 

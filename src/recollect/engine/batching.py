@@ -105,6 +105,7 @@ def _masked_carried(carried: Carried, redaction: RedactionSettings) -> Carried:
             replace(one, said=_masked_text(one.said, redaction.pii)) for one in carried.failures
         ),
         identifiers=masked(carried.identifiers),
+        identifier_scores=carried.identifier_scores,
     )
 
 

@@ -6,6 +6,7 @@ or nothing changes; a session that went on another way meanwhile is left as it i
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 
 from recollect.compaction.replace_past import replace_past
@@ -51,6 +52,7 @@ async def commit(
     keeper: SessionKeeper | None,
     redaction: RedactionSettings,
     now: float,
+    begun: float,
 ) -> CompactionResult:
     """The past replaced by the summary; `nothing` is what is said of it where that fails."""
     async with held.lock:
@@ -89,6 +91,7 @@ async def commit(
             splits_a_turn=plan.splits_a_turn,
             details=summary.carried.details(),
             receipt=proved.receipt,
+            seconds=time.monotonic() - begun,
         )
         new = replace(
             state,

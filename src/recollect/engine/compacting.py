@@ -41,6 +41,8 @@ from recollect.values.history import SessionState, newest_cut
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """How much of what is usually kept is tried, one after the other, until the view would fit."""
+HOOK_SHARE = 0.5
+"""Of the time that a compaction has, what a hook may take that could supply the summary."""
 GRACE_SECONDS = 15.0
 """Summarising ends by itself when its time is over, and says what it spent; this ends the rest."""
 FITS_RATIO = 0.9
@@ -113,7 +115,7 @@ class Compactor:
 
         async def made() -> CompactionResult:
             async with asyncio.timeout(seconds + GRACE_SECONDS):
-                return await self._compacted(held, path, order, nothing)
+                return await self._compacted(held, path, order, nothing, begun=begun)
 
         if why_not := self.why_not(held.state, asked_for=order.trigger == "manual"):
             return replace(nothing, reason=why_not)
@@ -147,7 +149,13 @@ class Compactor:
         return done
 
     async def _compacted(
-        self, held: Session, path: TurnPath, order: CompactionOrder, nothing: CompactionResult
+        self,
+        held: Session,
+        path: TurnPath,
+        order: CompactionOrder,
+        nothing: CompactionResult,
+        *,
+        begun: float,
     ) -> CompactionResult:
         plan = self._plan(path)
         if isinstance(plan, NoCut):
@@ -156,10 +164,10 @@ class Compactor:
             return replace(nothing, reason=said)
         event = {"messageCount": len(path.entries), "tokenCount": path.used_tokens()}
         heard = await self._hooks.fire("before_compaction", event, self.context(held))
-        summary = await self._summarised(held, path, plan, order)
+        summary = await self._summarised(held, path, plan, order, begun=begun)
         if isinstance(summary, NoSummary):
-            nothing = replace(nothing, spent=summary.spent, notes=heard.notes)
-            return replace(nothing, reason=summary.reason)
+            notes = (*heard.notes, *summary.notes)
+            return replace(nothing, spent=summary.spent, notes=notes, reason=summary.reason)
         names = list_names(
             summary.carried.identifiers,
             summary.text,
@@ -189,6 +197,7 @@ class Compactor:
             keeper=self._keeper,
             redaction=self._settings.redaction,
             now=self._clock.now(),
+            begun=begun,
         )
 
     def _plan(self, path: TurnPath) -> CutPlan | NoCut:
@@ -225,13 +234,13 @@ class Compactor:
         return f"{len(missing)} messages are not durable yet, so none may leave" if missing else ""
 
     async def _summarised(
-        self, held: Session, path: TurnPath, plan: CutPlan, order: CompactionOrder
+        self, held: Session, path: TurnPath, plan: CutPlan, order: CompactionOrder, *, begun: float
     ) -> Summarised | NoSummary:
         """By a hook that supplies one, else by the model."""
         before = newest_cut(path.edits)
         previous = "" if before is None else before.summary
         earlier = None if before is None else before.carried
-        supplied = await self._supplied(held, path, plan, order, previous, earlier)
+        supplied, notes = await self._supplied(held, path, plan, order, previous, earlier)
         if isinstance(supplied, NoSummary):
             return supplied
         rules_text = await asyncio.to_thread(self._critical_rules)
@@ -244,16 +253,18 @@ class Compactor:
                 most_tokens=path.estimated(self._summary_tokens(path)),
                 count_tokens=path.weigher.text,
             )
-            return Summarised(text=text, carried=carried, spent=Spent())
+            return Summarised(text=text, carried=carried, spent=Spent(), notes=notes)
         if self._model is None:
             return NoSummary(
                 reason="no hook supplied a summary, and no model is set", spent=Spent()
             )
-        return await summarize(
+        settings = self._settings.compaction
+        left = max(1.0, settings.deadline_seconds - (time.monotonic() - begun))
+        done = await summarize(
             plan,
             ask=self._model.ask,
             window_tokens=self._model.window_tokens or path.limits.window_tokens,
-            settings=self._settings.compaction,
+            settings=replace(settings, deadline_seconds=min(settings.deadline_seconds, left)),
             previous_summary=previous,
             previous_carried=earlier,
             rules=path.codec.rules,
@@ -262,6 +273,7 @@ class Compactor:
             instructions=order.instructions,
             rules_text=rules_text,
         )
+        return replace(done, notes=(*notes, *done.notes))
 
     async def _supplied(
         self,
@@ -271,10 +283,10 @@ class Compactor:
         order: CompactionOrder,
         previous: str,
         earlier: Carried | None,
-    ) -> str | NoSummary | None:
-        """The summary that a hook supplies, if any does, or that one said no."""
+    ) -> tuple[str | NoSummary | None, tuple[str, ...]]:
+        """The summary that a hook supplies, if any does, or that one said no; and notes."""
         if not self._hooks.listens("session_before_compact"):
-            return None
+            return None, ()
         told = preparation(
             plan,
             carry(plan.summarised, earlier),
@@ -286,11 +298,12 @@ class Compactor:
             "session_before_compact",
             {"preparation": told, "customInstructions": order.instructions or None},
             self.context(held),
-            seconds=self._settings.compaction.deadline_seconds,
+            seconds=self._settings.compaction.deadline_seconds * HOOK_SHARE,
         )
         if cancelled(heard.answers):
-            return NoSummary(reason="a session_before_compact hook said no", spent=Spent())
-        return supplied_summary(heard.answers)
+            why = "a session_before_compact hook said no"
+            return NoSummary(reason=why, spent=Spent()), heard.notes
+        return supplied_summary(heard.answers), heard.notes
 
     def context(self, held: Session) -> dict[str, str | None]:
         """Whose compaction it is, as hooks are told."""

@@ -52,7 +52,13 @@ class Compactions:
         if due.due == "compaction" and self._compactor.why_not(held.state):
             return
         order = CompactionOrder(trigger="threshold") if due.due == "compaction" else None
-        self._started(held, path, order, flush_first=flush)
+        task = self._started(held, path, order, flush_first=flush)
+
+        def keep(done: asyncio.Task[CompactionResult]) -> None:
+            if order is not None and not done.cancelled():
+                held.compacted_meanwhile = done.result()
+
+        task.add_done_callback(keep)
 
     async def undo(self, held: Session, state: SessionState) -> UndoResult:
         """Take back the newest cut, durably; the caller holds the session's lock."""

@@ -45,7 +45,7 @@ from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.history import Entry, SessionId, SessionState, SpaceId
+from recollect.values.history import Entry, SessionId, SessionState, SpaceId, newest_cut
 from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
 from recollect.values.request import FormatName, Request, Usage
@@ -177,6 +177,10 @@ class Engine:
         async with held.lock:
             boundary = self._boundary()
             self._follow_files(boundary)
+            ended, held.compacted_meanwhile = held.compacted_meanwhile, None
+            if compacted is None and ended is not None:
+                outcome, said = said_of_compaction(ended)
+                boundary.note("compact", outcome, f"in the background: {said}")
             if compacted is not None:
                 outcome, said = said_of_compaction(compacted)
                 boundary.note("compact", outcome, said)
@@ -188,7 +192,7 @@ class Engine:
             path.may_compact = may_compact and not path.why_not_compact
             outgoing = await self._shape(path, held) if path.readable else None
             if path.wants_compaction:
-                held.last_path = path
+                held.last_path, held.compacted_meanwhile = path, ended
                 return None
             if outgoing is None:
                 outgoing = request
@@ -400,9 +404,11 @@ class Engine:
         """What the window asks for after a reply; in the background, unless the host does it."""
         path, state = held.last_path, held.state
         used = None
-        if usage is not None:
+        if path is None or newest_cut(state.edits) != newest_cut(path.edits):
+            pass  # the counts are those of a request from before the cut
+        elif usage is not None:
             used = usage.input_tokens + usage.output_tokens
-        elif state.sent_estimate_tokens and path is not None:
+        elif state.sent_estimate_tokens:
             used = path.calibrated(state.sent_estimate_tokens + reply_tokens)
         if path is None:
             return TriggerResult(due="nothing", reason="nothing was prepared in this process")
@@ -467,6 +473,8 @@ class Engine:
         learned = state.learned_window_tokens
         if request.model != state.learned_for_model:
             learned = None
+        if learned is None and self._model is not None and request.model == self._model.name:
+            learned = self._model.window_tokens
         window = window_of(request.model, self.settings, learned_tokens=learned)
         if held.remembered.format != request.format or request.continues:
             held.remembered = Remembered()

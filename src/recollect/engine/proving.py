@@ -6,6 +6,9 @@ asked for. Never raises: what cannot be asked counts as not found, and the recei
 
 from __future__ import annotations
 
+import asyncio
+
+from recollect.compaction.append_carried import strip_carried
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import receipt
 from recollect.engine.committing import Proved
@@ -52,8 +55,11 @@ async def prove(
         return "\n".join(passage.text for passage in found.passages)
 
     before = newest_cut(path.edits)
+    # What code carries is made anew, so only what the model wrote, and what was pinned, is probed.
+    previous = "" if before is None else strip_carried(before.summary)
+    probes = await asyncio.to_thread(probe, plan.summarised, previous_summary=previous)
     made = await receipt(
-        probe(plan.summarised, previous_summary="" if before is None else before.summary),
+        probes,
         summary.text,
         recall=recall,
         pin_tokens=path.estimated(int(limits.window_tokens * pin_ratio)),

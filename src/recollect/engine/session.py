@@ -33,6 +33,8 @@ class Session:
         """The last turn as it was prepared: what a compaction between turns starts from."""
         self.compacting: asyncio.Task[CompactionResult] | None = None
         """The compaction that runs."""
+        self.compacted_meanwhile: CompactionResult | None = None
+        """One that ended while nobody waited; told in the next report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,10 +43,12 @@ _READ_CHARS: Final = 8_000
 """A message is read so far: what follows is a pasted log, which names everything."""
 
 
-def identifiers_in(text: str) -> dict[str, str]:
+def identifiers_in(
+    text: str, *, most: int = _MOST, read_chars: int = _READ_CHARS
+) -> dict[str, str]:
     """The identifiers of a text as written, by the word of the index they are known by."""
     found: dict[str, str] = {}
-    for shape in _SHAPES.finditer(_without_plain_words(text[:_READ_CHARS])):
+    for shape in _SHAPES.finditer(_without_plain_words(text[:read_chars])):
         written = shape[0].rstrip(".,:;/")
         if len(written) < _LEAST_CHARS and not written.startswith("#"):
             continue
@@ -55,7 +57,7 @@ def identifiers_in(text: str) -> dict[str, str]:
         words = tokenize(written)
         if words:
             found.setdefault(max(words, key=len), written)
-            if len(found) == _MOST:
+            if len(found) == most:
                 break
     return found
 

@@ -22,6 +22,9 @@ class Carried:
     modified_files: tuple[str, ...] = field(default=(), repr=False)
     failures: tuple[ToolFailure, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
+    """Best first."""
+    identifier_scores: tuple[float, ...] = ()
+    """What each of them is worth, for the next compaction."""
 
     def details(self) -> dict[str, Any]:
         """As the seeds' `details` spell it."""

@@ -92,6 +92,7 @@ class NoSummary:
 
     reason: str
     spent: Spent
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

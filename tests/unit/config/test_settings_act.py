@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.config.test_agent_settings_act import AGENT_GROUPS
 from tests.unit.config.test_compaction_settings_act import (
     COMPACTION_GROUPS,
     IN_TEST_SETTINGS_ACT,
@@ -450,6 +451,6 @@ def test_the_key_changes_what_it_says(key: str) -> None:
 
 
 def test_no_active_key_is_without_a_test() -> None:
-    groups = (*MEMORY_GROUPS, *RECALL_GROUPS, *COMPACTION_GROUPS)
+    groups = (*MEMORY_GROUPS, *RECALL_GROUPS, *COMPACTION_GROUPS, *AGENT_GROUPS)
     elsewhere = {key for key in active_keys() if key.startswith(groups)}
     assert set(ACTS) == set(active_keys()) - (elsewhere - ELSEWHERE - IN_TEST_SETTINGS_ACT)
