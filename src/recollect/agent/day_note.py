@@ -15,6 +15,7 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.rules.redaction import redact
+from recollect.stores.spool.locks import same_file
 
 FOLDER = "memory"
 
@@ -64,9 +65,8 @@ def append_note(note: DayNote, text: str, redaction: Redaction) -> int:
     if not folder.resolve().is_relative_to(root):
         raise PermissionError(f"{FOLDER}/ leads out of the workspace")
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(folder / f"{note.day}.md", flags, 0o666)
+    handle = _locked(folder / f"{note.day}.md", flags)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         size = os.fstat(handle).st_size
         before = os.pread(handle, 2, max(0, size - 2))
         gap = b"" if not size else b"\n" if before.endswith(b"\n") else b"\n\n"
@@ -78,6 +78,16 @@ def append_note(note: DayNote, text: str, redaction: Redaction) -> int:
     finally:
         os.close(handle)
     return len(data)
+
+
+def _locked(path: Path, flags: int) -> int:
+    """The file, open and locked; opened again where forgetting replaced it meanwhile."""
+    while True:
+        handle = os.open(path, flags, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if same_file(handle, path):
+            return handle
+        os.close(handle)
 
 
 def why_read_only(root: Path) -> str:

@@ -25,6 +25,27 @@ def seal(certificate: Certificate) -> Certificate:
     return replace(certificate, checksum=_checksum(certificate))
 
 
+def extended(
+    certificate: Certificate,
+    *,
+    counts: Mapping[str, int],
+    covers: Iterable[str],
+    cannot: Iterable[str],
+) -> Certificate:
+    """The certificate with what was done beside the store, as in files; sealed anew.
+
+    What is out of reach stands first: there is something to do about it.
+    """
+    return seal(
+        replace(
+            certificate,
+            counts={**certificate.counts, **counts},
+            covers=tuple(dict.fromkeys((*certificate.covers, *covers))),
+            cannot=tuple(dict.fromkeys((*cannot, *certificate.cannot))),
+        )
+    )
+
+
 def is_intact(certificate: Certificate) -> bool:
     """Whether it is as it was sealed."""
     return certificate.checksum == _checksum(certificate)

@@ -21,7 +21,8 @@ _WIDE = re.compile(
     "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff"
     "\ua000-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-_SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK"})
+_SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK", "[forgotten]"})
+"""The last is what our own transcripts show where a message was forgotten."""
 _MARKUP = " \t\r\n*_`~\"'.!"
 _AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
 _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)

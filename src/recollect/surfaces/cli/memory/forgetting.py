@@ -6,8 +6,11 @@ heading and an excerpt, and nothing of it afterwards.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,6 +33,7 @@ from recollect.values.upkeep import ForgetOrder
 if TYPE_CHECKING:
     from recollect.memory.matching import Meant
     from recollect.ports import Store
+    from recollect.session.forget import FilesForgotten, FilesOrder
     from recollect.values.certificate import Certificate
 
 _LISTED = 20
@@ -41,6 +45,12 @@ _EXCERPT_CHARS = 100
 @click.option("--session", "sessions", multiple=True, metavar="NAME", help="All of this session.")
 @click.option("--before", metavar="WHEN", help="All said before: 2026-01-31, or 30d ago.")
 @click.option("--matching", metavar="TEXT", help="All that hold this text, facts too, case aside.")
+@click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also lines of its daily notes, memory/YYYY-MM-DD.md.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_options
 def forget(
@@ -49,6 +59,7 @@ def forget(
     sessions: tuple[str, ...],
     before: str | None,
     matching: str | None,
+    workspace: Path | None,
     yes: bool,
     url: str | None,
     space: str,
@@ -56,8 +67,9 @@ def forget(
 ) -> None:
     """Forget messages for good and print a certificate.
 
-    They are removed from archive, index, vectors, facts, ledger, jobs and spool, and stay out
-    when a history is sent again. --segment and --matching mean what was said, wherever it was
+    They are removed from archive, index, vectors, facts, ledger, jobs and spool, and from the
+    transcripts of Recollect's own agent in this space, and stay out when a history is sent
+    again. --segment and --matching mean what was said, wherever it was
     said. --session and --before mean just these messages; together, those that both name.
     """
     if not (segments or sessions or before or matching):
@@ -73,7 +85,7 @@ def forget(
     )
 
     async def work(store: Store, place: Place) -> Certificate | None:
-        return await _forget(store, place, order, ask=not yes, draw=not as_json)
+        return await _forget(store, place, order, workspace, ask=not yes, draw=not as_json)
 
     certificate = with_store(url, space, work)
     if certificate is None:
@@ -85,29 +97,57 @@ def forget(
 
 
 async def _forget(
-    store: Store, place: Place, order: ForgetOrder, *, ask: bool, draw: bool
+    store: Store, place: Place, order: ForgetOrder, workspace: Path | None, *, ask: bool, draw: bool
 ) -> Certificate | None:
+    from recollect.memory.certificate import extended
     from recollect.memory.forget import find_meant
     from recollect.memory.forget import forget as forget_all
+    from recollect.memory.matching import Meant
+    from recollect.session.forget import forget_in_files, sessions_named
     from recollect.wiring import open_spool
     from recollect.wiring.embedders import forget_cached
 
+    order = replace(order, sessions=sessions_named(place.space, order.sessions))
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:
-        if ask and not _confirmed(await find_meant(store, [spool], order), order, draw=draw):
-            return None
-        return await forget_all(store, [spool], order, now=order.at, cascades=(forget_cached,))
+        # Who is not asked needs the words alone: by age they may be all of the archive's.
+        words = bool(ask or order.segments or workspace)
+        meant = await find_meant(store, [spool], order) if words else Meant()
+        files = _files_order(meant, order, workspace)
+        if ask:
+            seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+            if not _confirmed(meant, seen, order, draw=draw):
+                return None
+        # Files first: by then the archive still knows the words, should this be interrupted.
+        done = await asyncio.to_thread(forget_in_files, place.space, files)
+        certificate = await forget_all(
+            store, [spool], order, now=order.at, cascades=(forget_cached,)
+        )
     finally:
         await spool.close()
+    return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
 
 
-def _confirmed(meant: Meant, order: ForgetOrder, *, draw: bool) -> bool:
+def _files_order(meant: Meant, order: ForgetOrder, workspace: Path | None) -> FilesOrder:
+    from recollect.session.forget import FilesOrder
+
+    segments = [*(one.segment for one in meant.stored), *meant.spooled]
+    named = frozenset(order.segments)
+    return FilesOrder(
+        order=order,
+        said=tuple({one.text for one in segments if one.id in named}),
+        all_said=tuple({one.text for one in segments}) if workspace is not None else (),
+        workspace=workspace,
+    )
+
+
+def _confirmed(meant: Meant, files: FilesForgotten, order: ForgetOrder, *, draw: bool) -> bool:
     if not draw or not sys.stdin.isatty():
         raise RecollectError(
-            f"{_counted(meant)} would be forgotten; say so with --yes, since nobody can be asked "
-            "here"
+            f"{_counted(meant, files)} would be forgotten; say so with --yes, since nobody can be "
+            "asked here"
         )
-    if not (meant.messages or meant.facts):
+    if not (meant.messages or meant.facts or any(files.counts.values())):
         click.echo("Nothing that is stored is meant by that.", err=True)
     out = console()
     shown = [(heading(one), one.segment.text) for one in meant.stored[:_LISTED]]
@@ -121,17 +161,20 @@ def _confirmed(meant: Meant, order: ForgetOrder, *, draw: bool) -> bool:
     left = meant.messages - len(shown) + max(len(meant.facts) - _LISTED, 0)
     if left:
         out.print(f"… and {left:,} more")
-    what = _counted(meant)
+    what = _counted(meant, files)
     if order.said_before is not None:
         what += f", all said before {when(order.said_before)} among them"
     return click.confirm(f"Forget {what} for good?", err=True)
 
 
-def _counted(meant: Meant) -> str:
+def _counted(meant: Meant, files: FilesForgotten) -> str:
     said = f"{meant.messages:,} messages"
     if meant.spooled:
         said += f" ({len(meant.spooled):,} of them wait in the spool)"
-    return f"{said} and {len(meant.facts):,} facts" if meant.facts else said
+    if meant.facts:
+        said += f" and {len(meant.facts):,} facts"
+    also = "".join(f", {count:,} {what}" for what, count in files.counts.items() if count)
+    return f"{said}{also}"
 
 
 def _print(certificate: Certificate, *, as_json: bool) -> None:
