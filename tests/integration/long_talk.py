@@ -3,9 +3,10 @@ compaction through the whole engine share."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,12 @@ class Talk:
         return {"model": "claude-x", "max_tokens": 100, "messages": held, **more}
 
 
-def opened(store: Path | str, model: Any, *, background: bool = False, **settings: Any) -> Engine:
-    """A memory with a window that fills soon; `a__b` is the setting `a.b`."""
+def opened(store: Path | str, model: Any, **settings: Any) -> Engine:
+    """A memory with a window that fills soon; `a__b` is the setting `a.b`.
+
+    `background`, `clock`, `workspace` and `window_tokens` are those of `open_memory`.
+    """
+    background = settings.pop("background", False)
     clock = settings.pop("clock", None)
     workspace = settings.pop("workspace", None)
     window = settings.pop("window_tokens", WINDOW)
@@ -109,6 +114,14 @@ def opened(store: Path | str, model: Any, *, background: bool = False, **setting
         workspace=workspace,
         settings=chosen,
     )
+
+
+async def grown(memory: Engine, talk: Talk, exchanges: int) -> Context:
+    """The conversation goes on, a request for each exchange; the last one."""
+    contexts = [
+        await memory.prepare(SESSION, talk.exchange().body("go on")) for _ in range(exchanges)
+    ]
+    return contexts[-1]
 
 
 def scribe(say: Callable[[Prompt], Any] = notes, **more: Any) -> ScriptedModel:
@@ -174,3 +187,29 @@ def reply(
     if used_tokens is not None:
         held["usage"] = {"input_tokens": used_tokens, "output_tokens": written_tokens}
     return held
+
+
+class Held:
+    """A model that answers when it is told to."""
+
+    name = "held"
+    window_tokens = None
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.prompts: list[Prompt] = []
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        self.prompts.append(prompt)
+        self.asked.set()
+        await self.answer.wait()
+        return Answer(text=notes(prompt))
+
+    async def close(self) -> None:
+        pass
+
+
+async def soon(work: Awaitable[Any]) -> Any:
+    """What does not wait for a model is done by then, on any machine."""
+    return await asyncio.wait_for(work, 5)

@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.integration.long_talk import SESSION, Talk, opened, reply, scribe
+from tests.integration.long_talk import SESSION, Talk, grown, opened, reply, scribe
 from tests.unit.agent.agent_room import Room, collected, ended, filling, of
 from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 from tests.unit.providers.wire_models import WIRES, model_at
@@ -37,8 +37,7 @@ def note(text: str, path: str = "memory/2024-03-11.md") -> ScriptedCall:
     return ScriptedCall(id="w1", name="write", input={"path": path, "content": text})
 
 
-@pytest.mark.parametrize("status", [400, 401, 404])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "status"), list(zip(WIRES, (400, 401, 404), strict=True)))
 def test_05_a_request_that_can_never_succeed_is_made_once(
     wire: WireName, status: int, tmp_path: Path
 ) -> None:
@@ -57,10 +56,8 @@ def test_05_a_summary_that_can_never_succeed_is_asked_for_once(tmp_path: Path) -
         talk = Talk()
         model = model_at("openai-chat", server)
         async with opened(tmp_path / "m.db", model) as memory:
-            for _ in range(12):
-                context = await memory.prepare(SESSION, talk.exchange().body("go on"))
-                if context.compaction is not None:
-                    break
+            await grown(memory, talk, 8)
+            context = await memory.prepare(SESSION, talk.exchange(5).body("go on"))
             assert context.compaction is not None
             assert context.compaction.convergence == "failed"
         await model.close()
@@ -76,9 +73,9 @@ def test_06_counts_from_before_a_compaction_trigger_nothing(tmp_path: Path) -> N
     async def run() -> None:
         talk = Talk()
         async with opened(tmp_path / "m.db", scribe()) as memory:
-            for _ in range(9):
-                await memory.prepare(SESSION, talk.exchange().body("go on"))
-            seen = await memory.observe(SESSION, reply("yes", used_tokens=LIMIT + 500))
+            used = (await grown(memory, talk, 11)).report.tokens_after
+            assert SOFT < used < LIMIT
+            seen = await memory.observe(SESSION, reply("yes", used_tokens=used, written_tokens=900))
             assert (seen.due, seen.flush_first) == ("compaction", True)
             done = await memory.compact(SESSION)
             assert done.compacted, done.reason
@@ -92,7 +89,12 @@ def test_06_counts_from_before_a_compaction_trigger_nothing(tmp_path: Path) -> N
 
 
 def test_06_the_index_marks_counts_as_stale_after_a_compaction(tmp_path: Path) -> None:
-    steps = ["fine", "fine", filling("full now", LIMIT + 100), filling("small again", 900)]
+    steps: list[Any] = [
+        "fine",
+        "fine",
+        filling("full now", LIMIT + 100),
+        filling("small again", 900),
+    ]
     model = ScriptedModel(steps)
     room = Room(tmp_path, model, settings={**SMALL, "compaction.flush.enabled": False})
     events = room.say(LONG, LONG, LONG)
@@ -134,7 +136,7 @@ def test_07_a_flush_comes_though_nothing_was_ever_compacted(tmp_path: Path) -> N
 
 
 def test_07_the_agent_flushes_in_its_first_cycle_and_once_in_each(tmp_path: Path) -> None:
-    steps = [
+    steps: list[Any] = [
         filling("nearly full", SOFT + 50),
         Says(calls=(note("Decided: use the north quay."),)),
         "NO_REPLY",

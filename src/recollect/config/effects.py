@@ -34,7 +34,6 @@ class Effect:
 
 
 ACTIVE: Final = Effect(state="active")
-_COMPACTION: Final = Effect(state="later", why="compaction")
 _FACTS: Final = Effect(state="later", why="facts")
 
 EFFECTS: Final[Mapping[str, Effect]] = {
@@ -128,7 +127,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "models.key_variable": ACTIVE,
     "models.main": ACTIVE,
     "models.summary": ACTIVE,
-    "models.flush": _COMPACTION,
+    "models.flush": ACTIVE,
     "models.extraction": _FACTS,
     "models.deadline_seconds": ACTIVE,
     "embedding_cache.enabled": ACTIVE,

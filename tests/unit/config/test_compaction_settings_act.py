@@ -25,6 +25,7 @@ from tests.unit.agent.agent_room import Room, filling
 from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
+from recollect.agent.opening import open_agent
 from recollect.config import active_keys
 from recollect.errors import ModelUnavailable, SettingsError
 from recollect.testing.model_server import Asked, ModelServer
@@ -341,6 +342,30 @@ def _(tmp: Path) -> None:
     assert {one.body["model"] for one in asked} == {"the-small-one"}
 
 
+@acts("models.flush")
+def _(tmp: Path) -> None:
+    def asked_by(models: dict[str, Any]) -> list[str]:
+        """Which models an agent asks whose window is nearly full after its first answer."""
+        folder = tmp / str(len(list(tmp.iterdir())))
+        folder.mkdir()
+        steps = [filling("nearly full", 5_700), Says(text="NO_REPLY")]
+
+        async def run(url: str) -> None:
+            settings = {"window_tokens": WINDOW, "recall.embedder": "none", "models.base_url": url}
+            settings |= {"models.provider": "openai-chat", "models.main": "the-main-one", **models}
+            async with open_agent(folder, store=tmp / "m.db", settings=settings) as agent:
+                async for _ in agent.run("hello"):
+                    pass
+
+        with ModelServer(steps) as server:
+            asyncio.run(run(server.url))
+            return [one.body["model"] for one in server.asked if "model" in one.body]
+
+    assert asked_by({}) == ["the-main-one", "the-main-one"]
+    other = asked_by({"models.flush": "the-flush-one"})
+    assert other == ["the-main-one", "the-flush-one"]
+
+
 @acts("models.deadline_seconds")
 def _(tmp: Path) -> None:
     settings = {"provider": "openai-chat", "main": "m"}
@@ -353,7 +378,10 @@ def _(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(ACTS))
-def test_the_key_changes_what_it_says(key: str, tmp_path: Path) -> None:
+def test_the_key_changes_what_it_says(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path.parent / f"{tmp_path.name}-home"))
     ACTS[key](tmp_path)
 
 

@@ -1,0 +1,396 @@
+"""A model that fails while it summarises: the history stays, the turn goes on, nobody is lied to.
+
+Each fault runs through the whole engine with a real store, most of them over a real HTTP server
+as well. Afterwards every message is still stored, the request is valid and within its limit, what
+was spent is within what was said, and a session whose model comes back compacts as if nothing
+had been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.long_talk import (
+    LIMIT,
+    SESSION,
+    WINDOW,
+    Clock,
+    Talk,
+    answered,
+    honest,
+    notes,
+    opened,
+    said,
+    scribe,
+    shown,
+    sound,
+    stored,
+)
+
+from recollect import Context, Engine
+from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.formats.summaries import PI_OPENING
+from recollect.providers.anthropic import AnthropicModel
+from recollect.providers.openai_chat import OpenAIChatModel
+from recollect.providers.openai_responses import OpenAIResponsesModel
+from recollect.providers.retries import Retries
+from recollect.testing.model_server import Asked, ModelServer, Step
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_replies import Fails, Says
+from recollect.values.model import Prompt
+from recollect.values.overflow import Overflow
+
+OPENING = PI_OPENING.split("\n", 1)[0]
+WIRES = ("anthropic", "openai-chat", "openai-responses")
+_REACH = socket.socket.connect
+FAULTS: dict[str, Callable[[Prompt], Any]] = {
+    "timeout": lambda _: ModelUnavailable("no answer within 120 s"),
+    "no such model": lambda _: ModelRefused("the server answered 404"),
+    "empty text": lambda _: answered(""),
+    "refusal": lambda _: answered("", stop="refusal"),
+    "refusal in words": lambda _: answered("I'm sorry, but I can't help with that."),
+    "garbage": lambda _: answered("%$#@ 0x00 }}}{{{ ;;;; 1234567890 ---- ==== ****" * 3),
+    "a loop": lambda _: answered("and then the crane and then the crane " * 40),
+    "the conversation back": lambda prompt: answered(prompt.text.split("\n\n")[0]),
+    "longer than its input": lambda prompt: answered("Further notes: " + prompt.text * 2),
+    "overflow": lambda _: ModelOverflow("too long"),
+    "overflow at any size": lambda _: ModelOverflow(
+        "too long", Overflow(pattern_name="test", limit_tokens=10)
+    ),
+    "a bug": lambda _: ValueError("Question 3: what happens at berth 3?"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's server runs on this machine: it may be reached, and nothing else."""
+
+    def local_only(self: socket.socket, address: Any) -> None:
+        assert isinstance(address, str | bytes) or address[0] == "127.0.0.1", address
+        _REACH(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def filled(memory: Engine, talk: Talk) -> Context:
+    """A turn for which the window is too small."""
+    for _ in range(2):
+        await memory.prepare(SESSION, talk.exchange(5).body("go on"))
+    return await memory.prepare(SESSION, talk.exchange(4).body("which crane is free?"))
+
+
+async def unharmed(context: Context, talk: Talk, store: Path) -> None:
+    """The history is as it was; the request is shorter, and says what is missing by code."""
+    sound(context)
+    assert context.compaction is not None
+    honest(context.compaction)
+    assert context.compaction.convergence == "failed"
+    assert not context.compaction.compacted
+    assert not context.compaction.ok
+    assert any(
+        line.stage == "compact" and line.outcome == "failed" for line in context.report.lines
+    )
+    assert OPENING not in shown(context), "no stock text stands for what was said"
+    assert context.request["messages"][-1]["content"].endswith("which crane is free?")
+    kept = await stored(store)
+    assert [text for text in said(talk.messages) if text not in kept] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_summary_that_fails_costs_no_history(fault: str, tmp_path: Path) -> None:
+    away = True
+
+    def say(prompt: Prompt) -> Any:
+        return FAULTS[fault](prompt) if away else notes(prompt)
+
+    async def run() -> None:
+        nonlocal away
+        talk = Talk()
+        model = scribe(say)
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = await filled(memory, talk)
+            assert len(model.prompts) > 0
+            assert context.compaction is not None
+            if fault != "a bug":  # what was spent until then is lost with its result
+                assert context.compaction.spent.calls == len(model.prompts)
+            assert "berth 3" not in repr(context.report), "errors quote nothing"
+            assert "berth 3" not in context.compaction.reason
+            await memory.settle()
+            await unharmed(context, talk, tmp_path / "m.db")
+            away = False
+            done = await memory.compact(SESSION)
+            honest(done)
+            assert done.compacted, done.reason
+            again = sound(await memory.prepare(SESSION, talk.body("which crane is free?")))
+            assert OPENING in shown(again)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_can_never_succeed_is_made_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        model = scribe(FAULTS["no such model"])
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = await filled(memory, Talk())
+            assert context.compaction is not None
+            assert len(model.prompts) == 1
+            assert "refused" in context.compaction.reason
+
+    asyncio.run(run())
+
+
+def test_a_model_that_is_away_is_asked_once_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        model = scribe(FAULTS["timeout"])
+        async with opened(tmp_path / "m.db", model) as memory:
+            await filled(memory, Talk())
+            assert len(model.prompts) == 2
+
+    asyncio.run(run())
+
+
+def test_a_call_that_does_not_fit_is_made_smaller(tmp_path: Path) -> None:
+    """The model's own window is smaller than anybody said: chunks shrink until they fit."""
+    window = 1_500
+
+    def say(prompt: Prompt) -> Any:
+        size = (len(prompt.text) + len(prompt.system)) // 4
+        if size > window:
+            said_so = Overflow(pattern_name="test", limit_tokens=window)
+            return ModelOverflow("too long", said_so)
+        return notes(prompt)
+
+    async def run() -> None:
+        async with opened(tmp_path / "m.db", scribe(say)) as memory:
+            context = sound(await filled(memory, Talk()))
+            done = context.compaction
+            assert done is not None
+            honest(done)
+            assert done.compacted, done.reason
+            assert any("1,500" in note for note in done.notes), done.notes
+            assert OPENING in shown(context)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+def test_a_model_that_recovers_in_time_is_no_failure(broken: int, tmp_path: Path) -> None:
+    """Smaller chunks, then a simpler prompt: an honest success, with a note of it."""
+    left = broken
+
+    def say(prompt: Prompt) -> Any:
+        nonlocal left
+        left -= 1
+        return answered("") if left >= 0 else notes(prompt)
+
+    async def run() -> None:
+        async with opened(tmp_path / "m.db", scribe(say)) as memory:
+            context = sound(await filled(memory, Talk()))
+            assert context.compaction is not None
+            honest(context.compaction)
+            assert context.compaction.compacted
+            assert context.compaction.notes, "that it was difficult is told"
+
+    asyncio.run(run())
+
+
+def test_failures_in_a_row_pause_it_and_the_report_says_so(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def run() -> None:
+        talk = Talk()
+        model = scribe(FAULTS["timeout"])
+        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+            turns = 0
+            for _ in range(3):
+                context = None
+                while context is None or context.compaction is None:
+                    talk.exchange(4)
+                    context = sound(await memory.prepare(SESSION, talk.body("what next?")))
+                    turns += 1
+                assert context.compaction.convergence == "failed"
+            asked = len(model.prompts)
+            paused = None
+            while paused is None:
+                context = sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
+                assert context.compaction is None
+                lines = [line for line in context.report.lines if line.stage == "compact"]
+                paused = next((line for line in lines if line.outcome == "skipped"), None)
+            assert "paused" in paused.said
+            assert len(model.prompts) == asked, "nothing is spent while it pauses"
+            clock.seconds += 601
+            context = None
+            while context is None or context.compaction is None:
+                context = await memory.prepare(SESSION, talk.exchange(4).body("again?"))
+            assert len(model.prompts) > asked, "then it is tried again"
+
+    asyncio.run(run())
+
+
+def test_the_pause_outlives_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def fails_three_times(talk: Talk) -> None:
+        model = scribe(FAULTS["timeout"])
+        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+            failed = 0
+            while failed < 3:
+                context = await memory.prepare(SESSION, talk.exchange(4).body("what next?"))
+                failed += context.compaction is not None
+
+    async def run() -> None:
+        talk = Talk()
+        await fails_three_times(talk)
+        model = scribe()
+        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+            for _ in range(3):
+                sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
+        assert model.prompts == []
+
+    asyncio.run(run())
+
+
+def test_a_model_that_hangs_costs_a_turn_no_more_than_the_deadline(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        model = scribe(delay_seconds=60.0)
+        settings = {"compaction__deadline_seconds": 0.3}
+        async with opened(tmp_path / "m.db", model, **settings) as memory:
+            begun = time.monotonic()
+            context = await filled(memory, talk)
+            assert time.monotonic() - begun < 5
+            assert context.compaction is not None
+            assert "compaction.deadline_seconds" in context.compaction.reason
+            assert context.compaction.seconds >= 0.3
+            await memory.settle()
+            await unharmed(context, talk, tmp_path / "m.db")
+
+    asyncio.run(run())
+
+
+def test_what_was_spent_is_told_also_where_the_deadline_passed(tmp_path: Path) -> None:
+    """The bound holds whatever happens; a compaction that ran out of time has its price, too."""
+
+    async def run() -> None:
+        model = scribe(delay_seconds=60.0)
+        settings = {"compaction__deadline_seconds": 0.2}
+        async with opened(tmp_path / "m.db", model, **settings) as memory:
+            context = await filled(memory, Talk())
+            assert context.compaction is not None
+            assert context.compaction.spent.calls == len(model.prompts) == 1
+
+    asyncio.run(run())
+
+
+def over_http(server: ModelServer, wire: str, **more: Any) -> Any:
+    kinds: dict[str, Any] = {
+        "anthropic": AnthropicModel,
+        "openai-chat": OpenAIChatModel,
+        "openai-responses": OpenAIResponsesModel,
+    }
+    at_once = Retries(first_seconds=0.01, longest_seconds=0.02)
+    given = {"model": "scripted", "key": "k", "deadline_seconds": 5.0, "retries": at_once, **more}
+    return kinds[wire](base_url=server.url, **given)
+
+
+HTTP_FAULTS: dict[str, Step] = {
+    "timeout": Says(text="too late", hang_after_events=0),
+    "500": Fails(status=500),
+    "a page of a proxy": Fails(status=200, body="<html>bad gateway</html>"),
+    "empty text": Says(text=""),
+    "refusal": Says(text="", stop="refusal"),
+    "garbage": Says(text="@@@@ #### 1234 ;;;; {{{{ }}}}"),
+    "longer than its input": Says(text="More: " + "the tide and the quay have much to say " * 900),
+    "a bad request": Fails(status=400),
+}
+
+
+@pytest.mark.parametrize(
+    ("wire", "fault"), list(zip(itertools.cycle(WIRES), HTTP_FAULTS, strict=False))
+)
+def test_a_provider_that_fails_costs_no_history(wire: str, fault: str, tmp_path: Path) -> None:
+    async def run(server: ModelServer) -> None:
+        talk = Talk()
+        seconds = 0.2 if fault == "timeout" else 5.0
+        model = over_http(server, wire, deadline_seconds=seconds)
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = await filled(memory, talk)
+            await memory.settle()
+            await unharmed(context, talk, tmp_path / "m.db")
+        await model.close()
+
+    with ModelServer(lambda asked: HTTP_FAULTS[fault]) as server:
+        asyncio.run(run(server))
+        assert server.asked
+
+
+@pytest.mark.parametrize("manner", ["error", "silent"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_provider_whose_window_is_smaller_is_given_less(
+    wire: str, manner: Any, tmp_path: Path
+) -> None:
+    """Told by an error, or not at all: either way it is read in smaller pieces, or it fails."""
+
+    def step(asked: Asked) -> Step:
+        return Says(text=notes(Prompt(text=asked.content.decode())))
+
+    async def run(server: ModelServer) -> None:
+        talk = Talk(long_questions=True)
+        model = over_http(server, wire)
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = sound(await filled(memory, talk))
+            done = context.compaction
+            assert done is not None
+            honest(done)
+            await memory.settle()
+            kept = await stored(tmp_path / "m.db")
+            assert [text for text in said(talk.messages) if text not in kept] == []
+            if manner == "error":
+                assert done.compacted, done.reason
+                assert done.notes
+        await model.close()
+
+    with ModelServer(step, window_tokens=1_100, overflow=manner) as server:
+        asyncio.run(run(server))
+        assert len(server.asked) > 1
+
+
+def test_every_size_of_window_ends_in_a_result(tmp_path: Path) -> None:
+    """The protected part alone may be too large; then the result says so instead of looping."""
+
+    async def run() -> None:
+        model = scribe()
+        async with opened(tmp_path / "m.db", model, window_tokens=WINDOW) as memory:
+            talk = Talk().ask("read this: " + "cargo list " * 12_000)
+            context = await memory.prepare(SESSION, talk.body())
+            assert context.compaction is not None
+            assert context.compaction.convergence == "irreducible"
+            assert context.compaction.reason
+            assert model.prompts == [], "there is nothing that a summary could stand for"
+            assert context.report.tokens_after > LIMIT
+            assert context.report.over_limit
+            assert any("over the limit" in line.said for line in context.report.failures)
+
+    asyncio.run(run())
+
+
+def test_the_script_can_fail(tmp_path: Path) -> None:
+    """The same conversation with a model that works is compacted: the tests above can tell."""
+
+    async def run() -> None:
+        async with opened(tmp_path / "m.db", ScriptedModel(notes)) as memory:
+            context = sound(await filled(memory, Talk()))
+            assert context.compaction is not None
+            assert context.compaction.compacted
+            assert OPENING in shown(context)
+
+    asyncio.run(run())
