@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.testing.crash.compaction_kills import kill_assistants
 from recollect.testing.crash.crowd import crowd
 from recollect.testing.crash.outage import outage
 from recollect.testing.crash.outcome import Outcome, table
@@ -97,6 +98,13 @@ def test_killed_engines_lose_nothing_on_postgres(postgres: Site) -> None:
     outcome = kill_talkers(postgres.place(), postgres.home(), kills=10)
     assert_clean(outcome)
     assert outcome.acknowledged > 10
+
+
+def test_agents_killed_within_compactions_lose_nothing_on_postgres(postgres: Site) -> None:
+    outcome = kill_assistants(postgres.place(), postgres.home(), kills=8)
+    assert_clean(outcome)
+    assert outcome.figures["inside"] == 8
+    assert outcome.acknowledged > 40
 
 
 def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:

@@ -17,7 +17,7 @@ import click
 from recollect import config
 from recollect.config.presets import SEEDS
 from recollect.config.shapes import shown, written
-from recollect.errors import SettingsError
+from recollect.errors import ModelRefused, SettingsError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
 
 def _presentable(path: str, value: Any) -> Any:
     """A value as it may be shown: people paste this into bug reports."""
-    if path != "store.url" or not isinstance(value, str):
+    if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
@@ -111,6 +111,7 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
     return {
         "preset": loaded.settings.preset,
         "embedders": _embedders(loaded),
+        "summaries": _summaries(loaded),
         "settings": {row.key: row.as_json() for row in rows},
         "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
     }
@@ -127,7 +128,25 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
         f'preset "{loaded.settings.preset}"   [dim]● changed   ○ waits for a later version[/]'
     )
     console.print(f"vectors: {_embedders(loaded)}", markup=False)
+    console.print(f"summaries: {_summaries(loaded)}", markup=False)
     _draw_notices(console, loaded.notices)
+
+
+def _summaries(loaded: config.LoadedSettings) -> str:
+    """Who summarises when the window fills; nobody is asked for it here."""
+    from recollect.wiring.models import choose_model
+
+    models = loaded.settings.models
+    if not loaded.settings.compaction.enabled:
+        return "off (compaction.enabled): a full view is trimmed"
+    try:
+        model = choose_model(loaded.settings, "summary")
+    except (SettingsError, ModelRefused) as problem:
+        return str(problem)
+    if model is None:
+        return "no model is named (models.provider, models.main): a full view is trimmed"
+    where = "the provider's own server" if models.base_url is None else "models.base_url"
+    return f"{model.name}, {model.format}, at {where}"
 
 
 def _embedders(loaded: config.LoadedSettings) -> str:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from recollect.testing.crash.compaction_kills import kill_assistants
 from recollect.testing.crash.crowd import crowd
 from recollect.testing.crash.outage import outage
 from recollect.testing.crash.outcome import Outcome, table
@@ -22,7 +23,9 @@ from recollect.testing.crash.torn_spool import tear_spool
 from recollect.testing.crash.worker_kills import kill_workers
 from recollect.testing.crash.writer_kills import kill_writers
 
-SCENARIOS = ("writers", "engine", "workers", "stops", "outage", "crowd", "torn")
+SCENARIOS = (
+    "writers", "engine", "compactions", "workers", "stops", "outage", "crowd", "torn"
+)  # fmt: skip
 
 OTHERS_SHARE = 1 / 6
 """The crowd is asked for on SQLite; elsewhere it stays for a shorter time."""
@@ -40,6 +43,9 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
     if "engine" in asked and plain:
         kills = options.engine_kills
         yield kill_talkers(found.place(), found.home(), kills=kills, seed=seed, tell=tell)
+    if "compactions" in asked and plain:
+        kills = options.compaction_kills
+        yield kill_assistants(found.place(), found.home(), kills=kills, seed=seed, tell=tell)
     if "workers" in asked:
         yield kill_workers(found.place(), kills=options.worker_kills, seed=seed, tell=tell)
     if "stops" in asked and found.server is not None:
@@ -57,12 +63,13 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; the defaults are the sizes of issue 3."""
+    """What was asked for; the defaults are the sizes of issues 3 and 5."""
     parser = argparse.ArgumentParser(prog="python -m recollect.testing.crash", description=__doc__)
     parser.add_argument("--store", action="append", choices=[*STORES, "all"])
     parser.add_argument("--scenario", action="append", choices=SCENARIOS)
     parser.add_argument("--kills", type=int, default=500, help="of writers, on each store")
     parser.add_argument("--engine-kills", type=int, default=100, help="of conversations")
+    parser.add_argument("--compaction-kills", type=int, default=500, help="of agents, within")
     parser.add_argument("--worker-kills", type=int, default=100)
     parser.add_argument("--stops", type=int, default=20, help="of PostgreSQL itself")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the crowd")
