@@ -80,8 +80,8 @@ class BlockingEngine:
         return self._wait(self.engine.undo(session))
 
     def flushed(self, session: Session | SessionId) -> None:
-        """As `Engine.flushed`."""
-        self.engine.flushed(session)
+        """As `Engine.flushed`, waited for."""
+        self._wait(self.engine.flushed(session))
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
@@ -117,6 +117,9 @@ class BlockingEngine:
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("this engine is closed; open a new one")
+        if threading.current_thread() is self._thread:  # it would wait for itself
+            work.close()
+            raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

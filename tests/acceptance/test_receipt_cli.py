@@ -179,6 +179,9 @@ def test_the_page_keeps_to_its_width(recollect: Recollect, width: int) -> None:
 def test_undo_shows_again_what_was_cut(recollect: Recollect) -> None:
     told = recollect.json("undo", "work")
     assert (told["undone"], told["number"]) == (True, 2)
+    listed = recollect.json("receipt", "work", "--list")["compactions"]
+    assert [one["undone"] for one in listed] == [False, True]
+    assert recollect.json("receipt", "work")["undone"] is True
     shown = recollect.text("undo", "work")
     assert "compaction 1" in shown
     again = recollect.run("undo", "work")

@@ -268,6 +268,25 @@ class KeepsTheCut(Whole):
         return await self.real.write(batch)
 
 
+class CleansInSilence(Whole):
+    async def write(self, batch: Batch) -> Written:
+        return replace(await self.real.write(batch), session_cleaned=False)
+
+
+class TakesEveryQuoteForCleaned(Whole):
+    async def write(self, batch: Batch) -> Written:
+        quotes = batch.session is not None and bool(batch.session.about)
+        return replace(await self.real.write(batch), session_cleaned=quotes)
+
+
+class KeepsTheRecordOfNoCut(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        unnamed = tuple(replace(one, about=()) for one in batch.compactions)
+        await self.real.write(Batch(at=batch.at, compactions=unnamed))
+        return written
+
+
 class RecordsStaleTurns(Whole):
     async def write(self, batch: Batch) -> Written:
         written = await self.real.write(batch)
@@ -388,6 +407,14 @@ BROKEN = (
     (RecordsStaleCompactions, "compaction_goes_with_its_batch"),
     (KeepsTheCut, "cut_goes_with_a_message_it_covers"),
     (KeepsTheCut, "cut_goes_with_a_place_it_covers"),
+    (KeepsTheCut, "write_that_quotes_the_forgotten_is_told"),
+    (CleansInSilence, "write_that_quotes_the_forgotten_is_told"),
+    (CleansInSilence, "spooled_write_of_the_forgotten_is_told"),
+    (CleansInSilence, "state_that_nobody_can_clean_is_told"),
+    (CleansInSilence, "refused_compaction_goes_with_a_cleaned_session"),
+    (TakesEveryQuoteForCleaned, "ordinary_session_write_is_not_cleaned"),
+    (KeepsTheRecordOfNoCut, "refused_compaction_goes_with_a_cleaned_session"),
+    (KeepsTheRecordOfNoCut, "refused_compaction_of_a_place_cleans_the_session"),
     (RecordsStaleTurns, "stale_session_takes_its_turns_along"),
     (EnqueuesAgain, "jobs_of_a_known_batch_are_left_out"),
     (TakesAnyNumber, "numbers_out_of_range_are_refused"),

@@ -109,7 +109,8 @@ def test_03_a_cut_never_parts_a_call_from_its_result(keep: int, tmp_path: Path) 
                 await memory.prepare(SESSION, talk.body())
                 talk.call("bash", f"{n} ran: {WORDS * 14}", command=f"make {n}")
                 context = sound(await memory.prepare(SESSION, talk.body()))
-                assert context.report.view.repairs == (), "nothing had to be mended"
+                mended = [one for one in context.report.view.repairs if one.kind != "merged"]
+                assert mended == [], "nothing had to be mended"
                 talk.answer(f"module {n} is done")
             done = await memory.compact(SESSION, talk.body("and now?"))
             honest(done)

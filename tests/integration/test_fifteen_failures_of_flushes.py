@@ -123,7 +123,7 @@ def test_07_a_flush_comes_though_nothing_was_ever_compacted(tmp_path: Path) -> N
             used = SOFT + 100
             seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
             assert seen.due == "flush", seen.due_reason
-            memory.flushed(SESSION)
+            await memory.flushed(SESSION)
             await memory.prepare(SESSION, talk.body("go on"))
             seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
             assert seen.due == "nothing", "once in a cycle"

@@ -27,6 +27,7 @@ from tests.unit.config.test_recall_settings_act import (
 from tests.unit.embedders.provider_server import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
+from recollect.engine.session import Context
 from recollect.ports import Store
 from recollect.values.edit import Insert
 from recollect.wiring import open_store
@@ -99,6 +100,69 @@ def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> Non
     assert "memory/2026-11-15.md:1: Olga paints the red crane in spring." in shown
     assert any(HARBOUR[2] in line for line in found.lines)
     assert not any("winter" in line for line in found.lines)
+
+
+SUBJECTS = ("indexer", "gateway", "scheduler", "archive")
+PORTS = ("4711", "4822", "4933", "5044")
+NOTES = "\n".join(
+    f"The {name} was moved to port {port} by Marta on the day of the {name} review. "
+    + f"Nobody objected to what she did with it, part {port[0]}. " * 7
+    for name, port in zip(SUBJECTS, PORTS, strict=True)
+)
+"""One message of four passages, one on each subject."""
+
+
+def test_every_passage_of_a_long_message_can_be_asked_for(tmp_path: Path) -> None:
+    """Blocks stand until the next batch moment; what they do not quote is still to be had."""
+
+    async def run() -> list[Context]:
+        await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
+        memory = open_memory(store=tmp_path / "m.db", settings=BY_WORDS, clock=Clock())
+        talk: list[str] = []
+        turns = []
+        for subject in SUBJECTS:
+            talk.append(f"which port has the {subject}?")
+            turns.append(await memory.prepare("s", said(*talk)))
+            talk.append("I look it up")
+        await memory.close()
+        return turns
+
+    turns = asyncio.run(run())
+    assert all(context.report.failures == () for context in turns)
+    for context, port in zip(turns, PORTS, strict=True):
+        shown = "".join(str(message["content"]) for message in context.request["messages"])
+        assert f"moved to port {port}" in shown
+        assert all(shown.count(f"moved to port {each}") <= 1 for each in PORTS), "said twice"
+    put_back = [context.report.recalled for context in turns if context.report.recalled]
+    assert len(put_back) > 1, "one block held everything: the test shows nothing"
+    assert len({segment for rows in put_back for segment, _ in rows[:1]}) == 1
+    assert all(":" not in segment and score > 0 for rows in put_back for segment, score in rows)
+
+
+@pytest.mark.parametrize(("spare", "told"), [(120, True), (250, True), (900, False)])
+def test_a_full_view_says_that_it_leaves_no_room(tmp_path: Path, spare: int, told: bool) -> None:
+    """Silence would read as if memory held nothing."""
+    pasted = "so much was said of this and that "
+
+    async def run() -> Context:
+        await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=BY_WORDS, window_tokens=8_000, clock=Clock()
+        )
+        question = "which port has the indexer?"
+        empty = (await memory.prepare("measured", said("", "fine", question))).report
+        most = empty.limit_tokens - empty.tokens_after - spare
+        full = (await memory.prepare("measured", said(pasted * 100, "fine", question))).report
+        each = (full.tokens_after - empty.tokens_after) / 100
+        context = await memory.prepare("s", said(pasted * int(most / each), "fine", question))
+        await memory.close()
+        return context
+
+    report = asyncio.run(run()).report
+    assert report.moment is None, "it was to be full, and not over its limit"
+    lines = [line.said for line in report.lines if line.stage == "recall"]
+    assert any("certainty" in line for line in lines), "the gate was to be open"
+    assert any("the view leaves" in line for line in lines) is told, lines
 
 
 def test_an_encrypted_memory_caches_no_vectors(

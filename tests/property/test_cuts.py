@@ -32,7 +32,7 @@ from recollect.turn.read import Remembered, enter, read
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, View
-from recollect.values.message import EntryKey, ToolResult
+from recollect.values.message import EntryKey, MessageId, ToolResult
 from recollect.values.request import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
@@ -56,6 +56,7 @@ class Story:
             entries.append(enter(reading, key))
         self.entries = tuple(entries)
         self.edits: tuple[Edit, ...] = ()
+        self.covers: tuple[MessageId, ...] = ()
 
     def view(self, size: int, edits: tuple[Edit, ...] | None = None) -> View:
         held = self.edits if edits is None else edits
@@ -147,7 +148,9 @@ def _one_cut(
         reason=plan.reason,
         turn=number,
         number=number,
+        covers=(*story.covers, *(entry.id for entry in plan.summarised)),
     )
+    story.covers = new.covers
     newest_user = [entry.key for entry in known if entry.role == "user"][-1:]
     done = replace_past(story.edits, new, known, keep_blocks=frozenset(newest_user))
     after = story.view(size, done.edits)

@@ -42,9 +42,11 @@ class Scribe:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.prompts: list[str] = []
 
     async def ask(self, prompt: Prompt) -> Answer:
         self.calls += 1
+        self.prompts.append(prompt.text)
         return Answer(text=f"Reached waypoint {self.calls}; ledger tidy, harbour calm.")
 
     async def close(self) -> None:
@@ -101,11 +103,11 @@ class Compacted:
         assert refused(self.format_name, out) == []
         report = context.report
         behind = behind_cut(report.entries, report.edits)
-        before = [json.loads(e.raw) for e in report.entries[:behind] if e.role != "system"]
+        before = [json.loads(entry.raw) for entry in report.entries if entry.key in behind]
         self._settle_ranges()
         assert self.covered == before, "the ranges are what lies before the cut, each message once"
         for fate in report.fates():
-            if fate.place is not None and fate.place < behind and fate.role != "system":
+            if fate.place is not None and fate.key in behind:
                 assert fate.fate == "summarised"
             elif fate.place is not None:
                 assert fate.fate != "summarised"
@@ -134,7 +136,7 @@ def grown(messages: Sequence[Any], steps: int) -> list[list[Any]]:
 def test_no_message_vanishes(format_name: FormatName) -> None:
     reached: list[int] = []
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(bodies(format_name, max_messages=60), st.sampled_from(WINDOWS))
     def check(body: dict[str, Any], window: int) -> None:
         field = "input" if format_name == "openai-responses" else "messages"
@@ -168,3 +170,43 @@ def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: i
         return compacted
 
     assert asyncio.run(run()).reduced >= COMPACTIONS
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_what_a_client_changes_before_a_cut_is_never_hidden(format_name: FormatName) -> None:
+    hidden_ones: list[int] = []
+
+    @settings(max_examples=40, deadline=None)
+    @given(bodies(format_name, max_messages=40), st.integers(0, 10**6), st.sampled_from(WINDOWS))
+    def check(body: dict[str, Any], at: int, window: int) -> None:
+        field = "input" if format_name == "openai-responses" else "messages"
+        messages = body[field]
+        if not isinstance(messages, list) or not messages:
+            return
+        fresh: dict[str, Any] = {"role": "user", "content": "An inserted note about berth-4711."}
+        if format_name == "pi":
+            fresh = {**fresh, "timestamp": 0}
+
+        async def run() -> None:
+            compacted = Compacted(window, format_name)
+            await compacted.turn(body)
+            if not compacted.reduced:
+                return
+            report = compacted.session.last_path
+            assert report is not None
+            hidden_ones.append(len(behind_cut(report.entries, compacted.session.state.edits)))
+            place = at % len(messages)
+            changed = {**body, field: [*messages[:place], fresh, *messages[place:]]}
+            for _ in range(2):
+                context = await compacted.engine.prepare(
+                    compacted.session, json.dumps(changed).encode(), format=format_name
+                )
+                prompts = "\n".join(compacted.model.prompts)
+                said = context.request.decode() + prompts
+                assert "berth-4711" in said, "shown, or read by the model that summarised it"
+                await compacted.engine.compact(compacted.session)
+
+        asyncio.run(run())
+
+    check()
+    assert max(hidden_ones) > 0

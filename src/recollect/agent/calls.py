@@ -1,7 +1,8 @@
 """Runs the tool calls of a reply, one after the other, each ending in a recorded result.
 
-Always holds: every call of a recorded reply gets exactly one result, in the calls' order, also
-when the turn is aborted in between; a tool that breaks is an error result, not the turn's end.
+Always holds, once `settle` was awaited: every call of a recorded reply has exactly one result, in
+the calls' order, however the turn ended; a tool that breaks is an error result, not the turn's
+end. A reply that was cut off at the output limit has its calls answered, and none of them run.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from recollect.agent.conversation import Conversation
+from recollect.agent.durably import durably
 from recollect.agent.events import CallBegan, CallEnded
-from recollect.agent.tools.outcome import Tool, ToolOutcome, failed
+from recollect.agent.tools.outcome import CUT_OFF, Tool, ToolOutcome, failed
+from recollect.engine.boundary import Failure, attempted
 
 ABORTED = "The user stopped the turn while this ran."
 NOT_RUN = "Not run: the user stopped the turn before."
+_UNFINISHED = frozenset({"error", "aborted"})
+"""Replies that are never sent again: nothing has to answer their calls."""
 
 
 class CallRunner:
@@ -24,6 +29,7 @@ class CallRunner:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._task: asyncio.Task[ToolOutcome] | None = None
+        self._begun = 0
         self.aborted = False
 
     def abort(self) -> None:
@@ -36,21 +42,29 @@ class CallRunner:
         self, message: Mapping[str, Any], conversation: Conversation
     ) -> AsyncGenerator[CallBegan | CallEnded, None]:
         """Run what a reply asks for, and record the results."""
-        waiting = calls_of(message)
-        try:
-            while waiting:
-                call = waiting[0]
-                arguments = call.get("arguments") or {}
-                yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
-                outcome = failed(NOT_RUN) if self.aborted else await self._outcome(call)
-                waiting.pop(0)
-                conversation.keep(_result(call, outcome, conversation.milliseconds()))
-                yield CallEnded(
-                    id=call["id"], name=call["name"], is_error=outcome.is_error, text=outcome.text
-                )
-        finally:  # whoever listened is gone: what was asked for is answered all the same
-            for call in waiting:
-                conversation.keep(_result(call, failed(NOT_RUN), conversation.milliseconds()))
+        cut_off = message.get("stopReason") == "length"
+        for call in calls_of(message):
+            arguments = call.get("arguments") or {}
+            yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
+            if self.aborted:
+                outcome = failed(NOT_RUN)
+            elif cut_off:
+                outcome = failed(CUT_OFF)
+            else:
+                self._begun += 1
+                outcome = await self._outcome(call)
+            await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
+            yield CallEnded(
+                id=call["id"], name=call["name"], is_error=outcome.is_error, text=outcome.text
+            )
+
+    async def settle(self, conversation: Conversation) -> None:
+        """Answer what nobody answered: whoever listened is gone, or something broke."""
+        begun, self._begun = self._begun, 0
+        asked, answered = _last_calls(conversation)
+        for at, call in enumerate(asked[answered:], answered):
+            told = failed(ABORTED if at < begun else NOT_RUN)
+            await durably(conversation.keep, _result(call, told, conversation.milliseconds()))
 
     async def _outcome(self, call: Mapping[str, Any]) -> ToolOutcome:
         tool = self._tools.get(call["name"])
@@ -76,10 +90,31 @@ def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 async def _ran(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
-    try:
+    """What a tool answers; one of the host's may break in any way."""
+
+    async def work() -> ToolOutcome:
         return await tool.run(arguments)
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        return failed(f"{tool.name} broke: {type(error).__name__}. Try it another way.")
+
+    outcome = await attempted(work())
+    if isinstance(outcome, Failure):
+        return failed(f"{tool.name} broke: {outcome.error.__name__}. Try it another way.")
+    if not isinstance(outcome, ToolOutcome):
+        return failed(f"{tool.name} broke: its answer is no ToolOutcome. Try it another way.")
+    return outcome
+
+
+def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
+    """The calls of the newest reply, and how many of them have a result; off the record itself."""
+    answered = 0
+    for one in reversed(conversation.shown()):
+        role = one.message.get("role")
+        if role == "toolResult":
+            answered += 1
+        elif role == "assistant" and one.message.get("stopReason") not in _UNFINISHED:
+            return calls_of(one.message), answered
+        elif role == "user":
+            break
+    return [], 0
 
 
 def _result(call: Mapping[str, Any], outcome: ToolOutcome, timestamp: int) -> dict[str, Any]:

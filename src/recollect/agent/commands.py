@@ -79,8 +79,8 @@ def status_text(
         f"{messages} messages, {compactions} compactions standing",
     ]
     if record is not None and record.total_tokens is not None:
-        fresh = "" if record.tokens_are_fresh else " (before the last compaction; not fresh)"
-        lines.append(f"last request: {record.total_tokens} tokens{fresh}")
+        known = "last request" if record.tokens_are_fresh else "next request, by estimate"
+        lines.append(f"{known}: {record.total_tokens} tokens")
     return "\n".join(lines)
 
 

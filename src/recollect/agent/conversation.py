@@ -1,7 +1,8 @@
 """A session's record while the agent runs: its transcript, and its line of the index.
 
 Owns what is written when. Always holds: what a method wrote is on the disk when it returns, so
-that no request goes out before what it rests on is durable.
+that no request goes out before what it rests on is durable; where transcript and index differ,
+the transcript is right.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from recollect.agent.flush_result import FlushResult
 from recollect.agent.history import MARK, history_of, is_own
+from recollect.agent.record_cut import undone_elsewhere
 from recollect.formats.pi_context import PiShown
-from recollect.formats.pi_session import path_to
+from recollect.formats.pi_session import PiEntry, path_to
 from recollect.ports import Clock
 from recollect.session.index import SessionIndex
 from recollect.session.record import SessionRecord
 from recollect.session.transcript import Transcript
-from recollect.session.undo import NothingToUndo, standing_compactions
+from recollect.session.undo import NothingToUndo, is_undo, standing_compactions
 from recollect.values.compaction import CompactionResult
+from recollect.values.history import SessionState
 from recollect.values.request import Usage
 
 FLUSH = "recollect.flush"
@@ -89,7 +92,7 @@ class Conversation:
             tokens_before=result.tokens_before,
             details={**result.details, MARK: own},
         )
-        self._change(lambda record: record.after_compaction(tokens_after=result.tokens_after))
+        self._change(lambda record: record.with_stale_tokens(result.tokens_after))
         assert entry.id is not None, "entries that are added here have ids"
         return entry.id
 
@@ -115,7 +118,27 @@ class Conversation:
     def undo(self) -> str | NothingToUndo:
         """Take the last compaction back; the entry's id."""
         done = self.transcript.append_undo()
-        return done if isinstance(done, NothingToUndo) else str(done.id)
+        if isinstance(done, NothingToUndo):
+            return done
+        self._change(SessionRecord.with_stale_tokens)
+        return str(done.id)
+
+    def follow(self, state: SessionState) -> int:
+        """Take back the compactions that were undone in the engine alone; how many."""
+        taken = 0
+        while (number := self._own_number()) is not None and undone_elsewhere(number, state):
+            self.undo()
+            taken += 1
+        return taken
+
+    def settle_index(self) -> None:
+        """Let the index say what the transcript says: a crash may have come between the two."""
+        stale = _compacted_since_counted(path_to(self.transcript.entries))
+
+        def settled(record: SessionRecord) -> SessionRecord:
+            return record.with_stale_tokens() if stale and record.tokens_are_fresh else record
+
+        self._change(settled)
 
     @property
     def compactions(self) -> int:
@@ -125,9 +148,13 @@ class Conversation:
     @property
     def last_compaction_is_own(self) -> bool:
         """The compaction that counts was made by our engine, whose cut goes with it."""
+        return self._own_number() is not None
+
+    def _own_number(self) -> int | None:
+        """The number of the compaction that counts; None where none does, or another program's."""
         path = path_to(self.transcript.entries)
         standing = standing_compactions(path)
-        return bool(standing) and is_own(path[standing[-1]])
+        return _number_of(path[standing[-1]]) if standing else None
 
     @property
     def flushed_in_this_cycle(self) -> bool:
@@ -143,14 +170,8 @@ class Conversation:
 
     def recorded_cuts(self) -> frozenset[int]:
         """The numbers of the engine's compactions that stand in the transcript, undone or not."""
-        details = [
-            entry.value["details"][MARK]
-            for entry in self.transcript.entries
-            if entry.kind == "compaction" and is_own(entry)
-        ]
-        return frozenset(
-            one["number"] for one in details if isinstance(one, dict) and "number" in one
-        )
+        found = [_number_of(one) for one in self.transcript.entries if one.kind == "compaction"]
+        return frozenset(number for number in found if number is not None)
 
     @property
     def last_activity(self) -> float | None:
@@ -160,10 +181,13 @@ class Conversation:
 
     def _change(self, change: Callable[[SessionRecord], SessionRecord]) -> None:
         """Change the index's record of this transcript; one of another transcript is over."""
+        path = path_to(self.transcript.entries)
+        made = sum(one.kind == "compaction" and not is_undo(one) for one in path)
 
         def changed(record: SessionRecord) -> SessionRecord:
             own = record.session_id == self.session_id
-            return change(record if own else record.begun_anew(self.session_id))
+            begun = record if own else record.begun_anew(self.session_id)
+            return change(begun.with_compactions(made))
 
         if self._index is not None:
             self._index.update(self._key, changed)
@@ -171,3 +195,21 @@ class Conversation:
     def record(self) -> SessionRecord | None:
         """The session's line of the index."""
         return None if self._index is None else self._index.get(self._key)
+
+
+def _number_of(compaction: PiEntry) -> int | None:
+    """Which compaction of the engine's it is; None for another program's."""
+    own = compaction.value["details"][MARK] if is_own(compaction) else None
+    number = own.get("number") if isinstance(own, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _compacted_since_counted(path: Sequence[PiEntry]) -> bool:
+    """A compaction, or the undoing of one, stands behind the last reply that was counted."""
+    for entry in reversed(path):
+        if entry.kind == "compaction":
+            return True
+        usage = (entry.message or {}).get("usage")
+        if isinstance(usage, dict) and usage.get("totalTokens"):
+            return False
+    return False

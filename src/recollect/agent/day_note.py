@@ -7,8 +7,10 @@ either; the date is the clock's in the user's time zone, whatever the model name
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -18,6 +20,9 @@ from recollect.rules.redaction import redact
 from recollect.stores.spool.locks import same_file
 
 FOLDER = "memory"
+LOCK_SECONDS = 5.0
+"""How long a note waits for who else writes the file: each holds it for one write and a sync."""
+_PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +87,22 @@ def append_note(note: DayNote, text: str, redaction: Redaction) -> int:
 
 def _locked(path: Path, flags: int) -> int:
     """The file, open and locked; opened again where forgetting replaced it meanwhile."""
+    until = time.monotonic() + LOCK_SECONDS
     while True:
         handle = os.open(path, flags, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if same_file(handle, path):
-            return handle
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if same_file(handle, path):
+                return handle
+        except BlockingIOError:
+            pass
+        except OSError:
+            os.close(handle)
+            raise
         os.close(handle)
+        if time.monotonic() >= until:
+            raise OSError(errno.EAGAIN, f"another program has held it for {LOCK_SECONDS:g} s")
+        time.sleep(_PAUSE_SECONDS)
 
 
 def why_read_only(root: Path) -> str:

@@ -3,7 +3,8 @@
 A side exchange behind the request that was sent last: same system prompt, same tools, same
 messages, so that the provider's prompt cache holds; its instructions are one user message at
 the tail. Never part of the conversation, never shown, never the end of a turn: whatever goes
-wrong is a result. Only the file of the day can be written, and only added to.
+wrong is a result. Only the file of the day can be written, and only added to. Who stops it behind
+a note that was written gets that told, not an end without a trace: it would be written again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from recollect.agent.day_note import (
     means_a_day_note,
     why_read_only,
 )
+from recollect.agent.durably import durably
 from recollect.agent.flush_result import FlushResult
 from recollect.agent.request import Shape, messages_field, with_user_text
-from recollect.agent.silent import is_silent
-from recollect.agent.tools.outcome import ToolOutcome, failed, text_given
+from recollect.agent.silent import shown_of
+from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_given
 from recollect.config import Settings
-from recollect.errors import ModelError
+from recollect.errors import ModelError, RecollectError
 from recollect.formats.translate import Speaker, to_wire
 from recollect.formats.translate_parts import texts_of
 from recollect.formats.translate_reply import to_pi
@@ -61,6 +63,7 @@ class _Written:
     bytes: int = 0
     refused: str = ""
     """Why the disk took nothing."""
+    steps: int = 0
 
 
 async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> FlushResult:
@@ -69,27 +72,37 @@ async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> Flus
     why = "the workspace is read-only" if order.read_only else why_read_only(note.root)
     if why:
         return FlushResult(outcome="skipped", reason=why, path=note.shown)
+    written = _Written()
+    try:
+        said = await _exchange(order, model, settings, note, written)
+    except asyncio.CancelledError:
+        if not written.bytes:
+            raise
+        return _ended(note, written, failure="the turn was stopped")
+    except RecollectError as error:
+        return _ended(note, written, failure=str(error))
+    return _ended(note, written, said=shown_of(said))
+
+
+async def _exchange(
+    order: FlushOrder, model: ChatModel, settings: Settings, note: DayNote, written: _Written
+) -> str:
+    """Ask until nothing more is to be written; what was said last."""
     field_name = messages_field(order.shape)
     messages = with_user_text(
         [*order.sent.get(field_name, ()), *order.since],
         flush_text(note, order, settings),
         order.shape,
     )
-    same_model = model.name == order.shape.speaker.model
     speaker = order.shape.speaker
-    if not same_model:
+    if model.name != speaker.model:
         speaker = Speaker(format=speaker.format, model=model.name, provider=speaker.provider)
         messages = [one for given in messages for one in _without_thinking(given)]
-    written = _Written()
     said = ""
-    steps = 0
-    while steps < MAX_STEPS:
-        steps += 1
+    while written.steps < MAX_STEPS:
+        written.steps += 1
         body = {**order.sent, "model": speaker.model, field_name: messages}
-        try:
-            done = await _last_event(model, body)
-        except ModelError as error:
-            return _ended(note, written, steps, failure=str(error))
+        done = await _last_event(model, body)
         message = to_pi(
             done.reply, speaker, stop=done.stop, usage=done.usage, timestamp=int(order.now * 1000)
         )
@@ -97,9 +110,10 @@ async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> Flus
         calls = [block for block in message["content"] if block["type"] == "toolCall"]
         if not calls:
             break
-        results = [await _answered(call, note, settings, written) for call in calls]
+        whole = message["stopReason"] != "length"
+        results = [await _answered(call, note, settings, written, whole=whole) for call in calls]
         messages = [*messages, *to_wire([message, *results], speaker).messages]
-    return _ended(note, written, steps, said="" if is_silent(said) else said)
+    return said
 
 
 def flush_text(note: DayNote, order: FlushOrder, settings: Settings) -> str:
@@ -125,9 +139,9 @@ async def _last_event(model: ChatModel, body: Mapping[str, Any]) -> ReplyDone:
 
 
 async def _answered(
-    call: Mapping[str, Any], note: DayNote, settings: Settings, written: _Written
+    call: Mapping[str, Any], note: DayNote, settings: Settings, written: _Written, *, whole: bool
 ) -> dict[str, Any]:
-    outcome = await _appended(call, note, settings, written)
+    outcome = await _appended(call, note, settings, written) if whole else failed(CUT_OFF)
     return {
         "role": "toolResult",
         "toolCallId": call["id"],
@@ -147,26 +161,27 @@ async def _appended(
     content = text_given(call["arguments"], "content")
     if not content or not content.strip():
         return failed("`content` is empty; give the text to add.")
+
+    def add(text: str) -> None:  # counted where it is written: who waits may be gone by then
+        written.bytes += append_note(note, text, settings.redaction)
+
     try:
-        added = await asyncio.to_thread(append_note, note, content, settings.redaction)
+        await durably(add, content)
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno in _READ_ONLY_ERRORS or isinstance(error, PermissionError):
             written.refused = f"{note.shown} cannot be written: {why}"
         return failed(f"{note.shown} cannot be written: {why}.")
-    written.bytes += added
     return ToolOutcome(text=f"Added to {note.shown}. Answer NO_REPLY when done.")
 
 
-def _ended(
-    note: DayNote, written: _Written, steps: int, *, said: str = "", failure: str = ""
-) -> FlushResult:
+def _ended(note: DayNote, written: _Written, *, said: str = "", failure: str = "") -> FlushResult:
     result = FlushResult(
         outcome="nothing",
         reason="the model had nothing to write down",
         path=note.shown,
         bytes_written=written.bytes,
-        steps=steps,
+        steps=written.steps,
         said=said,
     )
     if written.bytes:

@@ -1,8 +1,8 @@
 """One reply of the model, as it streams in, up to its end or to where it broke off.
 
 Owns the task that reads the stream; `abort` ends it at once, and the connection with it. Never
-raises for what a model does: how it ended is a value. Nothing of a reply that says NO_REPLY is
-ever shown.
+raises for what a model does, nor for what it lacks (an extra): how it ended is a value. A reply
+that says NO_REPLY is never shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from recollect.agent.events import Said, Thought
 from recollect.agent.recover import Trouble, silent_trouble, trouble_of
 from recollect.agent.silent import SilentFilter
-from recollect.errors import ModelError, ModelUnavailable
+from recollect.errors import ModelUnavailable, RecollectError
 from recollect.ports import ChatModel
 from recollect.values.model import ReplyDone, ReplyEvent, TextDelta, ThinkingDelta
 
@@ -93,10 +93,10 @@ def _conclude(task: asyncio.Task[None], hearing: Hearing) -> None:
         hearing.ended, hearing.aborted = True, hearing.done is None
         return
     error = task.exception()
-    if error is not None and not isinstance(error, ModelError):
+    if error is not None and not isinstance(error, RecollectError):
         raise error  # no word of a model's: a fault of the program
     hearing.ended = True
-    if isinstance(error, ModelError):
+    if isinstance(error, RecollectError):
         hearing.trouble = trouble_of(error)
     elif hearing.done is None:
         hearing.trouble = trouble_of(ModelUnavailable("the reply broke off before its end"))

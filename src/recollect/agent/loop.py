@@ -2,8 +2,8 @@
 
 Owns the order of things. Always holds: every message is on the disk before the next request goes
 out; a turn ends in exactly one `Ended`, unless the disk takes nothing (TranscriptError); whatever
-a model, a tool or memory does, the history is as it was, plus what was said. It never resets a
-session because something went wrong.
+a model, a tool or memory does, the history is as it was, plus what was said, and every call of a
+recorded reply has its result. It never resets a session because something went wrong.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ from typing import Any
 from recollect.agent.calls import CallRunner, calls_of
 from recollect.agent.commands import (
     Command,
-    NoCommand,
     compaction_text,
-    context_text,
     read_command,
-    status_text,
 )
 from recollect.agent.conversation import Conversation
+from recollect.agent.durably import durably
 from recollect.agent.events import AgentEvent, Ended, Failed, Told
+from recollect.agent.one_run import OneRun, Ticket
+from recollect.agent.overview import context_of, status_of
 from recollect.agent.prompt import OWN_WORDS
 from recollect.agent.reset import reset_due
 from recollect.agent.step import Step
 from recollect.agent.steps import Stepping
-from recollect.agent.tools.bash import bash_tool
+from recollect.agent.telling_index import TellingIndex
 from recollect.agent.tools.confine import Ground
-from recollect.agent.tools.files import edit_tool, write_tool
+from recollect.agent.tools.defaults import default_tools
 from recollect.agent.tools.outcome import Tool
-from recollect.agent.tools.read import read_tool
+from recollect.agent.tools.outputs import Outputs
 from recollect.engine.clock import SystemClock
 from recollect.engine.engine import Engine
-from recollect.formats.json_spans import encode
+from recollect.errors import TranscriptError
 from recollect.ports import ChatModel, Clock
 from recollect.session.index import SessionIndex
+from recollect.session.places import outputs_folder
 from recollect.session.transcript import Transcript
 from recollect.session.undo import NothingToUndo
+from recollect.values.history import newest_cut
 
 MAX_STEPS = 200
 """Requests of one turn; a model that asks on and on is stopped and told."""
+NOTHING_SAID = "Nothing was said, so nothing was asked; write a message or a command."
 NO_NEW = "This host cannot begin a new session by itself; start it again for a fresh one."
 
 
@@ -78,9 +81,17 @@ class Agent:
         `options` are further fields of each request; `provider` is who serves the model, where
         that is not whose wire it is; `open_session` begins the next transcript for `/new`.
         """
-        ground = Ground(root=workspace, allow_outside=allow_outside, read_only=read_only)
+        self._outputs = Outputs(
+            folder=outputs_folder(transcript.path), redaction=engine.settings.redaction
+        )
+        ground = Ground(
+            root=workspace,
+            allow_outside=allow_outside,
+            read_only=read_only,
+            outputs=self._outputs,
+        )
         self._clock = clock or SystemClock()
-        self._index = index
+        self._index = None if index is None else TellingIndex(index)
         self._key = key
         self._open_session = open_session
         self._max_steps = max_steps
@@ -102,7 +113,7 @@ class Agent:
             own_words=own_words,
             first_run=first_run,
         )
-        self._running = False
+        self._one = OneRun()
 
     @property
     def conversation(self) -> Conversation:
@@ -111,27 +122,59 @@ class Agent:
 
     def abort(self) -> None:
         """Stop the run at once; what had come is recorded. Nothing runs: nothing happens."""
-        if self._running:
+        if self._one.under_way:
             self._runner.abort()
             self._stepping.abort()
 
-    async def run(
+    async def close(self) -> None:
+        """End a run that was left half-way, and let go of the transcript."""
+        self.abort()
+        await self._one.close()
+        self.conversation.transcript.close()
+
+    def run(
         self, text: str, images: Sequence[tuple[str, str]] = ()
     ) -> AsyncGenerator[AgentEvent, None]:
-        """One turn, or one command; the last event is `Ended`."""
-        if self._running:
-            raise RuntimeError("this agent is at work; wait for its turn to end, or abort it")
-        self._running = True
-        self._runner.aborted = False
-        self._stepping.aborted = False
-        command = read_command(text) if not images else NoCommand(reason="it carries images")
-        told = self._command(command) if isinstance(command, Command) else self._turn(text, images)
+        """One turn, or one command; the last event is `Ended`.
+
+        Who leaves before that does so inside `contextlib.aclosing`, which aborts the turn. The
+        next run waits for one that was left without it.
+        """
+        ticket = Ticket()
+        events = self._run(text, images, ticket)
+        ticket.give(events)
+        return events
+
+    async def _run(
+        self, text: str, images: Sequence[tuple[str, str]], ticket: Ticket
+    ) -> AsyncGenerator[AgentEvent, None]:
+        await self._one.begin(ticket)
         try:
-            async with aclosing(told) as events:
+            self._runner.aborted = False
+            self._stepping.aborted = False
+            if self._index is not None:
+                self._index.begin()
+            async with aclosing(self._answer(text, images)) as events:
                 async for event in events:
+                    for note in () if self._index is None else self._index.take_notes():
+                        yield Told(text=note)
                     yield event
         finally:
-            self._running = False
+            self._one.end()
+
+    def _answer(
+        self, text: str, images: Sequence[tuple[str, str]]
+    ) -> AsyncGenerator[AgentEvent, None]:
+        if images:
+            return self._turn(text if text.strip() else "", images)
+        if not text.strip():
+            return self._nothing_said()
+        command = read_command(text)
+        return self._command(command) if isinstance(command, Command) else self._turn(text, ())
+
+    async def _nothing_said(self) -> AsyncGenerator[AgentEvent, None]:
+        yield Told(text=NOTHING_SAID)
+        yield Ended(reason="command")
 
     async def _turn(
         self, text: str, images: Sequence[tuple[str, str]]
@@ -142,24 +185,19 @@ class Agent:
             now = self._clock.now()
             reset = reset_due(self.conversation.last_activity, now, settings, stepping.tz)
             if reset.due:
-                yield Told(text=f"{self._begin_anew()} Why: {reset.reason}.")
+                yield Told(text=f"{await self._begin_anew()} Why: {reset.reason}.")
         stepping.begin()
-        self.conversation.say(text, images)
+        await durably(self.conversation.say, text, images)
         for number in range(1, self._max_steps + 1):
             step = Step(number=number)
-            async with aclosing(stepping.answer(step)) as events:
+            async with aclosing(self._step(step)) as events:
                 async for event in events:
                     yield event
-            if step.message is None:
-                yield Ended(reason="aborted" if step.aborted else "failed", steps=number)
+            if step.message is None or self._runner.aborted:
+                stopped = step.aborted or self._runner.aborted
+                yield Ended(reason="aborted" if stopped else "failed", steps=number)
                 return
             calls = calls_of(step.message)
-            async with aclosing(self._runner.run(step.message, self.conversation)) as results:
-                async for result in results:
-                    yield result
-            if self._runner.aborted:
-                yield Ended(reason="aborted", steps=number)
-                return
             async with aclosing(stepping.upkeep(step, mid_turn=bool(calls))) as events:
                 async for event in events:
                     yield event
@@ -170,8 +208,21 @@ class Agent:
         yield Failed(kind="model", reason=reason)
         yield Ended(reason="max-steps", steps=self._max_steps)
 
+    async def _step(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
+        """One reply and the results of its calls; whoever leaves in between leaves it whole."""
+        try:
+            async with aclosing(self._stepping.answer(step)) as events:
+                async for event in events:
+                    yield event
+            if step.message is not None:
+                async with aclosing(self._runner.run(step.message, self.conversation)) as results:
+                    async for result in results:
+                        yield result
+        finally:
+            await self._runner.settle(self.conversation)
+
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
-        self.conversation.keep_command(command.name, command.argument)
+        await durably(self.conversation.keep_command, command.name, command.argument)
         if command.name == "compact":
             self._stepping.begin()
             done = await self._stepping.compact_on_request(command.argument)
@@ -183,61 +234,50 @@ class Agent:
         elif command.name == "undo":
             yield Told(text=await self._undo())
         elif command.name in ("new", "reset"):
-            yield Told(text=self._begin_anew())
+            yield Told(text=await self._begin_anew())
         elif command.name == "status":
-            yield Told(text=self._status())
+            record = await durably(self.conversation.record)
+            yield Told(text=status_of(self._stepping, record))
         else:
-            yield Told(text=self._context(detail=command.argument == "detail"))
+            yield Told(text=context_of(self._stepping, detail=command.argument == "detail"))
         yield Ended(reason="command")
 
     async def _undo(self) -> str:
-        """The engine's cut and the transcript's compaction go together."""
-        if self.conversation.last_compaction_is_own:
-            done = await self._engine.undo(self.conversation.session_id)
-            if done.undone is None:
+        """The engine's cut and the transcript's compaction go together, whoever took one back."""
+        conversation = self.conversation
+        taken = 0
+        if conversation.last_compaction_is_own or not conversation.compactions:
+            done = await self._engine.undo(conversation.session_id)
+            held = self._engine.session(conversation.session_id)
+            taken = await durably(conversation.follow, held.state) + (done.undone is not None)
+            if not taken and (not held.keeping.loaded or newest_cut(held.state.edits)):
                 return f"Nothing was undone: {done.reason}."
-        undone = self.conversation.undo()
+        undone = None if taken else await durably(conversation.undo)
         if isinstance(undone, NothingToUndo):
             return f"There is nothing to undo: {undone.reason}."
         return "The last compaction is undone; what it had replaced is shown again."
 
-    def _begin_anew(self) -> str:
+    async def _begin_anew(self) -> str:
+        before = self.conversation
         if self._open_session is None:
             return NO_NEW
-        before = self.conversation
-        transcript = self._open_session()
-        before.transcript.close()
-        self._engine.end(before.session_id)
-        self._stepping.conversation = self._converse(transcript)
+        try:
+            await durably(self._change_session, self._open_session)
+        except TranscriptError as error:
+            return f"No new session could be begun, and this one goes on: {error}."
+        finally:
+            if self.conversation is not before:
+                self._engine.end(before.session_id)
         return f"A new session has begun; the one before is kept as {before.session_id}."
+
+    def _change_session(self, open_session: Callable[[], Transcript]) -> None:
+        """All at once: nobody finds a transcript that is open and belongs to no conversation."""
+        before = self.conversation
+        transcript = open_session()
+        self._stepping.conversation = self._converse(transcript)
+        before.transcript.close()
+        self._outputs.clear()
+        self._outputs.follow(transcript.path)
 
     def _converse(self, transcript: Transcript) -> Conversation:
         return Conversation(transcript, clock=self._clock, index=self._index, key=self._key)
-
-    def _status(self) -> str:
-        stepping = self._stepping
-        return status_text(
-            session_id=self.conversation.session_id,
-            model=stepping.model.name,
-            window_tokens=stepping.window_tokens,
-            messages=len(self.conversation.shown()),
-            compactions=self.conversation.compactions,
-            record=self.conversation.record(),
-        )
-
-    def _context(self, *, detail: bool) -> str:
-        self._stepping.begin()
-        messages = [one.message for one in self.conversation.shown()]
-        return context_text(
-            self._stepping.workspace,
-            self._stepping.shape.tools,
-            system_chars=len(self._stepping.shape.system),
-            messages=len(messages),
-            message_chars=sum(len(encode(dict(one)).decode()) for one in messages),
-            detail=detail,
-        )
-
-
-def default_tools(ground: Ground) -> tuple[Tool, ...]:
-    """read, write, edit and bash, bound to a workspace."""
-    return (read_tool(ground), write_tool(ground), edit_tool(ground), bash_tool(ground))

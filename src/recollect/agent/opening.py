@@ -1,26 +1,48 @@
 """Opens an agent with all that stands beside it: memory, models, transcript, workspace files.
 
 What a host would otherwise assemble by hand. Closing it closes what it opened, and nothing else.
+Always holds: whatever fails, opening or closing, all that was opened until then is closed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from recollect.agent.conversation import Conversation
+from recollect.agent.durably import durably
+from recollect.agent.first_run import answered_before
 from recollect.agent.loop import Agent
 from recollect.config import Settings, load_settings
-from recollect.errors import SettingsError
+from recollect.engine.engine import Engine
+from recollect.errors import MissingExtra, SettingsError
 from recollect.ports import ChatModel, Clock
+from recollect.rules.budget import window_of
 from recollect.session.index import SessionIndex
 from recollect.session.places import transcript_file
 from recollect.session.transcript import Transcript, open_transcript
 from recollect.session.workspace_defaults import create_missing_files
 from recollect.wiring.memory import open_memory
 from recollect.wiring.models import choose_model
+
+WINDOW_SECONDS = 5.0
+"""How long opening waits for a server to state its window; without it, an overflow teaches it."""
+
+
+@runtime_checkable
+class _StatesWindow(Protocol):
+    async def stated_window(self) -> int | None: ...
+
+
+class _Models(NamedTuple):
+    main: ChatModel
+    summary: ChatModel
+    flush: ChatModel
 
 
 @asynccontextmanager
@@ -40,70 +62,122 @@ async def open_agent(
 ) -> AsyncIterator[Agent]:
     """An agent at work in `workspace`, going on with the session `key` where it was left.
 
-    The space is the workspace folder unless it is named; `model` carries the conversation, and
-    summarises unless the settings name another. Files that the workspace lacks are created, unless
-    `workspace.skip_bootstrap` is set or it is read-only.
+    The space is the workspace folder unless it is named. A `model` that is given carries the
+    conversation, summarises and writes the notes, in place of those of the settings. Files that the
+    workspace lacks are created, unless `workspace.skip_bootstrap` is set or it is read-only.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     chosen = settings if isinstance(settings, Settings) else _read(settings, config)
-    main = model or choose_model(chosen, "main")
-    if main is None:
-        raise SettingsError(
-            "there is no model to talk to: set models.provider and models.main, or give `model=`"
-        )
     space = space or str(folder)
-    index = SessionIndex.of_space(space, clock=clock)
-    created = None
-    if not read_only:
-        created = create_missing_files(folder, skip_bootstrap=chosen.workspace.skip_bootstrap)
-    first_run = index.get(key) is None
-    summariser = main if model is not None else (choose_model(chosen, "summary") or main)
-    flush_model = main if model is not None else choose_model(chosen, "flush")
-    engine = open_memory(
-        space=space,
-        store=store,
-        clock=clock,
-        workspace=folder,
-        model=summariser,
-        compact_in_background=False,
-        settings=chosen,
-    )
-
-    def begin(session_id: str) -> Transcript:
-        return open_transcript(
-            transcript_file(space, session_id),
-            session_id=session_id,
-            redaction=chosen.redaction,
-            cwd=folder,
-            clock=clock,
+    async with AsyncExitStack() as opened:
+        models = _models(chosen, model, opened)
+        chosen = await _with_window(chosen, models)
+        index = SessionIndex.of_space(space, clock=clock)
+        shelf = _Shelf(
+            space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
         )
-
-    transcript = begin(index.open(key).session_id)
-    try:
+        first_run = not read_only and not answered_before(index, key)
+        if not read_only:
+            create_missing_files(folder, skip_bootstrap=chosen.workspace.skip_bootstrap)
+        engine = open_memory(
+            space=space,
+            store=store,
+            clock=clock,
+            workspace=folder,
+            model=models.summary,
+            compact_in_background=False,
+            settings=chosen,
+        )
+        opened.push_async_callback(engine.close)
+        transcript = opened.enter_context(shelf.current())
         agent = Agent(
             engine,
-            main,
+            models.main,
             transcript,
             folder,
             index=index,
             key=key,
             clock=clock,
             tz=tz,
-            flush_model=flush_model,
+            flush_model=models.flush,
             read_only=read_only,
             allow_outside=allow_outside,
-            first_run=first_run and created is not None,
-            open_session=lambda: begin(index.begin_anew(key).session_id),
+            first_run=first_run,
+            open_session=shelf.next,
         )
-        try:
-            yield agent
-        finally:
-            agent.conversation.transcript.close()
-    finally:
-        await engine.close()
-        for one in {id(each): each for each in (main, summariser, flush_model) if each}.values():
-            if one is not model:
-                await one.close()
+        opened.push_async_callback(agent.close)
+        await _reconcile(agent.conversation, engine)
+        yield agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shelf:
+    """Where the transcripts of a session key stand, one after the other."""
+
+    space: str
+    key: str
+    index: SessionIndex
+    folder: Path
+    settings: Settings
+    clock: Clock | None
+
+    def current(self) -> Transcript:
+        return self._opened(self.index.open(self.key).session_id)
+
+    def next(self) -> Transcript:
+        return self._opened(self.index.begin_anew(self.key).session_id)
+
+    def _opened(self, session_id: str) -> Transcript:
+        return open_transcript(
+            transcript_file(self.space, session_id),
+            session_id=session_id,
+            redaction=self.settings.redaction,
+            cwd=self.folder,
+            clock=self.clock,
+        )
+
+
+def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack) -> _Models:
+    """The models of the settings, closed with the rest; one that was given does everything."""
+    if given is not None:
+        return _Models(given, given, given)
+    main = choose_model(settings, "main")
+    if main is None:
+        raise SettingsError(
+            "there is no model to talk to: set models.provider and models.main, or give `model=`"
+        )
+    summary = choose_model(settings, "summary") or main
+    flush = choose_model(settings, "flush") or main
+    by_name = {one.name: one for one in (flush, summary, main)}  # one connection for each
+    for one in by_name.values():
+        opened.push_async_callback(one.close)
+    return _Models(main, by_name[summary.name], by_name[flush.name])
+
+
+async def _with_window(settings: Settings, models: _Models) -> Settings:
+    """The settings with the window that the model's server states, where nobody knows it."""
+    if settings.window_tokens is not None:
+        return settings
+    unknown = [one for one in (models.main, models.summary) if one.window_tokens is None]
+    with suppress(TimeoutError, MissingExtra):  # the first turn tells what is missing
+        async with asyncio.timeout(WINDOW_SECONDS):
+            for one in {id(each): each for each in unknown}.values():
+                if isinstance(one, _StatesWindow):
+                    await one.stated_window()
+    known = window_of(models.main.name, settings).source != "assumed"
+    # The engine asks its own model, which summarises: another one would know another window.
+    if known or models.main.name == models.summary.name:
+        return settings
+    return replace(settings, window_tokens=models.main.window_tokens)
+
+
+async def _reconcile(conversation: Conversation, engine: Engine) -> None:
+    """Let transcript and index say what the store says: `recollect undo` works on that alone, and
+    a process may have ended between one and the other."""
+    await durably(conversation.settle_index)
+    if conversation.last_compaction_is_own:
+        await engine.observe(conversation.session_id, {})  # says nothing, and loads the session
+        await durably(conversation.follow, engine.session(conversation.session_id).state)
 
 
 def _read(settings: Mapping[str, Any] | None, config: Path | str | None) -> Settings:

@@ -1,4 +1,5 @@
-"""How a compaction of the engine's comes into the transcript: which ones, and from which entry on.
+"""How a compaction of the engine's comes into the transcript, and how it goes: which ones, and from
+which entry on.
 
 Pure. Always holds: what the transcript keeps from an entry on is at least what the engine shows.
 """
@@ -11,7 +12,8 @@ from recollect.engine.session import Context
 from recollect.formats.pi_context import PiShown
 from recollect.formats.translate import WireHistory
 from recollect.values.compaction import CompactionResult
-from recollect.values.history import newest_cut
+from recollect.values.edit import Cut
+from recollect.values.history import SessionState, newest_cut
 from recollect.values.message import EntryKey
 
 
@@ -38,6 +40,21 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
         tokens_after=context.report.tokens_after,
     )
     return (found,)
+
+
+def undone_elsewhere(number: int, state: SessionState) -> bool:
+    """Whether the engine made this compaction and no longer shows it.
+
+    `recollect undo` works on the store alone; or the process ended between the engine's commit
+    and ours. A state that never heard of the compaction says nothing: its store may be away.
+    """
+    if not 0 < number <= state.compactions:
+        return False
+    cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
+    if any(cut.number == number for cut in cuts):
+        return False
+    # What lies behind the oldest cut stands with it, though its edit is no longer kept.
+    return not cuts or number > cuts[0].before
 
 
 def first_kept_entry(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recollect.agent.events import Compacted, FailureKind
-from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
 from recollect.values.overflow import Overflow
 
 UNSAID = Overflow(pattern_name="unsaid")
@@ -27,7 +27,7 @@ class Trouble:
     overflow: Overflow | None = field(default=None, repr=False)
 
 
-def trouble_of(error: ModelError) -> Trouble:
+def trouble_of(error: RecollectError) -> Trouble:
     """What an error means for the turn."""
     if isinstance(error, ModelOverflow):
         said = error.overflow

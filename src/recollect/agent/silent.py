@@ -1,59 +1,94 @@
-"""Answers that are meant for nobody: a reply that begins with NO_REPLY is never shown.
+"""Answers that are meant for nobody: NO_REPLY alone is never shown, nor where it ends a reply.
 
-Works on a stream: words are held back for as long as they could still become NO_REPLY, then
-either all of them are let through or none ever is. Always holds: what is let through, joined,
-is the reply or nothing.
+Works on a stream: words are held back for as long as they could still become the token, then they
+are let through, or never. Always holds: what is let through, joined, is what `shown_of` the whole
+reply gives, however it was cut into pieces. A sentence about the word is a sentence.
 """
 
 from __future__ import annotations
 
 NO_REPLY = "NO_REPLY"
 """The word by which OpenClaw's agents say that there is nothing to say."""
+_SENTENCE_ENDS = ".!?…"
 
 
 class SilentFilter:
-    """Holds a streamed reply back until it is clear whether anybody is to see it."""
+    """Holds a streamed reply back while it is not clear whether anybody is to see it."""
 
     def __init__(self) -> None:
         self._held = ""
-        self._open = False
+        self._before = ""
+        self._said_something = False
         self.silent = False
-        """The reply is for nobody."""
+        """The reply is for nobody; known at its end."""
 
     def feed(self, text: str) -> str:
         """What of the words so far may be shown now."""
-        if self._open:
-            return text
-        if self.silent:
-            return ""
-        self._held += text
-        said = self._held.lstrip()
-        if len(said) <= len(NO_REPLY) and NO_REPLY.startswith(said):
-            return ""  # undecided
-        if is_silent(said):
-            self.silent = True
-            self._held = ""
-            return ""
-        return self._let_go()
+        seen = self._before + self._held + text
+        at = max(len(self._before), _undecided_from(seen, begun=bool(self._before)))
+        shown, self._held = seen[len(self._before) : at], seen[at:]
+        self._before = seen[at - 1 : at]  # all that what follows depends on
+        self._said_something |= bool(shown.strip())
+        return shown
 
     def finish(self) -> str:
         """What was held back at the reply's end."""
-        if self._open or self.silent:
-            return ""
-        if is_silent(self._held):
-            self.silent = True
-            return ""
-        return self._let_go()
+        held, self._held = self._held, ""
+        if _token_from(held, whole=True) == len(held):
+            return held
+        self.silent = not self._said_something
+        return ""
 
-    def _let_go(self) -> str:
-        held, self._held, self._open = self._held, "", True
-        return held
+
+def shown_of(text: str) -> str:
+    """What of a whole reply is for somebody."""
+    filtered = SilentFilter()
+    return filtered.feed(text) + filtered.finish()
 
 
 def is_silent(text: str) -> bool:
-    """Whether a whole reply, or what has come of it, is for nobody."""
-    said = text.lstrip()
-    if not said.startswith(NO_REPLY):
-        return False
-    after = said[len(NO_REPLY) :][:1]
-    return not (after.isalnum() or after == "_")
+    """Whether a whole reply is for nobody: the token, and at most punctuation behind it."""
+    filtered = SilentFilter()
+    filtered.feed(text)
+    filtered.finish()
+    return filtered.silent
+
+
+def _undecided_from(seen: str, *, begun: bool) -> int:
+    """Where the end begins that may be a token, or become one; with the space before it.
+
+    `begun`: the first character was shown before and only tells what the rest stands behind.
+    """
+    at = len(seen)
+    while True:
+        start = _token_from(seen[:at], whole=at < len(seen))
+        before = len(seen[:start].rstrip())
+        space = seen[before:start]
+        stands_alone = (
+            (before == 0 and not begun)
+            or "\n" in space
+            or (space != "" and seen[before - 1 : before] in _SENTENCE_ENDS)
+        )
+        if start == at or not stands_alone:
+            return before if start == at == len(seen) else at
+        at = before
+
+
+def _token_from(seen: str, *, whole: bool) -> int:
+    """Where a last word begins that is the token, or (unless `whole`) may become it; else the
+    end."""
+    end = len(seen)
+    while end and not _is_of_word(seen[end - 1]):
+        end -= 1
+    start = end
+    while start and _is_of_word(seen[start - 1]):
+        start -= 1
+    word = seen[start:end]
+    if word == NO_REPLY:
+        return start
+    unfinished = not whole and word != "" and end == len(seen) and NO_REPLY.startswith(word)
+    return start if unfinished else len(seen)
+
+
+def _is_of_word(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"

@@ -7,14 +7,14 @@ or a compaction that fails changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Any, TypeVar
+from typing import Any
 
 from recollect.agent.conversation import Conversation
+from recollect.agent.durably import durably
 from recollect.agent.events import (
     AgentEvent,
     Compacted,
@@ -26,6 +26,7 @@ from recollect.agent.events import (
     Thought,
     Withdrawn,
 )
+from recollect.agent.first_run import is_answered
 from recollect.agent.flush import FlushOrder, flush
 from recollect.agent.listen import Hearing, Listener
 from recollect.agent.prompt import system_prompt
@@ -35,6 +36,7 @@ from recollect.agent.request import Shape, request_body
 from recollect.agent.step import Sent, Step
 from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.outcome import Tool
+from recollect.agent.waiting import Waiting
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context
 from recollect.formats.pi_context import PiShown
@@ -46,7 +48,6 @@ from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.model import ReplyDone
 from recollect.values.report import Report
 
-_T = TypeVar("_T")
 SHRUNK_RATIO = 0.9
 """Of a request that did not fit, what the next one may be: estimates are off by some percent."""
 
@@ -73,9 +74,11 @@ class Stepping:
     shape: Shape = field(init=False)
     _listener: Listener = field(default_factory=Listener)
     _sent: Sent | None = None
-    _waiting: asyncio.Task[Any] | None = None
+    _waiting: Waiting = field(default_factory=Waiting)
 
     def __post_init__(self) -> None:
+        shown = self.conversation.shown()
+        self.first_run = self.first_run and not is_answered(one.message for one in shown)
         self.begin()
 
     @property
@@ -92,7 +95,7 @@ class Stepping:
             self.ground.root,
             max_chars=self.engine.settings.workspace.max_chars,
             today=today,
-            first_run=self.first_run and not self.conversation.shown(),
+            first_run=self.first_run,
         )
         self.shape = Shape(
             speaker=Speaker(
@@ -110,14 +113,15 @@ class Stepping:
         """Stop listening to the model."""
         self.aborted = True
         self._listener.abort()
-        if self._waiting is not None:
-            self._waiting.cancel()
+        self._waiting.abort()
 
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
         """Ask for one reply; where the request does not fit, make room and ask once more."""
         refused: Report | None = None
         for attempt in (1, 2):
-            ready = None if self.aborted else await self._unless_aborted(self._ready(refused))
+            ready = (
+                None if self.aborted else await self._waiting.unless_aborted(self._ready(refused))
+            )
             if ready is None:
                 step.aborted = True
                 return
@@ -125,7 +129,7 @@ class Stepping:
             if made is not None:
                 yield made
             for result in unrecorded(context, self.conversation.recorded_cuts()):
-                yield self._keep_compaction(result)
+                yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)
             step.aborted = self.aborted
             if step.aborted:
@@ -157,10 +161,10 @@ class Stepping:
                     yield said
         finally:
             if hearing.aborted or not hearing.ended:  # or whoever listened is gone
-                self._keep_broken(hearing, "aborted", None)
+                await self._keep_broken(hearing, "aborted", None)
         self._sent = sent
         if hearing.trouble is not None:
-            self._keep_broken(hearing, "error", hearing.trouble.reason)
+            await self._keep_broken(hearing, "error", hearing.trouble.reason)
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
         """What the window asks for behind a reply: notes first, then a compaction."""
@@ -169,12 +173,12 @@ class Stepping:
             return
         notes_due = seen.due == "flush" or seen.flush_first
         if notes_due and not self.conversation.flushed_in_this_cycle:
-            flushed = await self._unless_aborted(self._flush())
+            flushed = await self._waiting.unless_aborted(self._flush())
             if flushed is not None:
                 yield flushed
         if seen.due == "compaction" and not self.aborted:
             trigger: Trigger = "mid-turn" if mid_turn else "threshold"
-            made = await self._unless_aborted(self.compact(trigger))
+            made = await self._waiting.unless_aborted(self.compact(trigger))
             if made is not None:
                 yield made
 
@@ -188,26 +192,11 @@ class Stepping:
             trigger=trigger,
             format=self.shape.speaker.format,
         )
-        return self._keep_compaction(result)
+        return await self._keep_compaction(result)
 
     async def compact_on_request(self, instructions: str) -> Compacted | None:
         """Compact as the user asked; None where they did not wait for it."""
-        return await self._unless_aborted(self.compact("manual", instructions=instructions))
-
-    async def _unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """What the work comes to; None where the user did not wait for it.
-
-        The engine ends a compaction that nobody waits for by itself; it is recorded when the
-        next request shows its cut.
-        """
-        task = self._waiting = asyncio.create_task(work)
-        try:
-            await asyncio.wait({task})
-        finally:
-            self._waiting = None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        return None if task.cancelled() else task.result()
+        return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
     async def _ready(self, refused: Report | None) -> tuple[Context, Sent, Compacted | None]:
         """A request to send; behind one that was `refused` for its size, a smaller one.
@@ -243,14 +232,16 @@ class Stepping:
             usage=done.usage,
             timestamp=self.conversation.milliseconds(),
         )
-        entry_id = self.conversation.keep(message)
-        self.conversation.keep_usage(done.usage)
-        step.message = None if message["stopReason"] == "error" else message
-        taught = as_resent(done.reply, self.shape.speaker, stop=done.stop)
+        entry_id = await durably(self.conversation.keep, message)
+        if message["stopReason"] != "error":
+            step.message = message
+            self.first_run = False
+        taught = as_resent(done.reply, self.shape.speaker, stop=done.stop, message=message)
         step.observation = await self.engine.observe(self.conversation.session_id, taught)
+        await durably(self.conversation.keep_usage, done.usage)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
-    def _keep_broken(self, hearing: Hearing, reason: Any, error: str | None) -> None:
+    async def _keep_broken(self, hearing: Hearing, reason: Any, error: str | None) -> None:
         """What had come; recorded as pi records it, never sent to a model again."""
         message = broken_off(
             hearing.text,
@@ -260,16 +251,17 @@ class Stepping:
             error=error,
             usage=None if hearing.done is None else hearing.done.usage,
         )
-        self.conversation.keep(message)
+        await durably(self.conversation.keep, message)
 
-    def _keep_compaction(self, result: CompactionResult) -> Compacted:
+    async def _keep_compaction(self, result: CompactionResult) -> Compacted:
         if not result.compacted:
             return Compacted(result=result)
         _, wire, shown = self._body()
         path = self.engine.session(self.conversation.session_id).state.path
         leading = self.shape.leading
         first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
-        return Compacted(result=result, entry_id=self.conversation.keep_compaction(result, first))
+        entry_id = await durably(self.conversation.keep_compaction, result, first)
+        return Compacted(result=result, entry_id=entry_id)
 
     async def _flush(self) -> Flushed:
         _, wire, _ = self._body()
@@ -284,7 +276,7 @@ class Stepping:
             read_only=self.ground.read_only,
         )
         result = await flush(order, self.flush_model, self.engine.settings)
-        self.conversation.keep_flush(result)
+        await durably(self.conversation.keep_flush, result)
         if result.done:
-            self.engine.flushed(self.conversation.session_id)
+            await self.engine.flushed(self.conversation.session_id)
         return Flushed(result=result)

@@ -21,6 +21,7 @@ from recollect.bench.result import BenchResult
 from recollect.surfaces.cli.progress import ShownProgress
 
 BENCHES: Final = {
+    "cost": "what a long conversation costs under prompt caching, and what is kept of it",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
     "store": "a store beside hand-written SQL of the same durability",
@@ -30,6 +31,7 @@ BENCHES: Final = {
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
 EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
+    "cost": frozenset({"paths", "svg", "quick"}),
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
     ),
@@ -48,7 +50,9 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER, postgresql://…"
     " of a role that may create databases, or pg18 and pg16 for a temporary server.",
 )
-@click.option("--quick", is_flag=True, help="store, recall, turn --recall: to see that it runs.")
+@click.option(
+    "--quick", is_flag=True, help="cost, store, recall, turn --recall: to see that it runs."
+)
 @click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
 @click.option(
     "--spaces", type=click.IntRange(min=0), help="store: how many spaces beside, 0 for none."
@@ -70,7 +74,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "--paths",
     multiple=True,
     metavar="FILE",
-    help="recall: a transcript, or a folder of them, for --set own; may be given several times.",
+    help="cost, recall --set own: a transcript, or a folder of them; may be given several times.",
 )
 @click.option(
     "--misses",
@@ -79,7 +83,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     help="recall: show N questions whose evidence was not found, and what was shown instead; none"
     " of your own transcripts.",
 )
-@click.option("--svg", metavar="FILE", help="recall: draw the figures as a picture.")
+@click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
 @click.option(
     "--compare",
     metavar="A,B",
@@ -95,6 +99,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     """Measure one part of Recollect; figures in the documentation come from here.
 
     \b
+    cost       what a long conversation costs under prompt caching, and what is kept of it
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
     store      a store beside hand-written SQL of the same durability

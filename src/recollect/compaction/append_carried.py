@@ -4,7 +4,9 @@ Owns the layout and the bounds of a whole summary. Code's sections are made anew
 that updates a summary is given the body alone (`strip_carried`), so that no list is summarised.
 What always holds: within `most_chars` and the token budget; code's sections go before the body's
 length, none of them over a quarter, all together at most three fifths; each section of a body that
-is too long gives way by its length, none vanishes; no text can close the tags around it.
+is too long gives way by its length, none vanishes; no text can close the tags around it. Code's
+sections are known by where they stand, at the very end, and a body can hold none that looks like
+one: what it says about them is spelled otherwise, so that taking them off leaves all of the body.
 """
 
 from __future__ import annotations
@@ -16,6 +18,15 @@ from typing import Final
 from recollect.compaction.fit import HEADINGS, fit, whole_lines
 from recollect.compaction.prompts import IDENTIFIERS_HEADING
 from recollect.compaction.render import defuse
+from recollect.formats.summaries import (
+    MODIFIED_TAG,
+    NAMES_TAG,
+    PINNED_HEADING,
+    READ_TAG,
+    RULES_TAG,
+    part_pinned,
+    without_block,
+)
 from recollect.values.compaction import Carried, ToolFailure
 
 SUMMARY_CHARS: Final = 16_000
@@ -31,14 +42,10 @@ FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
 """Opens the line of identifiers that code adds to what the model lists."""
 _ROUNDS: Final = 3
-_TAGGED: Final = re.compile(
-    r"\n*<(read-files|modified-files|workspace-critical-rules|exact-names)>\n.*?\n</\1>", re.DOTALL
-)
-_FAILURES: Final = re.compile(
-    rf"^{FAILURES_HEADING}[ \t]*\n(?:(?!## |<[a-z]|---).*(?:\n|\Z))*", re.M
-)
-_VERBATIM_LINE: Final = re.compile(rf"^{_VERBATIM}.*(?:\n|\Z)", re.M)
-_EMPTY_IDENTIFIERS: Final = re.compile(rf"^{IDENTIFIERS_HEADING}[ \t]*\s*\Z", re.M)
+_FROM_THE_END: Final = (NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
+"""The blocks at the end of a whole summary, the last first."""
+_OWN_HEADING: Final = re.compile(rf"^(?={FAILURES_HEADING}|{PINNED_HEADING})", re.M)
+_OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 
 
 def append_carried(
@@ -51,7 +58,7 @@ def append_carried(
     most_chars: int = SUMMARY_CHARS,
 ) -> str:
     """The whole summary: its body, then what code carries, within both bounds."""
-    body = strip_carried(defuse(summary))
+    body = _spelled_otherwise(defuse(strip_carried(summary)))
     chars = most_chars
     while True:
         whole = _assembled(body, carried, rules_text, chars)
@@ -63,11 +70,33 @@ def append_carried(
 
 
 def strip_carried(summary: str) -> str:
-    """The body of a summary: without what code added to it."""
-    body = _TAGGED.sub("", summary)
-    body = _FAILURES.sub("", body)
-    body = _VERBATIM_LINE.sub("", body)
-    return _EMPTY_IDENTIFIERS.sub("", body).strip()
+    """The body of a summary, without what code makes anew; what was pinned stays behind it."""
+    body, pinned = part_pinned(summary.strip())
+    for tag in _FROM_THE_END:
+        body = without_block(body, tag)
+    body = _without_failures(body)
+    above, _, last = body.rpartition("\n")
+    if last.startswith(_VERBATIM):
+        body = above.rstrip()
+    above, _, last = body.rpartition("\n")
+    if last.rstrip() == IDENTIFIERS_HEADING:
+        body = above.rstrip()
+    return "\n\n".join(one for one in (body.strip(), pinned) if one)
+
+
+def _without_failures(body: str) -> str:
+    lines = body.rstrip().split("\n")
+    first = len(lines)
+    while first and lines[first - 1].startswith("- "):
+        first -= 1
+    if first == len(lines) or not first or lines[first - 1] != FAILURES_HEADING:
+        return body
+    return "\n".join(lines[: first - 1]).rstrip()
+
+
+def _spelled_otherwise(body: str) -> str:
+    """The body with what would look like code's own at the beginning of a line."""
+    return _OWN_LINE.sub("*", _OWN_HEADING.sub("#", body))
 
 
 def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
@@ -97,8 +126,9 @@ def _without_identifiers(body: str) -> tuple[str, str]:
     for section in HEADINGS.split(body):
         heading, _, below = section.partition("\n")
         if heading.strip().rstrip(":").casefold() == IDENTIFIERS_HEADING.casefold():
-            lines, ruled, rest = below.partition("\n---\n")  # the split turn's part follows
-            listed.extend(line for line in lines.splitlines() if line.strip())
+            # the split turn's part follows behind a rule
+            lines, ruled, rest = f"\n{below}".partition("\n---\n")
+            listed.extend(line for line in lines.split("\n") if line.strip())
             kept.append(f"---\n{rest}" if ruled else "")
         else:
             kept.append(section)
@@ -106,7 +136,7 @@ def _without_identifiers(body: str) -> tuple[str, str]:
 
 
 def _says_none(line: str) -> bool:
-    return line.strip("-* .").casefold() in {"none", "n/a"}
+    return line.strip("-* .").casefold() in {"", "none", "n/a"}
 
 
 def _identifiers(listed: str, names: Sequence[str], known: str, most: int) -> str:
@@ -143,16 +173,16 @@ def _failures(failed: Sequence[ToolFailure], most: int) -> str:
 
 def _files(carried: Carried, most: int) -> str:
     """Both lists as pi spells them; the modified ones first served."""
-    modified = _listed("modified-files", carried.modified_files, min(most, FILE_LIST_CHARS))
+    modified = _listed(MODIFIED_TAG, carried.modified_files, min(most, FILE_LIST_CHARS))
     left = most - len(modified) - 2
-    read = _listed("read-files", carried.read_files, min(left, FILE_LIST_CHARS))
+    read = _listed(READ_TAG, carried.read_files, min(left, FILE_LIST_CHARS))
     return "\n\n".join([one for one in (read, modified) if one])
 
 
 def _listed(tag: str, paths: Sequence[str], most: int) -> str:
     room = most - 2 * len(tag) - 8
     lines: list[str] = []
-    for path in map(defuse, paths):
+    for path in (defuse(" ".join(path.splitlines())) for path in paths):
         if len(path) + 1 > room:
             continue
         lines.append(path)
@@ -161,6 +191,6 @@ def _listed(tag: str, paths: Sequence[str], most: int) -> str:
 
 
 def _rules(rules_text: str, most: int) -> str:
-    tag = "workspace-critical-rules"
+    tag = RULES_TAG
     text = whole_lines(defuse(rules_text.strip()), most - 2 * len(tag) - 8)
     return f"<{tag}>\n{text}\n</{tag}>" if text else ""

@@ -13,6 +13,7 @@ from typing import Final
 
 from recollect.compaction.consumed import consumed
 from recollect.compaction.prompts import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
+from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.search.identifiers import identifiers_in
 from recollect.search.substance import substance
@@ -96,20 +97,26 @@ def latest_ask(entries: Sequence[Entry]) -> str:
     """What the user said last, commands that were carried out aside."""
     for entry in reversed(entries):
         if entry.role == "user" and not entry.message.summary:
-            texts = [part.text for part in entry.parts if isinstance(part, Text)]
-            asked = "\n".join(text for text in texts if not consumed(text))
-            words = without_recalled_blocks(asked, any_spelling=True).strip()
+            words = _asked(entry).strip()
             if words:
                 return words
     return ""
 
 
+def _asked(entry: Entry) -> str:
+    texts = [
+        strip_channel_prefix(without_recalled_blocks(part.text, any_spelling=True))
+        for part in entry.parts
+        if isinstance(part, Text)
+    ]
+    return "\n".join(text for text in texts if not consumed(text))
+
+
 def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
     found: dict[str, None] = {}
     for entry in reversed(entries[-LAST_MESSAGES:]):
-        text = text_of(entry.message)
-        if entry.role == "user":
-            text = "" if consumed(text) else without_recalled_blocks(text, any_spelling=True)
+        asks = entry.role == "user" and not entry.message.summary
+        text = _asked(entry) if asks else text_of(entry.message)
         if entry.role != "system":
             found.update(dict.fromkeys(identifiers_in(text).values()))
     return list(found)[:MOST_IDENTIFIERS]

@@ -19,8 +19,8 @@ from recollect.compaction.ties import ties
 from recollect.rules.weigh import Weigher
 from recollect.rules.well_formed import is_own_block
 from recollect.values.compaction import CutPlan, NoCut
-from recollect.values.edit import Cut, Edit
-from recollect.values.history import Entry
+from recollect.values.edit import Edit
+from recollect.values.history import Entry, behind_cut, newest_cut
 from recollect.values.message import Text, ToolResult
 from recollect.values.wire import WireRules
 
@@ -36,8 +36,10 @@ class _Ground:
     """The part of the history that a cut may divide, by place in the whole of it."""
 
     entries: Sequence[Entry]
-    start: int
-    """Where the summarised range begins: the message that the last cut kept first."""
+    """Without what the standing summary stands for. A client may have changed messages before
+    the last cut, or put some in: those are ground, too."""
+    first_point: int
+    """No cut lies at or before the last one."""
     kept: list[int]
     """What the view shows from each place on, in tokens."""
     continued: bool
@@ -60,10 +62,8 @@ def cut(
     be had by cutting. Recalled blocks are not counted: a compaction ends them.
     """
     ground = _ground(entries, edits, weigher or Weigher())
-    newest = len(entries) - 1
-    place = next(
-        (at for at in range(newest, ground.start - 1, -1) if ground.kept[at] >= keep_tokens), None
-    )
+    newest = len(ground.entries) - 1
+    place = next((at for at in range(newest, -1, -1) if ground.kept[at] >= keep_tokens), None)
     if place is None:
         return NoCut(reason=f"all that is shown fits the {keep_tokens:,} tokens that are kept")
     points = _points(ground, rules)
@@ -79,34 +79,39 @@ def cut(
 
 
 def _ground(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Ground:
-    places = {entry.key: at for at, entry in enumerate(entries)}
-    cuts = [places[e.anchor] for e in edits if isinstance(e, Cut) and e.anchor in places]
+    hidden = behind_cut(entries, edits)
+    entries = [entry for entry in entries if entry.key not in hidden]
+    cut = newest_cut(edits)
+    anchors = (at for at, entry in enumerate(entries) if cut and entry.key == cut.anchor)
+    anchor = next(anchors, None)
     shown = shown_tokens(entries, edits, weigher)
     kept = [0] * (len(entries) + 1)
     for at in range(len(entries) - 1, -1, -1):
         weight = 0 if entries[at].role == "system" else shown[at]
         kept[at] = kept[at + 1] + weight
-    return _Ground(entries=entries, start=cuts[-1] if cuts else 0, kept=kept, continued=bool(cuts))
+    return _Ground(
+        entries=entries, kept=kept, first_point=(anchor or 0) + 1, continued=anchor is not None
+    )
 
 
 def _freed(ground: _Ground, at: int) -> int:
     """What a cut before this place takes out of the view."""
-    return ground.kept[ground.start] - ground.kept[at]
+    return ground.kept[0] - ground.kept[at]
 
 
 def _points(ground: _Ground, rules: WireRules) -> list[int]:
     """Places before which the history may be cut, in order."""
-    size = len(ground.entries) - ground.start
+    size = len(ground.entries)
     inside = [0] * (size + 1)
-    for first, last in ties(ground.entries[ground.start :], rules):
+    for first, last in ties(ground.entries, rules):
         inside[first + 1] += 1
         inside[last + 1] -= 1
     points: list[int] = []
-    within = inside[0]
-    for offset in range(1, size):
-        within += inside[offset]
-        at = ground.start + offset
-        if within == 0 and ground.kept[at] > 0 and _may_begin(ground.entries[at]):
+    within = inside[0] if size else 0
+    for at in range(1, size):
+        within += inside[at]
+        allowed = at >= ground.first_point and _may_begin(ground.entries[at])
+        if within == 0 and ground.kept[at] > 0 and allowed:
             points.append(at)
     return points
 
@@ -144,8 +149,8 @@ def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
         if turn is not None:
             split = turn
         elif ground.continued:
-            split = ground.start  # the last cut lay within this very turn
-    history = _spoken(entries[ground.start : split])
+            split = 0  # the last cut lay within this very turn
+    history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
     where = "within a turn" if turn_prefix else "between turns"
     return CutPlan(
@@ -166,9 +171,9 @@ def _spoken(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def _turn_start(ground: _Ground, before: int) -> int | None:
     """Where the turn begins that goes on up to this place; None where a summary covers it."""
-    for at in range(before - 1, ground.start - 1, -1):
+    for at in range(before - 1, -1, -1):
         if _starts_a_turn(ground.entries[at]):
-            while at > ground.start and _starts_a_turn(ground.entries[at - 1]):
+            while at > 0 and _starts_a_turn(ground.entries[at - 1]):
                 at -= 1  # a client may send one request of the user's as several messages
             return at
     return None

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.compaction.render import defuse
+from recollect.formats.summaries import NAMES_TAG
 
 NAMES_SHARE: Final = 0.04
 """Of the window, what the list may take."""
 NAMES_TOKENS: Final = 3000
 """At the most: what comes behind the first few hundred is hardly ever named again."""
-TAG: Final = "exact-names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def list_names(
     known = summary.casefold()
     missing = [name for name in names if name.casefold() not in known]
     chosen: list[str] = []
-    tokens = count_tokens(f"<{TAG}>\n\n</{TAG}>")
+    tokens = count_tokens(f"<{NAMES_TAG}>\n\n</{NAMES_TAG}>")
     for name in missing:
         spelled = defuse(" ".join(name.split()))
         cost = count_tokens(f"{spelled}, ")
@@ -53,7 +53,7 @@ def list_names(
         return NamesResult(text="", names=0, reason="the summary holds all names, or has no room")
     listed = ", ".join(chosen)
     return NamesResult(
-        text=f"<{TAG}>\n{listed}\n</{TAG}>",
+        text=f"<{NAMES_TAG}>\n{listed}\n</{NAMES_TAG}>",
         names=len(chosen),
         reason=f"{len(chosen)} of {len(missing)} names that the summary does not hold",
     )

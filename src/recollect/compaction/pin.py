@@ -8,21 +8,17 @@ reads it; the most important comes first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from typing import Final
 
 from recollect.compaction.holds import WORDED, holds_literally
+from recollect.compaction.render import defuse
 from recollect.compaction.sentences import bounded
-from recollect.values.compaction import Probe, ProbeKind
+from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
+from recollect.values.compaction import Probe
 
-PINNED_HEADING: Final = "## Pinned by Recollect"
-_PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"
-PINNED_LINE: Final = re.compile(rf"^- (?:{'|'.join(get_args(ProbeKind))}): ", re.MULTILINE)
-"""How a quote begins: with what kind of thing it is there for."""
 _LINE_CHARS: Final = 200
-_OWN_TAGS: Final = re.compile(r"<(?=/?\s*(?:summary|recalled-context)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,7 @@ class Pinned:
 def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
     """Quote these, the first first, for as long as they fit."""
     lines: list[str] = []
-    used = count_tokens(f"{PINNED_HEADING}\n{_PINNED_NOTE}\n")
+    used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
     for probe in lost:
         if any(holds_literally(line, probe) for line in lines):
             continue
@@ -49,7 +45,7 @@ def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str]
             used += tokens
     if not lines:
         return Pinned()
-    text = "\n".join([PINNED_HEADING, _PINNED_NOTE, *lines])
+    text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
     standing = frozenset(one for one in lost if any(holds_literally(line, one) for line in lines))
     return Pinned(text=text, probes=standing, tokens=count_tokens(text))
 
@@ -59,4 +55,4 @@ def _line(probe: Probe) -> str:
     said = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
     at = max(said.find(probe.text), 0)
     quoted = bounded(said, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
-    return f"- {probe.kind}: {_OWN_TAGS.sub('&lt;', quoted)}"
+    return f"- {probe.kind}: {defuse(quoted)}"

@@ -49,6 +49,7 @@ _KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
     "number": 1.0,
     "symbol": 1.0,
 }
+_LAID_DOWN: Final[frozenset[ProbeKind]] = frozenset({"constraint", "decision"})
 _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
     "user": 3.0,
     "assistant": 1.5,
@@ -168,6 +169,7 @@ def _probe_of(one: _Found) -> Probe:
         sentence=_sentence_around(one),
         source=one.said.source,
         key=one.said.key,
+        stands=one.kind in _LAID_DOWN and one.said.speaker == "user",
     )
 
 

@@ -59,8 +59,10 @@ async def receipt(
     missing = [probe for probe in probes if not holds(summary, probe)]
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
-    lost = [probe for probe in missing if probe not in asked.recalled]
-    pinned = pin(lost, most_tokens=pin_tokens, count_tokens=count_tokens)
+    # What the user laid down is pinned also where memory has it: no turn asks for a rule.
+    laid_down = [probe for probe in missing if probe.stands]
+    lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
+    pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)
     return ReceiptResult(
         receipt=Receipt(
             findings=_findings(probes, frozenset(missing), asked.recalled, pinned),

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from recollect.compaction.consumed import CONSUMED_NOTE, consumed
+from recollect.formats.summaries import OWN_TAGS
 from recollect.rules.clean_text import clean_text
+from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import ERROR_MARK, without_recalled_blocks
 from recollect.values.history import Entry
 from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
@@ -23,11 +25,7 @@ RESULT_CHARS: Final = 2000
 """So much is shown of a tool result (pi); of thinking, too, whose outcome the answer says."""
 ARGUMENT_CHARS: Final = 1000
 """Of one argument of a call: what was written into a file is in the file."""
-_TAGS: Final = re.compile(
-    r"<(?=/?\s*(?:conversation|previous-summary|partial-summary|focus|summary|read-files"
-    r"|modified-files|workspace-critical-rules)\b)",
-    re.IGNORECASE,
-)
+_TAGS: Final = re.compile(rf"<(?=/?\s*(?:{'|'.join(OWN_TAGS)})\b)", re.IGNORECASE)
 
 
 def render(entries: Sequence[Entry]) -> str:
@@ -89,9 +87,9 @@ def _words(part: Part, entry: Entry) -> str:
     if isinstance(part, Text):
         if entry.role != "user":
             return part.text if part.text.strip() else ""
-        if consumed(part.text):
-            return CONSUMED_NOTE
         text = without_recalled_blocks(part.text, any_spelling=True)
+        if not entry.message.summary and consumed(strip_channel_prefix(text)):
+            return CONSUMED_NOTE
         return text if text.strip() else ""
     if isinstance(part, Image):
         return f"[image, {part.media_type}]" if part.media_type else "[image]"

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from recollect.values.edit import Cut, Edit, Insert
-from recollect.values.history import Entry
+from recollect.values.history import Entry, behind_cut
 from recollect.values.message import EntryKey
 
 
@@ -64,10 +64,4 @@ def replace_past(
 
 def _hidden_by(cut: Cut, entries: Sequence[Entry]) -> frozenset[EntryKey]:
     """Messages that a cut takes out of the view; none where its own message is gone."""
-    hidden: set[EntryKey] = set()
-    for entry in entries:
-        if entry.key == cut.anchor:
-            return frozenset(hidden)
-        if entry.role != "system":
-            hidden.add(entry.key)
-    return frozenset()
+    return behind_cut(entries, (cut,))

@@ -1,7 +1,8 @@
 """How large everything is in one compaction: the summary, the prompts, the pieces.
 
 Owns the arithmetic and what a failure changes about it. Must never ask anything. Always pure: a
-change gives new sizes. A whole summary is at most a tenth of the window.
+change gives new sizes. A summary with what `append_carried` adds is at most a tenth of the window;
+the names that `list_names` adds, and what is pinned, come on top within bounds of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ LEAST_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
 """Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
 SUMMARY_SHARE = 10
-"""A summary is never over this part of the window (`compaction.summary_tokens`)."""
+"""A summary is never over this part of the window (`compaction.summary_tokens`), names and pinned
+quotes aside."""
 TURN_SHARE = 0.5
 """The beginning of a split turn gets half the room of a summary (pi)."""
 
@@ -40,7 +42,7 @@ class Sizes:
 
     @property
     def summary_tokens(self) -> int:
-        """What a whole summary may weigh."""
+        """What the model's words and code's sections behind them may weigh."""
         return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
 
     @property

@@ -1,7 +1,8 @@
 """What was said in messages, by whom: the texts that probes are taken from.
 
 Owns who counts as speaking: people, the model, its calls, its tools. Never reads thinking, what
-memory recalled (it was said before, and is asked about where it was said) or what is no text.
+memory recalled (it was said before, and is asked about where it was said), the words of a
+`/compact` command (they were carried out) or what is no text.
 What always holds: speeches come in the order of the messages; a long one is given by its head
 and its tail, where results tell what they came to.
 """
@@ -13,7 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.compaction.pin import PINNED_HEADING, PINNED_LINE
+from recollect.compaction.consumed import consumed
+from recollect.compaction.fit import HEADINGS
+from recollect.formats.summaries import PINNED_HEADING, PINNED_LINE, part_pinned
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.values.history import Entry
@@ -27,6 +30,7 @@ _HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool
 _TAIL_CHARS: Final = 4_000
 """Ours: a million tokens are read within seconds, and what a person writes is read whole."""
 _CALL_CHARS: Final = 160
+_PINNED: Final = PINNED_HEADING.lstrip("#")
 _MOST_DEPTH: Final = 8
 
 
@@ -49,14 +53,18 @@ class Speech:
 def speeches(entries: Sequence[Entry], previous_summary: str = "") -> Iterator[Speech]:
     """What was said, the summary before first."""
     before = previous_summary
-    if previous_summary:
-        yield Speech(
-            speaker="assistant",
-            text=_unquoted(previous_summary),
-            place=0,
-            source=FROM_SUMMARY,
-            key=EntryKey(""),
-        )
+    told, pinned = part_pinned(previous_summary)
+    # what was pinned was somebody's own words, mostly the user's
+    parts: tuple[tuple[Speaker, str], ...] = (("assistant", told), ("user", pinned))
+    for speaker, text in parts:
+        if text.strip():
+            yield Speech(
+                speaker=speaker,
+                text=_unquoted(text),
+                place=0,
+                source=FROM_SUMMARY,
+                key=EntryKey(""),
+            )
     calls: dict[CallId, str] = {}
     for place, entry in enumerate(entries, start=1):
         for speaker, text, failed in _texts(entry, calls):
@@ -75,9 +83,15 @@ def speeches(entries: Sequence[Entry], previous_summary: str = "") -> Iterator[S
 
 
 def _unquoted(summary: str) -> str:
-    """A summary with what was pinned in it as it was said, so that it can be pinned again."""
-    told, heading, quoted = summary.partition(PINNED_HEADING)
-    return f"{told}\n{PINNED_LINE.sub('- ', quoted)}" if heading else summary
+    """A summary with what was pinned in it as it was said, so that it can be pinned again.
+
+    Also where a model repeats the section, whose heading is a step lower then: nothing else
+    follows from it.
+    """
+    return "".join(
+        PINNED_LINE.sub("- ", section) if section.lstrip("#").startswith(_PINNED) else section
+        for section in HEADINGS.split(summary)
+    )
 
 
 def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, str, str]]:
@@ -87,7 +101,9 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
     for part in entry.parts:
         if isinstance(part, Text):
             text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
-            yield said_by, strip_channel_prefix(text), ""
+            text = strip_channel_prefix(text)
+            if not (said_by == "user" and consumed(text)):
+                yield said_by, text, ""
         elif isinstance(part, ToolCall):
             told = "\n".join(_strings(_decoded(part.arguments), 0))
             calls[part.id] = f"{part.name} {' '.join(told.split())[:_CALL_CHARS]}".strip()

@@ -41,6 +41,8 @@ MOST_CALLS = 64
 LARGE_HEADING = "## Too large to be read whole"
 
 _Stretch = tuple[tuple[Entry, ...], Kind]
+LISTED_NAMES = 200
+"""So many of the names that code carries are sure to have room in its list, or in the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,9 @@ class _Frame:
 
     def audited(self, text: str, draft: _Draft) -> AuditResult:
         """What the summary lacks; its sections only where they were asked for."""
-        found = audit(text, self.plan.summarised)
+        # names that code lists behind the summary need not be asked of the model
+        listed = "\n".join(self.carried.identifiers[:LISTED_NAMES])
+        found = audit(f"{text}\n{listed}", self.plan.summarised)
         return found if draft.history.prompt is not None else replace(found, sections=())
 
 

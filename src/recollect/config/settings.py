@@ -108,7 +108,7 @@ class Recall(Validated):
     hard_cap_tokens: Annotated[
         int, "The block's upper limit, never over 10% of the window whatever this says"
     ] = 4000
-    block_tokens: Annotated[int, "The ordinary size of the block, within the hard cap"] = 2000
+    block_tokens: Annotated[int, "The ordinary size of the block, within the hard cap"] = 800
     embedder: Annotated[
         EmbedderName,
         AlsoKnownAs(words={"transformer": "onnx"}),

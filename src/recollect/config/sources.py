@@ -25,6 +25,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
+        "RECOLLECT_GGUF",  # the real model of the tests
         "RECOLLECT_MODELS",  # where ONNX models lie
         "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
         "RECOLLECT_SOAK",  # the long test runs

@@ -17,8 +17,8 @@ from recollect.rules.redaction import redact
 from recollect.values.batch import SessionWrite
 from recollect.values.carried import Carried
 from recollect.values.edit import Cut, Edit, Insert, Shorten
-from recollect.values.history import Entry, SessionState, newest_cut
-from recollect.values.message import CallId, EntryKey, MessageId, ToolCall
+from recollect.values.history import Entry, SessionState
+from recollect.values.message import CallId, EntryKey, ToolCall
 
 _E = TypeVar("_E", bound=Edit)
 
@@ -46,24 +46,11 @@ def session_write(
         session=session,
         turn=state.turn,
         state=split_state(kept),
-        about=_whom(state),
+        about=quoted_by([*state.edits, *(edit for edit, _ in state.dormant)]),
         path_from=shared,
         path=state.path[shared:],
         ids=state.ids[shared:],
     )
-
-
-def _whom(state: SessionState) -> tuple[MessageId, ...]:
-    """Whose content the state quotes: by its edits, and by the summary of what was cut."""
-    edits = [*state.edits, *(edit for edit, _ in state.dormant)]
-    cut = newest_cut(state.edits)
-    covered: tuple[MessageId, ...] = ()
-    if cut is not None and cut.anchor in state.path:
-        covered = state.ids[: state.path.index(cut.anchor)]
-    elif any(isinstance(edit, Cut) for edit in edits):
-        covered = state.ids  # a branch that rests: what its summary stands for is not known here
-    # What is covered comes first: a store keeps the list in chunks, and writes what changed.
-    return tuple(dict.fromkeys((*covered, *quoted_by(edits))))
 
 
 def called_tools(fresh: Sequence[Entry], history: Sequence[Entry]) -> dict[CallId, str]:
@@ -87,14 +74,16 @@ def _masked(edit: _E, redaction: RedactionSettings) -> _E:
     if isinstance(edit, Cut):
         summary = _masked_text(edit.summary, redaction.pii)
         ended = tuple(_masked(block, redaction) for block in edit.ended)
-        carried = None if edit.carried is None else _masked_carried(edit.carried, redaction)
+        carried = None if edit.carried is None else masked_carried(edit.carried, redaction)
         if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
             return edit
         return replace(edit, summary=summary, ended=ended, carried=carried)
     return edit
 
 
-def _masked_carried(carried: Carried, redaction: RedactionSettings) -> Carried:
+def masked_carried(carried: Carried, redaction: RedactionSettings) -> Carried:
+    """What code carries, as it may be stored."""
+
     def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_masked_text(text, redaction.pii) for text in texts)
 
@@ -105,7 +94,6 @@ def _masked_carried(carried: Carried, redaction: RedactionSettings) -> Carried:
             replace(one, said=_masked_text(one.said, redaction.pii)) for one in carried.failures
         ),
         identifiers=masked(carried.identifiers),
-        identifier_scores=carried.identifier_scores,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from recollect.compaction.replace_past import replace_past
 from recollect.config.settings import Redaction as RedactionSettings
+from recollect.engine.batching import masked_carried
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.session import Session
 from recollect.engine.turn_path import TurnPath
@@ -18,6 +19,7 @@ from recollect.formats.compaction_record import write_record
 from recollect.rules.redaction import redact
 from recollect.turn.query import spoken_text
 from recollect.values.compaction import (
+    Carried,
     CompactionRecord,
     CompactionResult,
     CutPlan,
@@ -27,10 +29,17 @@ from recollect.values.compaction import (
 )
 from recollect.values.edit import Cut, Edit
 from recollect.values.history import SessionState, newest_cut
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.message import EntryKey
 
 WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
+
+
+ANOTHER_WAY = "the session went on another way meanwhile"
+ANOTHER_PROCESS = "another process went on with the session"
+FORGOTTEN_MEANWHILE = "something that it stands for was forgotten meanwhile"
+LOST_RACES = frozenset({ANOTHER_WAY, ANOTHER_PROCESS, FORGOTTEN_MEANWHILE})
+"""Nothing failed: it was too late, and can be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +66,15 @@ async def commit(
     """The past replaced by the summary; `nothing` is what is said of it where that fails."""
     async with held.lock:
         # A turn that waits for this compaction has not been committed: its history is new.
-        state = path.aligned_state() if held.state is path.state else held.state
+        state = held.state
+        if (state.path, state.edits) == (path.state.path, path.state.edits):
+            state = path.aligned_state(state)
         base = _base(state, path)
         if base is None or plan.anchor not in state.path:
-            return replace(nothing, reason="the session went on another way meanwhile")
+            return replace(nothing, reason=ANOTHER_WAY)
         number = state.compactions + 1
+        before = newest_cut(base)
+        earlier = () if before is None else before.covers
         made = Cut(
             anchor=plan.anchor,
             summary=proved.text,
@@ -69,7 +82,8 @@ async def commit(
             reason=f"compaction {number}: {plan.reason}",
             turn=state.turn + 1,
             number=number,
-            before=_number(newest_cut(base)),
+            before=0 if before is None else before.number,
+            covers=tuple(dict.fromkeys((*earlier, *(one.id for one in plan.summarised)))),
             carried=summary.carried,
         )
         blocks = _newest_exchange(path)
@@ -101,21 +115,19 @@ async def commit(
             compaction_paused=False,
         )
         if keeper is not None:
-            covered = state.ids[: state.path.index(plan.anchor)]
-            record = _record(held.id, result, covered, redaction, now=now, turn=new.turn)
+            record = _record(held.id, result, made, redaction, now=now, turn=new.turn)
             kept = await keeper.keep_state(
                 held.id, new, held.keeping, now=now, compactions=(record,)
             )
             if kept.where == "nowhere":
                 return replace(nothing, reason=f"it could not be kept: {kept.said}")
-            if kept.written is not None and kept.written.session_stale:
-                return replace(nothing, reason="another process went on with the session")
+            written = kept.written
+            if written is not None and written.session_stale:
+                return replace(nothing, reason=ANOTHER_PROCESS)
+            if written is not None and written.session_cleaned:
+                return replace(nothing, reason=FORGOTTEN_MEANWHILE)
         held.state = new
         return result
-
-
-def _number(cut: Cut | None) -> int:
-    return 0 if cut is None else cut.number
 
 
 def _base(state: SessionState, path: TurnPath) -> tuple[Edit, ...] | None:
@@ -141,23 +153,26 @@ def _newest_exchange(path: TurnPath) -> frozenset[EntryKey]:
 def _record(
     session: str,
     result: CompactionResult,
-    covered: tuple[MessageId, ...],
+    made: Cut,
     redaction: RedactionSettings,
     *,
     now: float,
     turn: int,
 ) -> CompactionRecord:
-    kept = _masked(result, redaction) if redaction.enabled else result
+    carried = made.carried or Carried()
+    kept = _masked(result, carried, redaction) if redaction.enabled else result
     return CompactionRecord(
         session=session,
         number=result.number,
         at=now,
         body=write_record(kept, turn=turn, at=now),
-        about=covered,
+        about=made.covers,
     )
 
 
-def _masked(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
+def _masked(
+    result: CompactionResult, carried: Carried, redaction: RedactionSettings
+) -> CompactionResult:
     """As it may be stored."""
 
     def masked(text: str) -> str:
@@ -170,11 +185,11 @@ def _masked(result: CompactionResult, redaction: RedactionSettings) -> Compactio
     receipt = result.receipt
     if receipt is not None:
         receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
-    details = {
-        **result.details,
-        "toolFailures": [
-            {**one, "summary": masked(one["summary"])}
-            for one in result.details.get("toolFailures", ())
-        ],
-    }
-    return replace(result, summary=masked(result.summary), receipt=receipt, details=details)
+    return replace(
+        result,
+        reason=masked(result.reason),
+        notes=tuple(masked(note) for note in result.notes),
+        summary=masked(result.summary),
+        receipt=receipt,
+        details=masked_carried(carried, redaction).details(),
+    )

@@ -1,64 +1,91 @@
 """When compactions of a session run: one at a time, beside the turns, undone on request.
 
-Owns the tasks. A turn that waits for a compaction which runs already waits for that one; closing
-the engine stops what runs, and the history is then as it was.
+Owns the tasks, and which of them is a compaction and which only writes notes (a flush). Always
+holds: the compactions of a session follow each other in the order they were asked for; a turn
+that waits for a compaction which runs already waits for that one, never for a flush; closing the
+engine stops what runs, and the history is then as it was. Never holds the session's lock while a
+hook or a model is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 
 from recollect.compaction.trigger import TriggerResult
 from recollect.compaction.undo import UndoResult, undo
+from recollect.engine.boundary import Failure, attempted
+from recollect.engine.committing import ANOTHER_WAY
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.session import Session
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Clock
-from recollect.values.compaction import CompactionResult
-from recollect.values.history import SessionState
+from recollect.values.compaction import CompactionResult, Trigger
+from recollect.values.history import SessionId, SessionState
+
+KEEP_TRIES = 2
+"""A state that came too late is put on top of what another process left, once."""
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What goes on beside the turns of one session."""
+
+    queue: list[asyncio.Task[CompactionResult]] = field(default_factory=list)
+    """Compactions, the one that runs first."""
+    flush: asyncio.Task[CompactionResult] | None = None
+    """Notes are being written, and nothing else."""
+    path: TurnPath | None = None
+    """What the compaction that runs works on."""
 
 
 class Compactions:
     """The compactions of one engine's sessions."""
 
     def __init__(
-        self, compactor: Compactor, hooks: Hooks, keeper: SessionKeeper | None, clock: Clock
+        self,
+        compactor: Compactor,
+        hooks: Hooks,
+        keeper: SessionKeeper | None,
+        clock: Clock,
+        load: Callable[[Session], Awaitable[SessionState]],
     ) -> None:
+        """`load` gives a session as it was left; who calls it holds the session's lock."""
+        self._load = load
         self._compactor = compactor
         self._hooks = hooks
         self._keeper = keeper
         self._clock = clock
+        self._beside: dict[SessionId, _Beside] = {}
         self._running: set[asyncio.Task[CompactionResult]] = set()
 
     async def run(self, held: Session, path: TurnPath, order: CompactionOrder) -> CompactionResult:
-        """Compact, and wait for it. One that runs already does, unless somebody wants their own."""
-        running = held.compacting
-        if running is not None and not running.done():
-            done = await _waited(running)
-            if order.trigger != "manual":
+        """Compact, and wait for it. One that runs already does, unless somebody wants their own,
+        or it came too late."""
+        while order.trigger != "manual" and (ahead := self._queue(held)):
+            done = await _waited(ahead[0])
+            if done.reason != ANOTHER_WAY:
                 return done
         return await _waited(self._started(held, path, order, flush_first=False))
 
     def ahead_of_need(self, held: Session, path: TurnPath, due: TriggerResult) -> None:
         """Do what a window that fills asks for, while nobody waits."""
-        if held.compacting is not None and not held.compacting.done():
+        if self._queue(held):
             return
-        flush = due.due == "flush" or due.flush_first
-        if due.due == "flush" and not self._hooks.listens("flush_due"):
-            return
-        if due.due == "compaction" and self._compactor.why_not(held.state):
-            return
-        order = CompactionOrder(trigger="threshold") if due.due == "compaction" else None
-        task = self._started(held, path, order, flush_first=flush)
+        if due.due == "flush":
+            self._start_flush(held, path)
+        elif due.due == "compaction" and not self._compactor.why_not(held.state):
+            order = CompactionOrder(trigger="threshold")
+            task = self._started(held, path, order, flush_first=due.flush_first)
 
-        def keep(done: asyncio.Task[CompactionResult]) -> None:
-            if order is not None and not done.cancelled():
-                held.compacted_meanwhile = done.result()
+            def keep(done: asyncio.Task[CompactionResult]) -> None:
+                if not done.cancelled():
+                    held.compacted_meanwhile = done.result()
 
-        task.add_done_callback(keep)
+            task.add_done_callback(keep)
 
     async def undo(self, held: Session, state: SessionState) -> UndoResult:
         """Take back the newest cut, durably; the caller holds the session's lock."""
@@ -69,12 +96,38 @@ class Compactions:
         if self._keeper is not None:
             now = self._clock.now()
             kept = await self._keeper.keep_state(held.id, new, held.keeping, now=now)
-            stale = kept.written is not None and kept.written.session_stale
+            written = kept.written
+            stale = written is not None and (written.session_stale or written.session_cleaned)
             if kept.where == "nowhere" or stale:
                 why = "another process went on with the session; try again" if stale else kept.said
                 return UndoResult(edits=state.edits, undone=None, reason=why)
         held.state = new
         return done
+
+    async def flushed(self, held: Session, *, cycle: int | None = None) -> None:
+        """Notes were written in this cycle, durably; the caller holds the session's lock.
+
+        `cycle` is the count of compactions when they were begun, None for now. Where it cannot
+        be kept, it goes with the next turn.
+        """
+        for _ in range(KEEP_TRIES):
+            trouble = tuple(held.keeping.trouble)
+            state = await self._load(held)
+            held.keeping.trouble[:0] = trouble  # it is told in a turn's report, not here
+            written_in = state.compactions if cycle is None else min(cycle, state.compactions)
+            if state.flushed_in is not None and state.flushed_in >= written_in:
+                return
+            new = replace(state, flushed_in=written_in)
+            if self._keeper is None or not state.path:  # a session that said nothing is not kept
+                self._go_on(held, new)
+                return
+            new = replace(new, turn=state.turn + 1)
+            now = self._clock.now()
+            kept = await self._keeper.keep_state(held.id, new, held.keeping, now=now)
+            self._go_on(held, new)
+            written = kept.written
+            if written is None or not (written.session_stale or written.session_cleaned):
+                return
 
     async def close(self) -> None:
         """Stop what runs; nothing is half done by that."""
@@ -84,34 +137,117 @@ class Compactions:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        await self._compactor.close()
+
+    def _queue(self, held: Session) -> list[asyncio.Task[CompactionResult]]:
+        """The session's compactions that are not over, in their order."""
+        beside = self._beside.get(held.id)
+        return [] if beside is None else [one for one in beside.queue if not one.done()]
 
     def _started(
-        self, held: Session, path: TurnPath, order: CompactionOrder | None, *, flush_first: bool
+        self, held: Session, path: TurnPath, order: CompactionOrder, *, flush_first: bool
     ) -> asyncio.Task[CompactionResult]:
-        async def work() -> CompactionResult:
-            if flush_first:
-                await self._flush(held, path)
-            if order is None:
-                return CompactionResult(
-                    convergence="irreducible", reason="only notes were due", trigger="threshold"
-                )
-            async with held.lock:  # turns may have gone on since the path was made
-                if not path.wants_compaction and held.state.edits != path.edits:
-                    path.under(held.state.edits)
-            return await self._compactor.compact(held, path, order)
+        before, beside = self._queue(held), self._beside_of(held)
+        newest = path is held.last_path and path.shaped
 
-        task = held.compacting = asyncio.create_task(work())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        async def work() -> CompactionResult:
+            if before:
+                await asyncio.wait(before)
+            if flush_first:
+                await self._flush_once(held, path)
+            latest = held.last_path if newest and held.last_path is not None else path
+            async with held.lock:  # turns may have gone on since the path was made
+                beside.path = _as_it_stands(latest, held.state)
+            try:
+                return await self._compactor.compact(held, beside.path, order)
+            finally:
+                beside.path = None
+
+        task = self._task(held, work, order.trigger)
+        beside.queue = [*before, task]
         return task
+
+    def _start_flush(self, held: Session, path: TurnPath) -> None:
+        beside = self._beside_of(held)
+        if beside.flush is not None or not self._hooks.listens("flush_due"):
+            return
+
+        async def work() -> CompactionResult:
+            await self._flush(held, path)
+            return CompactionResult(
+                convergence="irreducible", reason="only notes were due", trigger="threshold"
+            )
+
+        beside.flush = self._task(held, work, "threshold")
+
+    def _task(
+        self, held: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
+    ) -> asyncio.Task[CompactionResult]:
+        """Something beside the turns, which ends with a result whatever happens."""
+
+        async def ended() -> CompactionResult:
+            done = await attempted(work())
+            if isinstance(done, Failure):
+                return CompactionResult(convergence="failed", reason=done.said, trigger=trigger)
+            return done
+
+        task = held.compacting = asyncio.create_task(ended())
+        self._running.add(task)
+
+        def over(done: asyncio.Task[CompactionResult]) -> None:
+            self._running.discard(done)
+            beside = self._beside.get(held.id)
+            if beside is None:
+                return
+            beside.queue = [one for one in beside.queue if one is not done]
+            beside.flush = None if beside.flush is done else beside.flush
+            if not beside.queue and beside.flush is None:
+                del self._beside[held.id]
+
+        task.add_done_callback(over)
+        return task
+
+    def _beside_of(self, held: Session) -> _Beside:
+        return self._beside.setdefault(held.id, _Beside())
+
+    async def _flush_once(self, held: Session, path: TurnPath) -> None:
+        """Notes before a compaction; those that are being written already are enough."""
+        running = self._beside_of(held).flush
+        if running is not None:
+            await asyncio.wait({running})
+        else:
+            await self._flush(held, path)
 
     async def _flush(self, held: Session, path: TurnPath) -> None:
         if not self._hooks.listens("flush_due"):
             return
-        event = {"tokenCount": path.used_tokens(), "compactionCount": held.state.compactions}
+        cycle = held.state.compactions
+        event = {"tokenCount": path.used_tokens(), "compactionCount": cycle}
         await self._hooks.fire("flush_due", event, self._compactor.context(held))
         async with held.lock:
-            held.state = replace(held.state, flushed_in=held.state.compactions)
+            await self.flushed(held, cycle=cycle)
+
+    def _go_on(self, held: Session, new: SessionState) -> None:
+        """The session with a fact more; a compaction that runs rests on what it rested on."""
+        beside = self._beside.get(held.id)
+        if beside is not None and beside.path is not None and beside.path.state is held.state:
+            beside.path.state = new
+        held.state = new
+
+
+def _as_it_stands(path: TurnPath, state: SessionState) -> TurnPath:
+    """A turn's history as the session shows it now; the turn itself stays as it was.
+
+    A turn that was not committed has decided on edits which the session has not yet: those
+    count, as long as the session's own are what it began with.
+    """
+    fresh = replace(path)
+    waits = not path.shaped and state.edits == path.state.edits
+    if waits and state.path == path.state.path:
+        fresh.state = state
+    if not waits and state.edits != path.edits:
+        fresh.under(state.edits)
+    return fresh
 
 
 async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:

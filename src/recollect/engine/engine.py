@@ -114,7 +114,13 @@ class Engine:
             critical_rules=critical_rules,
             workspace=workspace,
         )
-        self._compactions = Compactions(self._compactor, self._hooks, self._keeper, self._clock)
+        self._compactions = Compactions(
+            self._compactor,
+            self._hooks,
+            self._keeper,
+            self._clock,
+            load=lambda held: self._loaded(held, self._boundary()),
+        )
         self._in_background = compact_in_background and self.settings.compaction.background
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
@@ -345,10 +351,12 @@ class Engine:
             state = await self._loaded(held, self._boundary())
             return await self._compactions.undo(held, state)
 
-    def flushed(self, session: Session | SessionId) -> None:
-        """The host has written its notes: no flush is due until after the next compaction."""
+    async def flushed(self, session: Session | SessionId) -> None:
+        """The host has written its notes: no flush is due until after the next compaction, in
+        any process."""
         held = session if isinstance(session, Session) else self.session(session)
-        held.state = replace(held.state, flushed_in=held.state.compactions)
+        async with held.lock:
+            await self._compactions.flushed(held)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions; what is returned stops it.
@@ -412,6 +420,8 @@ class Engine:
             used = path.calibrated(state.sent_estimate_tokens + reply_tokens)
         if path is None:
             return TriggerResult(due="nothing", reason="nothing was prepared in this process")
+        if nobody := self._compactor.nobody:
+            return TriggerResult(due="nothing", reason=nobody)
         settings = self.settings.compaction
         due = what_is_due(
             used_tokens=used,

@@ -72,12 +72,17 @@ class Hooks:
         if not listening:
             return Heard()
         answers = await asyncio.gather(
-            *[attempted(_called(hook, event, context, seconds)) for hook in listening]
+            *[attempted(_called(hook, event, context, seconds)) for hook in listening],
+            return_exceptions=True,  # a hook that was cancelled cancels nobody else
         )
-        failed = [one for one in answers if isinstance(one, Failure)]
+        failed = [
+            one.error if isinstance(one, Failure) else type(one)
+            for one in answers
+            if isinstance(one, Failure | BaseException)
+        ]
         return Heard(
-            answers=tuple(one for one in answers if not isinstance(one, Failure)),
-            notes=tuple(f"a {name} hook failed: {one.error.__name__}" for one in failed),
+            answers=tuple(one for one in answers if not isinstance(one, Failure | BaseException)),
+            notes=tuple(f"a {name} hook failed: {error.__name__}" for error in failed),
         )
 
 

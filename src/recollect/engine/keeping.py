@@ -259,7 +259,8 @@ class SessionKeeper:
         """What the next write may rest on, after the session's state went there."""
         if kept.where == "nowhere":
             return kept
-        if kept.written is not None and kept.written.session_stale:
+        written = kept.written
+        if written is not None and (written.session_stale or written.session_cleaned):
             keeping.loaded, keeping.stale = False, True
             keeping.path, keeping.last_record = (), LastRecord()
         elif kept.where == "spool":

@@ -15,8 +15,8 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.formats.json_spans import encode
 from recollect.formats.request import fill_frame, frame_of
 from recollect.rules.json_redaction import redact_json
-from recollect.values.edit import Edit, Insert, Shorten
-from recollect.values.history import Entry, Row, behind_cut
+from recollect.values.edit import Cut, Edit, Insert, Shorten
+from recollect.values.history import Entry, Row, newest_cut
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
 from recollect.values.message import MessageId
 from recollect.values.report import Report
@@ -138,9 +138,9 @@ def _piece(
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
     """Whose content a row quotes: a message's own, or of a row of ours all it may hold."""
     ids = {entry.key: entry.id for entry in report.entries}
-    quotes = quoted_by(report.edits)
-    behind = behind_cut(report.entries, report.edits)
-    summarised = [entry.id for entry in report.entries[:behind]]
+    quotes = quoted_by([edit for edit in report.edits if not isinstance(edit, Cut)])
+    cut = newest_cut(report.edits)
+    summarised = () if cut is None else cut.covers
 
     def about(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
@@ -153,9 +153,15 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
-    """The messages whose words stand in edits: shortened results, recalled blocks."""
-    quoting = [edit for edit in edits if isinstance(edit, Insert | Shorten)]
-    return tuple(dict.fromkeys(quoted for edit in quoting for quoted in edit.quotes))
+    """The messages whose words stand in edits: summaries, shortened results, recalled blocks.
+
+    What summaries stand for comes first: a store keeps the list in chunks, and writes what changed.
+    """
+    cuts = [edit for edit in edits if isinstance(edit, Cut)]
+    covered = [id_ for cut in cuts for id_ in cut.covers]
+    blocks = [block for cut in cuts for block in cut.ended]
+    quoting = [edit for edit in (*blocks, *edits) if isinstance(edit, Insert | Shorten)]
+    return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
 
 
 def _edits_body(report: Report) -> bytes:

@@ -32,7 +32,7 @@ class Session:
         self.last_path: TurnPath | None = None
         """The last turn as it was prepared: what a compaction between turns starts from."""
         self.compacting: asyncio.Task[CompactionResult] | None = None
-        """The compaction that runs."""
+        """What was last begun beside the turns: a compaction, or notes."""
         self.compacted_meanwhile: CompactionResult | None = None
         """One that ended while nobody waited; told in the next report."""
 

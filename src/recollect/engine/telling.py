@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recollect.engine.archive import Kept
 from recollect.turn.align import Alignment
 from recollect.turn.apply import Applied
 from recollect.values.compaction import CompactionResult
@@ -29,6 +30,13 @@ def said_of_application(applied: Applied | None) -> str:
     return said
 
 
+def said_of_keeping(kept: Kept | None) -> str:
+    """Where what may leave the view is durable."""
+    if kept is None:
+        return ""
+    return f"durable in the {kept.where}" + (f": {kept.said}" if kept.said else "")
+
+
 def said_of_recall(found: Recalled) -> str:
     """What memory found, or why it was not asked further; and what was not as it should be."""
     gate = found.gate
@@ -48,5 +56,6 @@ def said_of_compaction(done: CompactionResult) -> tuple[Outcome, str]:
             f"{done.reason}: {done.tokens_before:,} to {done.tokens_after:,} tokens "
             f"in {done.seconds:.1f} s"
         )
-    outcome: Outcome = "failed" if done.convergence == "failed" else "nothing"
-    return outcome, f"{done.convergence}: {done.reason}"
+    if done.convergence == "failed":
+        return "failed", done.reason
+    return "nothing", f"irreducible: {done.reason}"

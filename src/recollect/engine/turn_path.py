@@ -13,7 +13,12 @@ from math import ceil
 from recollect.config import Settings
 from recollect.engine.boundary import Boundary
 from recollect.engine.gate import Gate
-from recollect.engine.telling import said_of_alignment, said_of_application, said_of_recall
+from recollect.engine.telling import (
+    said_of_alignment,
+    said_of_application,
+    said_of_keeping,
+    said_of_recall,
+)
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
@@ -47,6 +52,8 @@ PRUNED_ENOUGH_RATIO = 0.8
 """Of where compactions are due, what pruning alone has to come down to, or there is one."""
 TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
+LEAST_ROOM_TOKENS = 300
+"""A block of two passages with its frame: a view that leaves less is said to be in the way."""
 
 
 @dataclass(slots=True)
@@ -158,7 +165,7 @@ class TurnPath:
             "ingest",
             lambda: gate.make_durable(self.entries),
             unchanged=None,
-            said=lambda kept: "" if kept is None else f"durable in the {kept.where}: {kept.said}",
+            said=said_of_keeping,
             seconds=self.settings.turn.deadline_seconds,
         )
         self.held = gate.not_durable(self.entries)
@@ -299,7 +306,10 @@ class TurnPath:
             return
         if any(isinstance(edit, Insert) for edit in self.edits):
             await self._change(_without_blocks(self.edits))
-        if moment.kind != "ratio":
+        compacts = self.may_compact and moment.kind in ("over-limit", "compaction")
+        if moment.kind != "ratio" and not compacts:
+            # Where the past can become a summary, its results are worth more whole: measured,
+            # pruning first costs as much and keeps less (docs/figures_cost.md).
             await self._prune(moment)
         if self.used_tokens() > self.limits.limit_tokens and self._holds_oversized_result():
             await self._prune(moment, everything=True)
@@ -429,7 +439,7 @@ class TurnPath:
                 "recall",
                 lambda: recaller.recall(request),
                 unchanged=Recalled(),
-                said=said_of_recall,
+                said=lambda found: said_of_recall(found) + self._said_of_room(found),
                 seconds=self.settings.recall.deadline_seconds,
             )
             self.recalled = found
@@ -460,8 +470,20 @@ class TurnPath:
 
     def _block_budget(self) -> int:
         """What the block may take, as an estimate."""
-        room = self.limits.available_tokens - self.used_tokens()
+        room = max(MESSAGE_TOKENS, self._room_tokens())
         return self.estimated(min(self.limits.block_tokens, room) - MESSAGE_TOKENS)
+
+    def _room_tokens(self) -> int:
+        return self.limits.available_tokens - self.used_tokens()
+
+    def _said_of_room(self, found: Recalled) -> str:
+        """That a full view kept out what memory has, else it would seem to have nothing."""
+        room = self._room_tokens()
+        if found.gate is None or not found.gate.open:
+            return ""
+        if room >= min(LEAST_ROOM_TOKENS, self.limits.block_tokens):
+            return ""
+        return f"; the view leaves {max(0, room)} tokens for a block"
 
     async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(
@@ -499,9 +521,8 @@ class TurnPath:
         What lies behind a cut is shown by its summary: leaving it out would change nothing.
         """
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
-        behind = behind_cut(self.entries, self.edits)
-        shown = [e for e in self.entries[:behind] if e.role == "system"]
-        return tuple([e for e in (*shown, *self.entries[behind:]) if e.key not in out])
+        out |= behind_cut(self.entries, self.edits)
+        return tuple([entry for entry in self.entries if entry.key not in out])
 
     def _hidden(self) -> set[EntryKey]:
         """Entries that only a repair keeps out of the view."""
@@ -520,11 +541,14 @@ class TurnPath:
                 + ("is not durable yet, or protected" if self.held else "is protected"),
             )
 
-    def aligned_state(self) -> SessionState:
-        """The session with this turn's history, before anything is decided about it."""
+    def aligned_state(self, state: SessionState | None = None) -> SessionState:
+        """The session with this turn's history, before anything is decided about it.
+
+        `state` is the session as it is now, where something else of it was learned meanwhile.
+        """
         assert self.alignment is not None
         return replace(
-            self.state,
+            state or self.state,
             path=self.alignment.keys,
             ids=tuple([entry.id for entry in self.entries]),
             aliases=self.alignment.aliases,

@@ -7,6 +7,7 @@ said does not stand in it, but for the text of edits: shortened results and reca
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
@@ -22,6 +23,8 @@ from recollect.values.message import EntryKey, MessageId
 VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
+_ID_CHARS = 32
+"""An identity is 16 bytes in hex (rules/identity.py)."""
 _EDITS: dict[str, type[Edit]] = {
     "left-out": LeaveOut,
     "shortened": Shorten,
@@ -34,9 +37,15 @@ _NAMES = {kind: name for name, kind in _EDITS.items()}
 
 def write_state(state: SessionState) -> bytes:
     """The state as bytes that `read_state` takes back."""
+    return _state_bytes(state, ())
+
+
+def _state_bytes(state: SessionState, apart: Sequence[str]) -> bytes:
+    """The state, without what its cuts cover of the identities that are kept `apart`."""
     held = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
-    held["edits"] = [_written(edit) for edit in state.edits]
-    held["dormant"] = [[_written(edit), since] for edit, since in state.dormant]
+    widest = _widest(state)
+    held["edits"] = [_written(edit, widest, apart) for edit in state.edits]
+    held["dormant"] = [[_written(edit, widest, apart), since] for edit, since in state.dormant]
     return encode({"version": VERSION, **held})
 
 
@@ -46,12 +55,18 @@ def read_state(raw: bytes) -> SessionState:
     A field that was not there yet when it was written has its default; one that is not known
     here is a newer program's, and refused.
     """
+    return _read_state(raw, ())
+
+
+def _read_state(raw: bytes, apart: Sequence[str]) -> SessionState:
     held = decode(raw)
     if not isinstance(held, dict) or held.pop("version", None) != VERSION:
         raise FormatError(f"not a session state of version {VERSION}: it may be a newer one's")
     try:
-        edits = tuple(_read(edit) for edit in held.pop("edits"))
-        dormant = tuple((_read(edit), int(since)) for edit, since in held.pop("dormant"))
+        written, resting = held.pop("edits"), held.pop("dormant")
+        covered = _covered((*written, *(edit for edit, _ in resting)), apart)
+        edits = tuple(_read(edit, covered) for edit in written)
+        dormant = tuple((_read(edit, covered), int(since)) for edit, since in resting)
         kept = {name: msgspec.convert(value, _types()[name]) for name, value in held.items()}
         return SessionState(**kept, edits=edits, dormant=dormant)
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
@@ -64,12 +79,15 @@ def split_state(state: SessionState) -> bytes:
     A long one is packed: a session that left out thousands of messages has an edit for each,
     and its state is written every turn.
     """
-    return _packed(write_state(replace(state, path=(), ids=())))
+    return _packed(_state_bytes(replace(state, path=(), ids=()), state.ids))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """What `split_state` wrote, with its path again."""
-    return replace(read_state(_unpacked(raw)), path=path, ids=ids)
+    """What `split_state` wrote, with its path again.
+
+    Without the identities it was split from, its cuts do not know whom they cover.
+    """
+    return replace(_read_state(_unpacked(raw), ids), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
@@ -124,13 +142,83 @@ def _types() -> dict[str, Any]:
     return get_type_hints(SessionState)
 
 
-def _written(edit: Edit) -> dict[str, Any]:
-    return {"kind": _NAMES[type(edit)], **asdict(edit)}
+def _widest(state: SessionState) -> Cut | None:
+    """The cut that covers most, the first of these; it alone is sure to be written whole."""
+    edits = (*state.edits, *(edit for edit, _ in state.dormant))
+    cuts = (edit for edit in edits if isinstance(edit, Cut))
+    return max(cuts, key=lambda cut: len(cut.covers), default=None)
 
 
-def _read(held: dict[str, Any]) -> Edit:
+def _written(edit: Edit, widest: Cut | None, apart: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(edit, Cut):
+        return {"kind": _NAMES[type(edit)], **asdict(edit)}
+    held = {"kind": _NAMES[Cut], **asdict(replace(edit, covers=()))}
+    del held["covers"]
+    if edit.covers:
+        held["covers"] = _shortest(edit, widest, apart)
+    return held
+
+
+def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
+    """Whom a cut covers: as many as it shares with the widest; or where the run begins that it
+    shares with what is kept apart, how long that is, and the others' names, joined."""
+    covers = cut.covers
+    if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
+        return len(covers)
+    start = apart.index(covers[0]) if covers[0] in apart else len(apart)
+    shared = 0
+    for ours, theirs in zip(covers, apart[start:], strict=False):
+        if ours != theirs:
+            break
+        shared += 1
+    rest = covers[shared:]
+    whole = all(len(one) == _ID_CHARS and one.isascii() for one in rest)
+    named = "".join(rest) if whole else list(rest)
+    return {"from": start, "run": shared, "and": named} if shared else named
+
+
+def _read(held: dict[str, Any], covered: Sequence[str] | None) -> Edit:
     given = dict(held)
     kind = given.pop("kind")
     if not given.keys() <= _FIELDS[kind]:
         raise ValueError("a newer program's edit")
+    if "covers" in given:
+        given["covers"] = _covers(given["covers"], covered)
     return msgspec.convert(given, _EDITS[kind])
+
+
+def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
+    """Whom the widest cut covers; the others share what it begins with. None: it is kept apart."""
+    unknown = False
+    for edit in held:
+        if isinstance(edit.get("covers"), dict):
+            unknown = unknown or not apart
+            edit["covers"] = _joined(edit["covers"], apart)
+    if unknown:
+        return None
+    named = (edit.get("covers", []) for edit in held)
+    whole = (_covers(one, ()) for one in named if not isinstance(one, int))
+    return max(whole, key=len, default=())
+
+
+def _joined(held: dict[str, Any], apart: Sequence[str]) -> Sequence[str]:
+    if not apart and held.keys() == {"from", "run", "and"}:
+        return []
+    start, run = int(held["from"]), int(held["run"])
+    if not 0 <= start <= start + run <= len(apart):
+        raise ValueError("a cut that covers more than is known")
+    return [*apart[start : start + run], *_covers(held["and"], ())]
+
+
+def _covers(held: Any, covered: Sequence[str] | None) -> Sequence[str]:
+    if isinstance(held, int):
+        if covered is None:
+            return []
+        if not 0 < held <= len(covered):
+            raise ValueError("a cut that covers more than is known")
+        return covered[:held]
+    if isinstance(held, list):
+        return held
+    if not isinstance(held, str) or len(held) % _ID_CHARS:
+        raise ValueError("no identities")
+    return [held[at : at + _ID_CHARS] for at in range(0, len(held), _ID_CHARS)]

@@ -1,7 +1,7 @@
 """pi messages as Anthropic Messages.
 
 Results of one reply's calls share one user message, as the API wants them. Thinking goes back
-with its signature, or not at all.
+with its signature, or not at all; a reply that is thinking alone is left out.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def _assistant(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  
             blocks.extend(_thinking(block) if own else ())
         elif text := text_in(block):
             blocks.append({"type": "text", "text": text})
-    return blocks
+    said = any(not block["type"].endswith("thinking") for block in blocks)
+    return blocks if said else []  # some hosts of the API refuse thinking alone
 
 
 def _thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from recollect.errors import FormatError
 from recollect.formats.js_json import stringify
 from recollect.formats.json_spans import decode
-from recollect.formats.translate import APIS, Speaker
+from recollect.formats.translate import APIS, Speaker, to_wire
 from recollect.formats.translate_chat import REASONING_FIELD
 from recollect.formats.translate_parts import ITEM_SEPARATOR
 from recollect.values.model import StopReason
@@ -42,7 +42,8 @@ def to_pi(
         if block["type"] == "toolCall" and not block["id"]:  # some servers name no calls
             block["id"] = f"call_{timestamp}_{at}"
     reason = _STOPS[stop]
-    if reason != "error" and any(block["type"] == "toolCall" for block in content):
+    calls = any(block["type"] == "toolCall" for block in content)
+    if calls and reason not in ("error", "length"):  # one that was cut off is not to be run
         reason = "toolUse"
     return assistant_message(
         content,
@@ -54,25 +55,30 @@ def to_pi(
     )
 
 
-def as_resent(reply: Mapping[str, Any], speaker: Speaker, *, stop: StopReason) -> Mapping[str, Any]:
-    """The reply without what is not sent back: reasoning that its provider did not seal, and all
-    of a refusal but its usage.
+def as_resent(
+    reply: Mapping[str, Any],
+    speaker: Speaker,
+    *,
+    stop: StopReason,
+    message: Mapping[str, Any] | None = None,
+) -> Mapping[str, Any]:
+    """The reply as the next request holds it, in the shape of a reply, with its usage.
 
-    What the engine keeps of a reply has to be what the next request holds of it.
+    What the engine keeps of a reply has to be what is sent back: ids are respelled, arguments that
+    are no JSON become none, reasoning that its provider did not seal goes, and so does all of a
+    refusal. `message` is what `to_pi` made of it: only that one knows the ids that it gave to
+    calls without any.
     """
-    if stop == "refusal":
+    if message is None:
+        message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
+    sent = list(to_wire([message], speaker).messages)
+    if not sent:
         return {"usage": reply.get("usage")}
-    output = reply.get("output")
-    if speaker.format != "openai-responses" or not isinstance(output, list):
-        return reply
-    kept = [
-        item
-        for item in output
-        if not isinstance(item, Mapping)
-        or item.get("type") != "reasoning"
-        or item.get("encrypted_content")
-    ]
-    return reply if len(kept) == len(output) else {**reply, "output": kept}
+    if speaker.format == "openai-responses":
+        return {**reply, "output": sent}
+    if speaker.format == "openai-chat":
+        return {**reply, "choices": [{"message": sent[0]}]}
+    return {**reply, **sent[0]}
 
 
 def broken_off(

@@ -69,7 +69,8 @@ def _assistant(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  
             items.append(_call(block, keeps_ids=keeps_ids))
         elif text := text_in(block):
             items.append(_said(block, text, keeps_ids=keeps_ids))
-    return items
+    said = any(item["type"] != "reasoning" for item in items)
+    return items if said else []  # the API wants an item behind its reasoning
 
 
 def _reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:

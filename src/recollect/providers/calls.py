@@ -1,8 +1,8 @@
 """Calls over HTTP to a provider of models: bounded, tried again where that helps, told plainly.
 
 Owns the client, the deadline and the retries. One client an event loop, closed with it. Never
-lets a key or a provider's own words into an error; the driver's errors end here, for they hold
-the request. Always holds: nothing is tried again once a byte of the reply has arrived, or when
+lets a key or a provider's own words into an error or a log; the driver's errors end here, for they
+hold the request. Always holds: nothing is tried again once a byte of the reply has arrived, or when
 the request can never succeed; a call ends within its deadline, a stream within a deadline of
 silence.
 """
@@ -21,6 +21,7 @@ from recollect.errors import MissingExtra, ModelError, ModelRefused, ModelUnavai
 from recollect.formats.json_spans import encode
 from recollect.providers.addresses import Address
 from recollect.providers.failures import Failure, classify, may_pass, read_told
+from recollect.providers.quiet import hide_secrets
 from recollect.providers.retries import Retries, asked_to_wait
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Calls:
         client = await self._client()
         try:
             async with asyncio.timeout(min(_LOOK_SECONDS, self._deadline)):
-                answer = await client.get(url, headers=self._headers)
+                request = client.build_request("GET", url, headers=self._headers)
+                answer = await client.send(hide_secrets(request))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
             return None
         return bytes(answer.content) if answer.is_success else None
@@ -177,7 +179,7 @@ class Calls:
                     request = client.build_request(
                         "POST", self._address.url(path), headers=self._headers, content=content
                     )
-                    answer = await client.send(request, stream=True)
+                    answer = await client.send(hide_secrets(request), stream=True)
                     held.push_async_callback(answer.aclose)
                     if not answer.is_success:
                         return await self._failed(answer, doubtful)

@@ -77,7 +77,7 @@ class OpenAIChatModel:
         try:
             return await self._ask(prompt, room=self._room)
         except FieldRefused:
-            other = _OTHERS_ROOM if self._room == _OWN_ROOM else _OWN_ROOM
+            other = _other(self._room)
         answer = await self._ask(prompt, room=other)
         self._room = other
         return answer
@@ -85,22 +85,26 @@ class OpenAIChatModel:
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
         """Send a request of this format; closing the iterator aborts it.
 
-        Asks for the usage too, unless the request says otherwise or the server refused it.
+        Asks for the usage too, unless the request says otherwise or the server refused it. Room
+        for the reply, given as `max_completion_tokens`, goes by the name that the server knows.
         """
         self._check_key()
-        asked = _USAGE not in request and not self._usage_refused
-        if asked:
+        room, settled = self._room, _OWN_ROOM not in request
+        while True:
+            body = self._streamed(request, room=room, settled=settled)
             try:
-                async with aclosing(self._stream(request, usage=True)) as events:
+                told = stream_whole(self._calls, CHAT_WIRE, body, self._window)
+                async with aclosing(told) as events:
                     async for event in events:
                         yield event
-            except FieldRefused:
-                self._usage_refused = True
+            except FieldRefused as error:
+                if error.name == _OWN_ROOM:
+                    room, settled = _other(room), True
+                else:
+                    self._usage_refused = True
             else:
+                self._room = room
                 return
-        async with aclosing(self._stream(request, usage=False)) as events:
-            async for event in events:
-                yield event
 
     async def stated_window(self) -> int | None:
         """The window that the server states for this model; OpenAI itself states none."""
@@ -121,18 +125,22 @@ class OpenAIChatModel:
         _, answer = await ask_whole(self._calls, CHAT_WIRE, body, self._window)
         return answer
 
-    def _stream(
-        self, request: Mapping[str, Any], *, usage: bool
-    ) -> AsyncGenerator[ReplyEvent, None]:
-        fields = {**request, "stream": True}
-        if usage:
+    def _streamed(self, request: Mapping[str, Any], *, room: str, settled: bool) -> Body:
+        """The request as this server takes it; `settled`: no other name for the room is left."""
+        fields = {room if name == _OWN_ROOM else name: value for name, value in request.items()}
+        doubtful = [] if settled else [_OWN_ROOM]
+        if _USAGE not in request and not self._usage_refused:
             fields[_USAGE] = {"include_usage": True}
-        body = Body(fields=fields, doubtful=(_USAGE, "include_usage") if usage else ())
-        return stream_whole(self._calls, CHAT_WIRE, body, self._window)
+            doubtful += [_USAGE, "include_usage"]
+        return Body(fields={**fields, "stream": True}, doubtful=tuple(doubtful))
 
     def _check_key(self) -> None:
         if self._keyless and self._address.own:
             raise ModelRefused("OpenAI needs a key: set OPENAI_API_KEY, or give another URL")
+
+
+def _other(room: str) -> str:
+    return _OTHERS_ROOM if room == _OWN_ROOM else _OWN_ROOM
 
 
 def _body(model: str, prompt: Prompt, *, room: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ longest that the tokenizer makes of it; the time is linear in the text.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from recollect.search.tokenize import tokenize
@@ -43,23 +44,26 @@ _READ_CHARS: Final = 8_000
 """A message is read so far: what follows is a pasted log, which names everything."""
 
 
-def identifiers_in(
-    text: str, *, most: int = _MOST, read_chars: int = _READ_CHARS
-) -> dict[str, str]:
+def identifiers_in(text: str) -> dict[str, str]:
     """The identifiers of a text as written, by the word of the index they are known by."""
     found: dict[str, str] = {}
-    for shape in _SHAPES.finditer(_without_plain_words(text[:read_chars])):
-        written = shape[0].rstrip(".,:;/")
-        if len(written) < _LEAST_CHARS and not written.startswith("#"):
-            continue
-        if _PLAIN.fullmatch(written):
-            continue
+    for written in shapes_in(text[:_READ_CHARS]):
         words = tokenize(written)
         if words:
             found.setdefault(max(words, key=len), written)
-            if len(found) == most:
+            if len(found) == _MOST:
                 break
     return found
+
+
+def shapes_in(text: str) -> Iterator[str]:
+    """The identifiers of a text as written, all of them, repeats included."""
+    for shape in _SHAPES.finditer(_without_plain_words(text)):
+        written = shape[0].rstrip(".,:;/")
+        if len(written) < _LEAST_CHARS and not written.startswith("#"):
+            continue
+        if not _PLAIN.fullmatch(written):
+            yield written
 
 
 def _without_plain_words(text: str) -> str:

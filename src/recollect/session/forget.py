@@ -22,9 +22,15 @@ from recollect.formats.pi_session import read_session
 from recollect.session.disk import open_for_one, read_all, replace_file
 from recollect.session.forget_entries import EntriesForgotten, forget_entries
 from recollect.session.forget_notes import forget_notes
+from recollect.session.forget_outputs import forget_outputs
 from recollect.session.forget_search import MeantEntries
 from recollect.session.index import SessionIndex
-from recollect.session.places import sessions_folder, transcript_file
+from recollect.session.places import (
+    OUTPUTS_SUFFIX,
+    outputs_folder,
+    sessions_folder,
+    transcript_file,
+)
 from recollect.session.record import SessionRecord
 from recollect.stores.spool.durable import sync_folder
 from recollect.values.upkeep import ForgetOrder
@@ -32,13 +38,15 @@ from recollect.values.upkeep import ForgetOrder
 DELETED: Final = "transcripts deleted"
 CHANGED: Final = "transcripts changed"
 ENTRIES: Final = "entries of transcripts"
+OUTPUTS: Final = "long outputs of commands, deleted"
 SUMMARIES: Final = "summaries in transcripts, withdrawn"
 ROWS: Final = "rows of the index of sessions"
 NOTES: Final = "daily notes changed"
 NOTE_LINES: Final = "lines of daily notes"
 
 COVERS_TRANSCRIPTS: Final = (
-    "transcripts of Recollect's own agent in this space: entries, summaries that stood for them"
+    "transcripts of Recollect's own agent in this space: entries, summaries that stood for them, "
+    "long outputs of commands beside them"
 )
 COVERS_NOTES: Final = "daily notes of the workspace that was named: lines that hold the words"
 _BLOCKS: Final = (
@@ -141,6 +149,8 @@ class _Transcripts:
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
                 self._visit(path)
+            elif path.suffix == OUTPUTS_SUFFIX:
+                self._visit_left_outputs(path.with_suffix(".jsonl"))
         self._drop_rows()
         self._tell_names(folder)
 
@@ -150,11 +160,13 @@ class _Transcripts:
             if path.is_symlink():
                 self.cannot.append(f"{path.name} among the transcripts is a link: see to its file")
                 return
-            left = self._left(path, path.read_bytes())
+            data = path.read_bytes()
+            left = self._left(path, data)
             if self._only_look or (left is not None and not left.changed):
                 self._tell(path, left)
             else:
                 self._change(path)
+            self._visit_outputs(path, self._meant(path, data))
         except TranscriptLocked:
             self.cannot.append(
                 f"transcript {path.name}, which a running agent has open: end it, {self._again}"
@@ -164,6 +176,16 @@ class _Transcripts:
             self.cannot.append(
                 f"transcript {path.name} could not be changed ({why}): mend that, {self._again}"
             )
+
+    def _visit_outputs(self, transcript: Path, meant: MeantEntries | None) -> None:
+        done = forget_outputs(outputs_folder(transcript), meant, only_look=self._only_look)
+        self.counts[OUTPUTS] += done.files
+        self.cannot += done.unreached
+
+    def _visit_left_outputs(self, transcript: Path) -> None:
+        """Outputs whose transcript is gone: a forgetting was killed between the two."""
+        if not transcript.exists():
+            self._visit_outputs(transcript, self._meant(transcript, b""))
 
     def _change(self, path: Path) -> None:
         descriptor = open_for_one(path, create=False)
@@ -180,15 +202,19 @@ class _Transcripts:
 
     def _left(self, path: Path, data: bytes) -> EntriesForgotten | None:
         """What is left of a transcript; None where all of it goes."""
+        meant = self._meant(path, data)
+        return None if meant is None else forget_entries(data, meant)
+
+    def _meant(self, path: Path, data: bytes) -> MeantEntries | None:
+        """What goes from a session; None for all of it."""
         order = self._order
         named = bool(order.sessions) and self._is_named(path, data)
         if named and order.said_before is None:
             return None
         aged = named or not order.sessions
-        meant = MeantEntries(
+        return MeantEntries(
             matching=order.matching, said=self._said, before=order.said_before if aged else None
         )
-        return forget_entries(data, meant)
 
     def _tell(self, path: Path, left: EntriesForgotten | None) -> None:
         if left is None:

@@ -14,6 +14,7 @@ from typing import Final
 from recollect.config.places import data_home, file_name
 
 INDEX_NAME: Final = "sessions.json"
+OUTPUTS_SUFFIX: Final = ".outputs"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUID
 
@@ -33,6 +34,11 @@ def transcript_file(space: str, session_id: str) -> Path:
     plain = _UUID.fullmatch(session_id) is not None
     name = session_id if plain else _NAMED + file_name(session_id)
     return sessions_folder(space) / f"{name}.jsonl"
+
+
+def outputs_folder(transcript: Path) -> Path:
+    """Where long outputs of a session's commands are kept: beside its transcript."""
+    return transcript.with_suffix(OUTPUTS_SUFFIX)
 
 
 def sessions_file(space: str) -> Path:

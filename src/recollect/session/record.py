@@ -123,6 +123,11 @@ class SessionRecord:
             tokens_are_fresh=False,
         )
 
+    def with_compactions(self, count: int) -> Self:
+        """As many compactions as its transcript holds, whatever was counted before: a process may
+        have ended between the transcript's line and this one."""
+        return replace(self, compaction_count=count)
+
     def after_flush(self, now: float) -> Self:
         """Notes were saved in this cycle."""
         return replace(

@@ -2,7 +2,8 @@
 
 Owns which fields are never masked: ids that pair calls with results and entries with parents,
 names of models and tools, providers' signatures and images. Pure. Always holds: an entry without
-a secret comes back as it is; a signature never stands beside a text that it did not sign.
+a secret comes back as it is; a signature never stands beside a text that it did not sign; one that
+can be read (OpenAI's Responses: a whole item of reasoning) is masked like all that was said.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from recollect.config.settings import Redaction
-from recollect.formats.json_spans import decode
+from recollect.errors import FormatError
+from recollect.formats.json_spans import decode, encode
 from recollect.formats.pi_entries import entry_line
 from recollect.rules.json_redaction import redact_json
 
@@ -40,15 +42,10 @@ _OF_MESSAGES: Final = (
     "usage",
     "timestamp",
 )
-_OF_BLOCKS: Final = (
-    "type",
-    "id",
-    "name",
-    "mimeType",
-    "textSignature",
-    "thinkingSignature",
-    "thoughtSignature",
-)
+_SIGNATURES: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
+_OF_BLOCKS: Final = ("type", "id", "name", "mimeType", *_SIGNATURES)
+_SEALED: Final = ("type", "id", "encrypted_content")
+"""What of a signature that is JSON nobody but its provider can read."""
 
 
 def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
@@ -56,18 +53,18 @@ def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
     if not settings.enabled:
         return value
     masked, exact = redact_json(entry_line(value), pii=settings.pii)
-    if exact:
+    if exact and not _says_something(value, settings):
         return value
     entry: dict[str, Any] = decode(masked)
     _restore(entry, value, _OF_ENTRIES)
     if value.get("type") == "message":
-        _restore_message(entry.get("message"), value.get("message"))
+        _restore_message(entry.get("message"), value.get("message"), settings)
     for changed, original in _pairs(entry.get("retainedTail"), value.get("retainedTail")):
-        _restore_message(changed, original)
+        _restore_message(changed, original, settings)
     return entry
 
 
-def _restore_message(changed: Any, original: Any) -> None:
+def _restore_message(changed: Any, original: Any, settings: Redaction) -> None:
     if not isinstance(changed, dict) or not isinstance(original, Mapping):
         return
     _restore(changed, original, _OF_MESSAGES)
@@ -79,6 +76,38 @@ def _restore_message(changed: Any, original: Any) -> None:
             _restore(block, was, ("data",))
         if block.get("thinking") != was.get("thinking"):
             block.pop("thinkingSignature", None)  # the provider would refuse the pair
+        for name in _telling(was, settings):
+            block.pop(name, None)  # masked, it would be no signature
+
+
+def _says_something(entry: Mapping[str, Any], settings: Redaction) -> bool:
+    """A signature of the entry tells a secret, which its quoting may have hidden."""
+    tail = entry.get("retainedTail")
+    messages = [entry.get("message"), *(tail if isinstance(tail, list | tuple) else ())]
+    contents = [one.get("content") for one in messages if isinstance(one, Mapping)]
+    return any(
+        isinstance(block, Mapping) and _telling(block, settings)
+        for content in contents
+        if isinstance(content, list | tuple)
+        for block in content
+    )
+
+
+def _telling(block: Mapping[str, Any], settings: Redaction) -> list[str]:
+    """The names of its signatures that are JSON and hold a secret."""
+    return [name for name in _SIGNATURES if _tells(block.get(name), settings)]
+
+
+def _tells(signature: Any, settings: Redaction) -> bool:
+    if not isinstance(signature, str) or not signature.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        said = decode(signature.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return False
+    if isinstance(said, dict):
+        said = {name: held for name, held in said.items() if name not in _SEALED}
+    return not redact_json(encode(said), pii=settings.pii)[1]
 
 
 def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: tuple[str, ...]) -> None:

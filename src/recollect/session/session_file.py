@@ -1,8 +1,8 @@
 """The file under a transcript: opened under its lock, mended after a crash, added to by lines.
 
 Owns the bytes at the end of the file. Must never change a whole line. Always holds: one write a
-line, then a sync, then it counts; a line that could not be written whole is taken back, and where
-even that fails, nothing more is written until the file was opened again.
+line, then a sync, then it counts; a line that could not be written whole is taken back. Where that
+or any sync fails, nothing more is written until the file was opened again.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TranscriptFile:
         whole = line + b"\n"
         try:
             _write_once(self._descriptor, whole)
-            sync_file(self._descriptor)
+            self._sync()
         except OSError as error:
             self._take_back()
             raise _refused(self.path, "written", error) from error
@@ -104,7 +104,7 @@ class TranscriptFile:
         if self._closed:
             raise TranscriptError(f"{name} is closed; open it again to add to it")
         if self._broken:
-            raise TranscriptError(f"{name} could not be written whole before; open it again")
+            raise TranscriptError(f"{name} did not reach the disk before; open it again")
         if not same_file(self._descriptor, self.path):
             raise TranscriptError(
                 f"{name} was moved, replaced or deleted while it was open; open it again"
@@ -118,9 +118,17 @@ class TranscriptFile:
         """Nothing of a line that failed may stay: the next one would be glued to it."""
         try:
             os.ftruncate(self._descriptor, self._size)
-            sync_file(self._descriptor)
+            self._sync()
         except OSError:
             self._broken = True  # opening again finds the torn line, and says so
+
+    def _sync(self) -> None:
+        """A system that failed to write drops what it held: a later sync says nothing of it."""
+        try:
+            sync_file(self._descriptor)
+        except OSError:
+            self._broken = True
+            raise
 
 
 def _write_once(descriptor: int, content: bytes) -> None:

@@ -9,6 +9,7 @@ edit and no rule touches is shown as it came.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from recollect.formats.codec import Codec
@@ -19,7 +20,7 @@ from recollect.rules.well_formed import is_well_formed
 from recollect.turn.compose import Weigh, compose
 from recollect.turn.place import place
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
-from recollect.values.history import Composed, Entry, Row, View
+from recollect.values.history import Composed, Entry, Row, View, behind_cut
 from recollect.values.message import (
     EntryKey,
 )
@@ -63,7 +64,8 @@ def apply(
     if not edits and not continues and not continued and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
-    rows, notes = _remaining(entries, standing)
+    hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
+    rows, notes = _remaining(entries, standing, hidden)
     repairs: tuple[Repair, ...] = ()
     if continues or not _all_entries_well_formed(rows, codec):
         paired = pair(rows, codec.rules, continues=continues)
@@ -116,7 +118,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
 
 
 def _remaining(
-    entries: Sequence[Entry], standing: _Standing
+    entries: Sequence[Entry], standing: _Standing, hidden: AbstractSet[EntryKey]
 ) -> tuple[list[Arranged], dict[EntryKey | None, int]]:
     """What is left after cut, leaving out and shortening; and where messages are missing.
 
@@ -125,12 +127,9 @@ def _remaining(
     """
     rows: list[Arranged] = []
     missing: dict[EntryKey | None, int] = {}
-    behind_cut = standing.cut is not None
     gap = 0
     for entry in entries:
-        if behind_cut and standing.cut is not None and entry.key == standing.cut.anchor:
-            behind_cut = False
-        if behind_cut and entry.role != "system":
+        if entry.key in hidden:
             continue
         left_out = standing.out.get(entry.key)
         if left_out is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from recollect.formats.codec import Codec
 from recollect.turn.apply import Applied, apply
 from recollect.turn.compose import Weigh
-from recollect.values.edit import Edit
+from recollect.values.edit import Cut, Edit
 from recollect.values.history import Composed, Entry, View
 from recollect.values.message import CallId
 from recollect.values.slot import Slot
@@ -55,6 +55,8 @@ def extend(
         return None
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
+    if any(isinstance(edit, Cut) for edit in tail_edits):
+        return None  # its summary stands before the joint
     applied = apply(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )

@@ -90,3 +90,6 @@ class Written:
     """A tombstone stands for them: not stored, and nothing that rests on them either."""
     session_stale: bool = False
     """The session has moved on; its write was left out, and its turns' records with it."""
+    session_cleaned: bool = False
+    """The session's state quoted a forgotten message: it was stored without its quotes, or not at
+    all. What is in memory has to be loaded again."""

@@ -23,8 +23,6 @@ class Carried:
     failures: tuple[ToolFailure, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
     """Best first."""
-    identifier_scores: tuple[float, ...] = ()
-    """What each of them is worth, for the next compaction."""
 
     def details(self) -> dict[str, Any]:
         """As the seeds' `details` spell it."""

@@ -105,6 +105,8 @@ class Probe:
     """The sentence around it: what the model would have at hand to ask memory by."""
     source: MessageId
     key: EntryKey
+    stands: bool = False
+    """The user laid it down: it holds whether or not a turn asks memory for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

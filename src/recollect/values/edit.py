@@ -7,7 +7,7 @@ them. Nothing here knows how a change is written in a wire format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from recollect.values.carried import Carried
@@ -72,7 +72,8 @@ class Insert:
     quotes: tuple[MessageId, ...] = ()
     """The messages whose words stand in it."""
     recalled: tuple[str, ...] = ()
-    """The ids of the segments whose passages stand in it: they need not be recalled again."""
+    """The names of the passages that stand in it (`values.recalled.passage_name`): they need not
+    be recalled again. A segment's bare id stands for all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,9 @@ class Cut:
     """Which compaction of the session made it."""
     before: int = 0
     """Which one made the cut that lies behind it; 0 where none does."""
+    covers: tuple[MessageId, ...] = field(default=(), repr=False)
+    """The messages that its summary stands for, those of the cut before included. Nothing else is
+    hidden by it: what a client changed or put in before the anchor is shown."""
     ended: tuple[Insert, ...] = ()
     """The blocks it took out of the view; undoing it brings them back."""
     carried: Carried | None = None

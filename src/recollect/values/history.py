@@ -112,9 +112,19 @@ def newest_cut(edits: Sequence[Edit]) -> Cut | None:
     return next((edit for edit in reversed(edits) if isinstance(edit, Cut)), None)
 
 
-def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> int:
-    """How many entries the summary of the standing cut stands for."""
+def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
+    """The messages that the summary of the standing cut stands for, where they are.
+
+    Before its anchor, and covered by it: what a client changed, or put in there, was never
+    summarised. System messages are always shown.
+    """
     cut = newest_cut(edits)
     if cut is None:
-        return 0
-    return next((at for at, entry in enumerate(entries) if entry.key == cut.anchor), 0)
+        return frozenset()
+    covered, hidden = frozenset(cut.covers), set[EntryKey]()
+    for entry in entries:
+        if entry.key == cut.anchor:
+            return frozenset(hidden)
+        if entry.id in covered and entry.role != "system":
+            hidden.add(entry.key)
+    return frozenset()

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
-from recollect.values.history import Composed, Entry, SessionId, View
+from recollect.values.edit import Edit, Insert, LeaveOut, Repair, Shorten, StageName
+from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
 from recollect.values.message import EntryKey, Role
 from recollect.values.moment import Moment
 from recollect.values.request import FormatName
@@ -156,16 +156,8 @@ def _add(reasons: dict[EntryKey, list[str]], key: EntryKey, reason: str) -> None
 
 
 def _before_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> dict[EntryKey, str]:
-    cuts = [edit for edit in edits if isinstance(edit, Cut)]
-    if not cuts:
-        return {}
-    cut = cuts[-1]
-    covered: dict[EntryKey, str] = {}
-    for entry in entries:
-        if entry.key == cut.anchor:
-            return covered
-        covered[entry.key] = cut.reason
-    return {}
+    cut = newest_cut(edits)
+    return {} if cut is None else dict.fromkeys(behind_cut(entries, edits), cut.reason)
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError
-from recollect.ports import Clock, Embedder, Model, Recaller, TokenCounter
+from recollect.ports import Clock, Embedder, Recaller, TokenCounter
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import deployment_secret, is_server, open_archive, sqlite_path
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from recollect.engine.recalling import MemoryRecaller
     from recollect.memory.jobs import BackgroundJobs
     from recollect.wiring.embedders import Embedders
+    from recollect.wiring.models import OwnModel
 
 QUESTION_SHARE = 0.4
 """Of the time that recall has, what embedding the question may take: the search needs some."""
@@ -35,7 +36,7 @@ def open_memory(
     embedders: Sequence[Embedder] | None = None,
     recaller: Recaller | None = None,
     counter: TokenCounter | None = None,
-    model: Model | None = None,
+    model: OwnModel | None = None,
     compact_in_background: bool = True,
     off_the_loop: bool = False,
     settings: Settings | Mapping[str, Any] | None = None,
@@ -50,8 +51,9 @@ def open_memory(
     store that is away stops nobody; `ingest.enabled = false` keeps nothing at all. `workspace`
     is a folder whose memory files are followed; without one only `index.extra_paths` are.
     `embedders` are your own, in place of those of the settings; so is `model`, which summarises
-    when the window fills. Without one nothing is compacted, only trimmed. A host that compacts
-    between its turns by itself says `compact_in_background=False`.
+    when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
+    nothing is compacted, only trimmed. A host that compacts between its turns by itself says
+    `compact_in_background=False`.
     """
     from recollect.engine import Engine
     from recollect.engine.clock import SystemClock
@@ -59,8 +61,9 @@ def open_memory(
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.embedders import Embedders, cached, choose_embedders
     from recollect.wiring.files import critical_rules_of, follow_files
-    from recollect.wiring.models import choose_model
+    from recollect.wiring.models import choose_model, own_model
 
+    summariser = None if model is None else own_model(model)  # before anything is opened
     if isinstance(settings, Settings):
         if arguments or config or openclaw:
             raise SettingsError("give either a Settings or what it is to be made of, not both")
@@ -107,7 +110,7 @@ def open_memory(
         archive=archive,
         jobs=jobs,
         files=files,
-        model=model if model is not None else choose_model(chosen, "summary"),
+        model=summariser if summariser is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,

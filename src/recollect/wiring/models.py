@@ -6,15 +6,30 @@ where the settings name a provider: nothing is sent anywhere by default.
 
 from __future__ import annotations
 
+import inspect
 import os
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Literal, Protocol, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.settings import ProviderFormat
-from recollect.errors import SettingsError
-from recollect.ports import ChatModel
+from recollect.errors import ModelRefused, SettingsError
+from recollect.ports import ChatModel, Model
 from recollect.rules.budget import window_of
+from recollect.values.model import Answer, Prompt
 
+
+class Asked(Protocol):
+    """The least that a model of one's own has to be."""
+
+    async def ask(self, prompt: Prompt) -> Answer | str:
+        """The answer to one prompt, or only its text."""
+        ...
+
+
+OwnModel: TypeAlias = Asked | Callable[[Prompt], Awaitable[Answer | str]]
+"""A model of one's own, or only the async function that asks it."""
 ModelRole: TypeAlias = Literal["main", "summary", "flush", "extraction"]
 
 KEY_VARIABLES: dict[ProviderFormat, str] = {
@@ -22,6 +37,60 @@ KEY_VARIABLES: dict[ProviderFormat, str] = {
     "openai-chat": "OPENAI_API_KEY",
     "openai-responses": "OPENAI_API_KEY",
 }
+
+
+class OnlyAsks:
+    """A model of which little but the asking is known; there is nothing to give back."""
+
+    def __init__(
+        self,
+        ask: Callable[[Prompt], Awaitable[Answer | str]],
+        *,
+        name: str = "",
+        window_tokens: int | None = None,
+    ) -> None:
+        self._ask = ask
+        self.name = name
+        self.window_tokens = window_tokens
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer; a text alone is one."""
+        answer = await self._ask(prompt)
+        if isinstance(answer, Answer):
+            return answer
+        if isinstance(answer, str):
+            return Answer(text=answer)
+        raise ModelRefused(
+            f"your model answered with a {type(answer).__name__}: return an Answer, or a text"
+        )
+
+    async def close(self) -> None:
+        """Nothing of ours is open."""
+
+
+def own_model(given: Any) -> Model:
+    """A model of the caller's own: whole, or only something to ask; TypeError for the rest."""
+    ask = getattr(given, "ask", given)
+    if isinstance(given, type) or not _is_async(ask):
+        what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        raise TypeError(
+            "a model is an object with `async def ask(self, prompt)`, or an async function of the "
+            f"prompt, and {what} is neither"
+        )
+    if all(hasattr(given, part) for part in ("ask", "name", "window_tokens", "close")):
+        whole: Model = given
+        return whole
+    name, window = getattr(given, "name", ""), getattr(given, "window_tokens", None)
+    return OnlyAsks(
+        ask,
+        name=name if isinstance(name, str) else "",
+        window_tokens=window if isinstance(window, int) and window > 0 else None,
+    )
+
+
+def _is_async(ask: Any) -> bool:
+    called = getattr(ask, "__call__", None)  # noqa: B004 - an object may be called as a function is
+    return inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(called)
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
@@ -37,7 +106,8 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
         return None
     if name is None:
         return None
-    window = window_of(name, settings)
+    # What a user sets is how much to use of it: a reply to a larger request is no overflow.
+    window = window_of(name, replace(settings, window_tokens=None))
     return _adapter(
         models.provider,
         name,

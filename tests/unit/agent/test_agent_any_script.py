@@ -33,7 +33,8 @@ calls = st.sampled_from(
     ]
 )
 replies = st.builds(
-    lambda text, thinking, wanted, used: Says(
+    lambda text, thinking, wanted, used, stop: Says(
+        stop=stop,
         text=text,
         thinking=thinking,
         calls=[
@@ -46,6 +47,7 @@ replies = st.builds(
     st.sampled_from(["", "hm"]),
     st.lists(calls, max_size=3),
     st.sampled_from([500, int(WINDOW * 0.74), WINDOW]),
+    st.sampled_from([None, None, None, "length"]),
 )
 troubles = st.sampled_from(
     [
@@ -93,7 +95,7 @@ def test_any_script_leaves_a_whole_history(
     asked = [
         block["id"]
         for one in messages
-        if one["role"] == "assistant" and one["stopReason"] == "toolUse"
+        if one["role"] == "assistant" and one["stopReason"] in ("toolUse", "length")
         for block in one["content"]
         if block["type"] == "toolCall"
     ]

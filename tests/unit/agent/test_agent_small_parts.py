@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.agent import day_note
 from recollect.agent.commands import Command, NoCommand, read_command
 from recollect.agent.day_note import DayNote, append_note, day_of, means_a_day_note
 from recollect.agent.reset import reset_due
-from recollect.agent.silent import NO_REPLY, SilentFilter, is_silent
+from recollect.agent.silent import NO_REPLY, SilentFilter, is_silent, shown_of
 from recollect.config.settings import Redaction, Reset
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -31,13 +35,17 @@ def streamed(pieces: list[str]) -> str:
         max_size=8,
     )
 )
-def test_a_stream_shows_the_whole_reply_or_nothing(pieces: list[str]) -> None:
+def test_a_stream_shows_the_same_however_it_is_cut(pieces: list[str]) -> None:
     text = "".join(pieces)
-    assert streamed(pieces) == ("" if is_silent(text) else text)
-    assert streamed(list(text)) == ("" if is_silent(text) else text)
+    shown = shown_of(text)
+    assert streamed(pieces) == streamed(list(text)) == shown
+    assert text.startswith(shown)
+    assert re.fullmatch(rf"(?:\s*{NO_REPLY}\W*)*", text.removeprefix(shown))
+    if is_silent(text):
+        assert not shown.strip()
 
 
-@pytest.mark.parametrize("text", [NO_REPLY, "  NO_REPLY\n", "NO_REPLY.", "NO_REPLY - all saved"])
+@pytest.mark.parametrize("text", [NO_REPLY, "  NO_REPLY\n", "NO_REPLY.", "NO_REPLY\n\nNO_REPLY !"])
 def test_no_reply_is_never_shown(text: str) -> None:
     kept = SilentFilter()
     assert [kept.feed(letter) for letter in text] == [""] * len(text)
@@ -45,9 +53,28 @@ def test_no_reply_is_never_shown(text: str) -> None:
     assert kept.silent
 
 
-@pytest.mark.parametrize("text", ["NO", "NO_REPLYING to that", "No_reply", "Well: NO_REPLY"])
-def test_words_that_only_look_like_it_are(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NO",
+        "NO_REPLYING to that",
+        "No_reply",
+        "Well: NO_REPLY",
+        "NO_REPLY is the word that keeps a reply from being shown.",
+        "NO_REPLY - all saved",
+        "Say NO_REPLY",
+        "NO_REPLY\nNO",
+    ],
+)
+def test_words_that_only_look_like_it_are_shown(text: str) -> None:
     assert streamed(list(text)) == text
+    assert not is_silent(text)
+
+
+@pytest.mark.parametrize("end", ["\nNO_REPLY", " NO_REPLY", "\n\nNO_REPLY.\n"])
+def test_the_token_at_the_end_of_an_answer_is_not_shown(end: str) -> None:
+    assert streamed(list("All saved." + end)) == "All saved."
+    assert not is_silent("All saved." + end)
 
 
 def at(text: str, tz: ZoneInfo = BERLIN) -> float:
@@ -139,6 +166,32 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.join()
     lines = [line for line in note.path.read_text().split("\n") if line]
     assert sorted(lines) == sorted(texts)
+
+
+def test_a_note_does_not_wait_without_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(day_note, "LOCK_SECONDS", 0.2)
+    note = DayNote(root=tmp_path, day="2026-03-11")
+    note.path.parent.mkdir()
+    refused: list[OSError] = []
+    with note.path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=_refused, args=(note, refused), daemon=True)
+        waiting.start()
+        waiting.join(10)
+        assert not waiting.is_alive()
+    assert [error.errno for error in refused] == [errno.EAGAIN]
+    assert note.path.read_text() == ""
+    append_note(note, "now", Redaction())
+    assert note.path.read_text() == "now\n"
+
+
+def _refused(note: DayNote, told: list[OSError]) -> None:
+    try:
+        append_note(note, "mine", Redaction())
+    except OSError as error:
+        told.append(error)
 
 
 def test_a_secret_is_masked_and_a_link_is_not_followed(tmp_path: Path) -> None:

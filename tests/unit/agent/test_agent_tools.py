@@ -16,6 +16,7 @@ from recollect.agent.tools.bash import bash_tool
 from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.files import edit_tool, write_tool
 from recollect.agent.tools.outcome import Tool, ToolOutcome
+from recollect.agent.tools.outputs import Outputs
 from recollect.agent.tools.read import MAX_BYTES, MAX_LINES, read_tool
 
 
@@ -115,6 +116,17 @@ def test_writing_makes_folders_and_keeps_the_rights_of_a_file(tmp_path: Path) ->
     assert [one.name for one in made.parent.iterdir()] == ["c.sh"]
 
 
+@pytest.mark.parametrize("way", [".", "", "folder", "folder/.."])
+def test_a_folder_is_not_written_to_and_nothing_beside_it(tmp_path: Path, way: str) -> None:
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    touched = [one.stat().st_mtime_ns for one in (tmp_path, root)]
+    outcome = use(write_tool, root, path=way, content="x")
+    assert outcome.is_error
+    assert [one.stat().st_mtime_ns for one in (tmp_path, root)] == touched
+    assert "folder" in outcome.text or "missing" in outcome.text
+
+
 def test_an_edit_replaces_what_stands_there_once(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_bytes(b"one\r\ntwo\r\nthree\r\n")
@@ -158,7 +170,8 @@ def test_a_command_tells_its_output_and_how_it_ended(tmp_path: Path) -> None:
 
 
 def test_a_long_output_keeps_head_and_tail_and_is_saved_whole(tmp_path: Path) -> None:
-    outcome = use(bash_tool, tmp_path, command="seq 1 60000")
+    ground = Ground(root=tmp_path, outputs=Outputs(folder=tmp_path / "outputs"))
+    outcome = use(bash_tool, tmp_path, command="seq 1 60000", ground=ground)
     assert outcome.text.startswith("1\n2\n")
     assert outcome.text.endswith("59999\n60000")
     assert len(outcome.text) < 60_000
@@ -166,7 +179,6 @@ def test_a_long_output_keeps_head_and_tail_and_is_saved_whole(tmp_path: Path) ->
     saved = Path(outcome.details["fullOutputPath"])
     assert str(saved) in outcome.text
     assert saved.read_text() == "".join(f"{number}\n" for number in range(1, 60001))
-    saved.unlink()
 
 
 def test_a_command_that_hangs_is_stopped_with_all_its_children(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from recollect.agent.request import Shape
 from recollect.config import Settings
 from recollect.errors import ModelOverflow, ModelUnavailable
 from recollect.formats.json_spans import encode
+from recollect.formats.session_state import join_state
 from recollect.formats.translate import Speaker
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 from recollect.values.model import ReplyDone
 from recollect.values.overflow import Overflow
+from recollect.wiring import open_store
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 WINDOW = 8_000
@@ -177,6 +179,25 @@ def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
     assert record is not None
     assert record.flushed_in_this_cycle
     assert record.memory_flush_at == 1_773_230_400_000
+
+
+def test_a_flush_is_kept_with_the_session_at_once(tmp_path: Path) -> None:
+    """A host that goes on with the session does not ask for the notes again."""
+    model = ScriptedModel(["fine", filling("near", int(WINDOW * 0.75) - 100), "NO_REPLY"])
+    room = Room(tmp_path, model, settings=FLUSHING)
+    room.say(TALK[0], TALK[1])
+    model.check()
+
+    async def kept() -> int | None:
+        store = await open_store(str(tmp_path / "memory.sqlite"), space="default")
+        try:
+            found = await store.session("session-1")
+            assert found is not None
+            return join_state(found.state, found.path, found.ids).flushed_in
+        finally:
+            await store.close()
+
+    assert asyncio.run(kept()) == 0
 
 
 def test_a_read_only_workspace_has_no_flush_turn_and_says_so(tmp_path: Path) -> None:

@@ -8,14 +8,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.agent.agent_room import QUIET, notes, of
+from tests.unit.agent.test_agent_window import SMALL, TALK
 
-from recollect.agent.events import Ended, Said
+from recollect.agent import opening
+from recollect.agent.events import Ended, Prepared, Said, Told
+from recollect.agent.loop import Agent
 from recollect.agent.opening import open_agent
-from recollect.errors import SettingsError
+from recollect.agent.record_cut import undone_elsewhere
+from recollect.engine.engine import Engine
+from recollect.errors import SettingsError, TranscriptLocked
+from recollect.formats.pi_context import build_context
+from recollect.session import (
+    SessionIndex,
+    open_transcript,
+    read_session_file,
+    transcript_file,
+)
+from recollect.session.transcript import Transcript
 from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_replies import Says
+from recollect.values.edit import Cut
+from recollect.values.history import SessionState
+from recollect.values.message import EntryKey
+from recollect.values.model import Prompt
+from recollect.wiring.memory import open_memory
+
+SETTINGS: dict[str, Any] = {**QUIET, **SMALL}
 
 
-async def said_in(workspace: Path, text: str, model: ScriptedModel, **given: Any) -> list[Any]:
+class Talker(ScriptedModel):
+    """Says the same to everything, and summarises as it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda asked: notes(asked) if isinstance(asked, Prompt) else Says(text="fine")
+        )
+
+
+async def said_in(workspace: Path, text: str, model: Any, **given: Any) -> list[Any]:
     async with open_agent(workspace, model=model, **given) as agent:
         return [event async for event in agent.run(text)]
 
@@ -61,3 +92,268 @@ def test_without_a_model_it_says_what_to_set(home: Path) -> None:
 
     with pytest.raises(SettingsError, match=r"models\.provider"):
         asyncio.run(opened())
+
+
+def talk(workspace: Path, *texts: str) -> list[Any]:
+    """Turns of one process after the other's."""
+
+    async def turns() -> list[Any]:
+        async with open_agent(workspace, model=Talker(), settings=SETTINGS) as agent:
+            return [event for text in texts async for event in agent.run(text)]
+
+    return asyncio.run(turns())
+
+
+def session_of(workspace: Path) -> str:
+    record = SessionIndex.of_space(str(workspace)).get("main")
+    assert record is not None
+    return record.session_id
+
+
+def undo_in_the_store(workspace: Path) -> int:
+    """As `recollect undo` does it: which compaction went."""
+
+    async def undone() -> int:
+        async with open_memory(space=str(workspace), settings=SETTINGS) as engine:
+            done = await engine.undo(session_of(workspace))
+            assert done.undone is not None
+            return done.undone.number
+
+    return asyncio.run(undone())
+
+
+def shown_by_pi(workspace: Path) -> str:
+    """What pi would show of the transcript."""
+    path = transcript_file(str(workspace), session_of(workspace))
+    return str(build_context(read_session_file(path).entries).messages)
+
+
+def told(events: list[Any]) -> str:
+    return "\n".join(one.text for one in of(events, Told))
+
+
+def test_a_compaction_that_was_undone_in_the_store_is_undone_in_the_transcript(
+    home: Path,
+) -> None:
+    talk(home, *TALK, "/compact", "on", "/compact")
+    assert "2 compactions standing" in told(talk(home, "/status"))
+    assert undo_in_the_store(home) == 2
+    assert "1 compactions standing" in told(talk(home, "/status"))
+    assert undo_in_the_store(home) == 1
+    assert TALK[0] not in shown_by_pi(home)
+    assert "0 compactions standing" in told(talk(home, "/status"))
+    assert TALK[0] in shown_by_pi(home), "pi shows what the agent shows"
+    assert "nothing to undo" in told(talk(home, "/undo"))
+
+
+@pytest.mark.parametrize(
+    ("number", "made", "cuts", "undone"),
+    [
+        (1, 1, [], True),
+        (1, 1, [(1, 0)], False),
+        (1, 0, [], False),  # the store is away, or is another one
+        (1, 2, [(2, 1)], False),  # it lies behind the next, whose edit alone is kept
+        (1, 2, [(2, 0)], True),  # it was undone before the next was made
+        (2, 3, [(1, 0), (3, 1)], True),
+        (1, 3, [(1, 0), (3, 1)], False),
+    ],
+)
+def test_which_compactions_the_engine_no_longer_shows(
+    number: int, made: int, cuts: list[tuple[int, int]], undone: bool
+) -> None:
+    edits = [
+        Cut(
+            anchor=EntryKey(f"key-{at}"),
+            summary="",
+            stage="compact",
+            reason="",
+            turn=at,
+            number=at,
+            before=before,
+        )
+        for at, before in cuts
+    ]
+    state = SessionState(compactions=made, edits=tuple(edits))
+    assert undone_elsewhere(number, state) is undone
+
+
+def test_one_that_stands_stays_over_a_restart(home: Path) -> None:
+    talk(home, *TALK, "/compact")
+    entries = len(transcript_file(str(home), session_of(home)).read_text().splitlines())
+    talk(home)
+    after = transcript_file(str(home), session_of(home)).read_text().splitlines()
+    assert len(after) == entries
+    assert TALK[0] not in shown_by_pi(home)
+
+
+def test_an_undo_whose_process_ended_halfway_is_finished(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(self: Transcript) -> None:
+        raise KeyboardInterrupt
+
+    talk(home, *TALK, "/compact")
+    with monkeypatch.context() as patch:
+        patch.setattr(Transcript, "append_undo", dies)
+        with pytest.raises(KeyboardInterrupt):
+            talk(home, "/undo")
+    assert TALK[0] not in shown_by_pi(home)
+    talk(home, "on")
+    assert TALK[0] in shown_by_pi(home)
+    assert "The last compaction is undone" in told(talk(home, "/compact", "/undo"))
+
+
+def test_undo_in_one_process_behind_an_undo_in_another(home: Path) -> None:
+    """Whoever runs meanwhile finds out when they ask for it, at the second try at the latest."""
+
+    async def meanwhile() -> list[Any]:
+        async with open_agent(home, model=Talker(), settings=SETTINGS) as agent:
+            for text in (*TALK, "/compact"):
+                _ = [event async for event in agent.run(text)]
+            await asyncio.to_thread(undo_in_the_store, home)
+            return [event for text in ("/undo", "/undo") async for event in agent.run(text)]
+
+    assert "The last compaction is undone" in told(asyncio.run(meanwhile()))
+    assert TALK[0] in shown_by_pi(home)
+
+
+def test_the_index_follows_an_undo_and_what_a_crash_left(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = SessionIndex.of_space(str(home))
+    talk(home, *TALK, "/compact", "on")
+    record = index.get("main")
+    assert record is not None
+    assert (record.compaction_count, record.tokens_are_fresh) == (1, True)
+    talk(home, "/undo")
+    record = index.get("main")
+    assert record is not None
+    assert (record.compaction_count, record.tokens_are_fresh) == (1, False)
+    assert record.total_tokens is None
+
+    talk(home, "more")
+    with monkeypatch.context() as patch:
+        patch.setattr(SessionIndex, "update", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            _compact_only(home)
+    record = index.get("main")
+    assert record is not None
+    assert (record.compaction_count, record.tokens_are_fresh) == (1, True)
+    talk(home)
+    record = index.get("main")
+    assert record is not None
+    assert (record.compaction_count, record.tokens_are_fresh) == (2, False)
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _compact_only(workspace: Path) -> None:
+    """A compaction whose line is written while the index takes nothing."""
+    path = transcript_file(str(workspace), session_of(workspace))
+    entries = read_session_file(path).entries
+
+    async def compacted() -> None:
+        engine = open_memory(space=str(workspace), settings=SETTINGS, model=Talker())
+        async with engine:
+            transcript = open_transcript(
+                path, session_id=session_of(workspace), redaction=engine.settings.redaction
+            )
+            with transcript:
+                agent = Agent(
+                    engine,
+                    Talker(),
+                    transcript,
+                    workspace,
+                    index=SessionIndex.of_space(str(workspace)),
+                )
+                _ = [event async for event in agent.run("/compact")]
+
+    try:
+        asyncio.run(compacted())
+    finally:
+        assert len(read_session_file(path).entries) > len(entries)
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedModel]:
+    """The models that the settings name: opening has to close them."""
+    made: list[ScriptedModel] = []
+
+    def choose(*_: Any) -> ScriptedModel:
+        made.append(Talker())
+        return made[-1]
+
+    monkeypatch.setattr(opening, "choose_model", choose)
+    return made
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    closed: list[Engine] = []
+    real = Engine.close
+
+    async def close(self: Engine) -> None:
+        await real(self)
+        closed.append(self)
+
+    monkeypatch.setattr(Engine, "close", close)
+    return closed
+
+
+async def _opened(workspace: Path) -> None:
+    async with open_agent(workspace, settings=SETTINGS):
+        pass
+
+
+def test_where_the_transcript_is_taken_everything_else_is_closed(
+    home: Path, models: list[ScriptedModel], engines: list[Engine]
+) -> None:
+    async def twice() -> None:
+        async with open_agent(home, model=Talker(), settings=SETTINGS):
+            with pytest.raises(TranscriptLocked):
+                await _opened(home)
+            assert len(engines) == 1
+            assert models[0].closed
+
+    asyncio.run(twice())
+
+
+def test_an_agent_that_cannot_be_made_leaves_nothing_open(
+    home: Path, models: list[ScriptedModel], engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "Agent", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(_opened(home))
+    assert len(engines) == 1
+    assert models[0].closed
+    asyncio.run(_opened(home))  # the transcript is free again
+
+
+def test_a_memory_that_does_not_close_well_keeps_nothing_else_open(
+    home: Path, models: list[ScriptedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Engine) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "close", fails)
+        with pytest.raises(OSError, match="the disk is gone"):
+            asyncio.run(_opened(home))
+    assert models[0].closed
+
+
+def test_a_server_that_does_not_state_its_window_holds_nobody_up(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Talker):
+        async def stated_window(self) -> int | None:
+            await asyncio.sleep(60)
+            return None
+
+    monkeypatch.setattr(opening, "WINDOW_SECONDS", 0.05)
+    events = asyncio.run(said_in(home, "Hi", Slow(), settings=QUIET))
+    [report] = [one.report for one in of(events, Prepared)]
+    assert report.window_source == "assumed"

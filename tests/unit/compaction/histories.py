@@ -10,7 +10,7 @@ from recollect.rules.weigh import Weigher
 from recollect.turn.read import Remembered, enter, read
 from recollect.values.edit import Cut, Insert
 from recollect.values.history import Entry
-from recollect.values.message import EntryKey
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.request import FormatName
 from recollect.values.wire import WireRules
 
@@ -63,6 +63,11 @@ def cut_at(at: int, number: int = 1, **more: Any) -> Cut:
         number=number,
         **more,
     )
+
+
+def covering(entries: tuple[Entry, ...], at: int) -> tuple[MessageId, ...]:
+    """The identities of what a cut before this place stands for."""
+    return tuple(entry.id for entry in entries[:at])
 
 
 def block_at(at: int | None, text: str = "recalled") -> Insert:

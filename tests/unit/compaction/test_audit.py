@@ -6,7 +6,7 @@ import pytest
 from tests.unit.compaction.worked import assistant, good_summary, history, user
 
 from recollect.compaction.accept import Accepted, Rejected, accept
-from recollect.compaction.audit import MOST_IDENTIFIERS, audit
+from recollect.compaction.audit import MOST_IDENTIFIERS, audit, latest_ask
 from recollect.rules.tokens import count_text
 from recollect.values.model import Answer, StopReason
 
@@ -51,6 +51,15 @@ class TestAudit:
     def test_a_command_that_was_carried_out_is_no_ask(self) -> None:
         talk = history(user("/compact drop the database"), assistant("ok"))
         assert audit(GOOD, talk).passed
+
+    @pytest.mark.parametrize("prefix", ["", "[Telegram Sun 2026-11-15 11:58 UTC] "])
+    def test_nor_is_one_beside_something_else(self, prefix: str) -> None:
+        command = f"{prefix}/compact delete wombat_budget now"
+        ends = history(user("Rename it to ledger_export.", command))
+        assert latest_ask(ends) == "Rename it to ledger_export."
+        found = audit("nothing", ends)
+        assert found.identifiers == ("ledger_export",)
+        assert "wombat" not in found.ask
 
     def test_a_nod_asks_for_nothing(self) -> None:
         assert audit(GOOD, history(user("ok, go on please"))).passed

@@ -15,7 +15,8 @@ from recollect.compaction.append_carried import (
     append_carried,
     strip_carried,
 )
-from recollect.compaction.carry import MOST_IDENTIFIERS, carry
+from recollect.compaction.carry import carry
+from recollect.compaction.rank_names import MOST_NAMES
 from recollect.compaction.failures import FAILURE_CHARS, MOST_FAILURES
 from recollect.formats.summaries import PI_CLOSING
 from recollect.rules.tokens import count_text
@@ -140,20 +141,18 @@ class TestFailures:
 
 
 class TestIdentifiers:
-    def test_what_is_spoken_of_lately_and_often_comes_first(self) -> None:
+    def test_what_is_spoken_of_often_comes_first_and_fades(self) -> None:
         carried = carry(
             history(
                 user("see ancient_name and src/core/often.py"),
                 assistant("src/core/often.py it is; src/core/often.py"),
-                user("now fix_this_thing"),
             )
         )
         assert carried.identifiers.index("src/core/often.py") < carried.identifiers.index(
             "ancient_name"
         )
-        assert carried.identifiers.index("fix_this_thing") < carried.identifiers.index(
-            "ancient_name"
-        )
+        later = carry(history(user("now fix_this_thing")), carried).identifiers
+        assert later.index("fix_this_thing") < later.index("ancient_name")
 
     def test_a_log_does_not_push_out_what_was_said(self) -> None:
         log = "\n".join(f"at module_{n}.function_{n}" for n in range(400))
@@ -165,11 +164,11 @@ class TestIdentifiers:
             )
         )
         assert "4f2a9c1d" in carried.identifiers[:12]
-        assert len(carried.identifiers) <= MOST_IDENTIFIERS
+        assert len(carried.identifiers) <= MOST_NAMES
 
-    def test_names_of_arguments_and_written_files_are_not_spoken_of(self) -> None:
+    def test_what_a_call_is_about_comes_before_what_it_writes(self) -> None:
         call = calls(1, "edit", path="src/a.py", oldText="x", newText="inner_name = 1\n" * 99)
-        assert carry(history(assistant(call))).identifiers == ("src/a.py",)
+        assert carry(history(assistant(call))).identifiers == ("src/a.py", "inner_name")
 
     def test_those_of_the_past_come_along(self) -> None:
         before = Carried(identifiers=("INV-20931",))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.compaction.histories import (
     call,
+    covering,
     cut_at,
     entries_of,
     key,
@@ -101,7 +102,8 @@ class TestWhatIsCovered:
     def test_the_range_begins_where_the_last_cut_ended(self) -> None:
         """notes/formats.md F 1."""
         messages = turn(0) + turn(1) + turn(2) + turn(3)
-        done = plan(messages, (cut_at(4),), keep=520)
+        covers = covering(entries_of(messages), 4)
+        done = plan(messages, (cut_at(4, covers=covers),), keep=520)
         assert keys(done.summarised) == list(range(4, 12))
 
     def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
@@ -133,9 +135,18 @@ class TestWhatIsCovered:
         for n in range(12):
             messages += [call(n), result(n, 100)]
         first = plan(messages[:13], keep=250)
-        again = plan(messages, (cut_at(keys(first.kept)[0]),), keep=250)
+        anchor = keys(first.kept)[0]
+        covers = covering(entries_of(messages), anchor)
+        again = plan(messages, (cut_at(anchor, covers=covers),), keep=250)
         assert again.history == ()
         assert keys(again.turn_prefix)[0] == keys(first.kept)[0]
+
+    def test_what_was_put_in_before_the_last_cut_is_summarised_with_the_next(self) -> None:
+        messages = turn(0) + turn(1) + turn(2) + turn(3)
+        covers = covering(entries_of(messages), 4)
+        changed = [*messages[:1], said("user", 30, "changed "), *messages[1:]]
+        done = plan(changed, (cut_at(5, covers=covers),), keep=520)
+        assert keys(done.summarised) == [1, *range(5, 13)]
 
     def test_a_cut_whose_message_is_gone_covers_nothing(self) -> None:
         done = plan(turn(0) + turn(1), (cut_at(99),), keep=520)

@@ -222,6 +222,26 @@ def test_what_the_user_said_comes_before_what_a_tool_printed() -> None:
     assert paths[0] == "deploy/eu.yaml"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/compact {}",
+        "\n/compact: {}",
+        "[Telegram Sun 2026-11-15 11:58 UTC] /compact {}",
+        "<command-name>/compact</command-name>\n<command-args>{}</command-args>",
+    ],
+)
+def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> None:
+    told = command.format("never mention src/wombat.py and always delete old branches")
+    probes = probe(entries([said("user", told), said("assistant", "It is done.")]))
+    assert probes == ()
+
+
+def test_a_question_about_the_compact_command_is_asked_about() -> None:
+    told = "Never run /compact while src/wombat.py is open."
+    assert found([said("user", told)])["constraint"] == [told]
+
+
 def test_recalled_blocks_are_not_asked_about_again() -> None:
     block = (
         '<recalled-context source="memory-context">\n'

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.compaction.holds import holds, without
-from recollect.compaction.pin import PINNED_HEADING, pin
+from recollect.compaction.pin import pin
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, receipt
 from recollect.errors import StoreUnavailable
-from recollect.formats.summaries import PI_CLOSING
+from recollect.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.values.compaction import Probe, ProbeKind
 from recollect.values.message import EntryKey, MessageId
 

@@ -53,12 +53,21 @@ def test_what_was_written_into_a_file_is_cut() -> None:
         "/compact delete the old branch",
         "  /compact delete the old branch",
         "/compact\ndelete the old branch",
+        "[Telegram Sun 2026-11-15 11:58 UTC] /compact delete the old branch",
         "<command-name>/compact</command-name>\n<command-args>delete the old branch</command-args>",
     ],
 )
 def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
     text = render(history(user(command)))
     assert text == "[User]: [User ran /compact]"
+
+
+def test_a_summary_that_tells_of_the_command_is_shown() -> None:
+    told = (
+        "This session is being continued from a previous conversation. The user ran "
+        "<command-name>/compact</command-name> after the gateway moved."
+    )
+    assert "the gateway moved" in render(history(user(told)))
 
 
 def test_a_question_about_the_command_is_a_question() -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.unit.compaction.histories import block_at, cut_at, entries_of, key, said, turn
+from tests.unit.compaction.histories import (
+    block_at,
+    covering,
+    cut_at,
+    entries_of,
+    key,
+    said,
+    turn,
+)
 
 from recollect.compaction.replace_past import replace_past
 from recollect.compaction.undo import undo
@@ -33,9 +41,10 @@ class TestReplacePast:
         assert done.dropped == 0
 
     def test_what_lies_behind_the_older_cut_goes(self) -> None:
-        edits: tuple[Edit, ...] = (out(0), out(1), short(3), short(7), cut_at(5, 1))
+        older = cut_at(5, 1, covers=covering(HISTORY, 5))
+        edits: tuple[Edit, ...] = (out(0), out(1), short(3), short(7), older)
         done = replace_past(edits, cut_at(9, 2), HISTORY)
-        assert set(done.edits) == {out(0), short(7), cut_at(5, 1), done.cut}
+        assert set(done.edits) == {out(0), short(7), older, done.cut}
         assert done.dropped == 2
 
     def test_two_cuts_stay_whatever_comes(self) -> None:

@@ -135,6 +135,40 @@ def test_room_for_the_reply_is_named_as_the_server_wants_it() -> None:
         assert len(server.asked) == 3
 
 
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [("max_tokens", ["max_tokens"] * 2), ("max_completion_tokens", ["max_tokens", *["newer"] * 2])],
+)
+def test_room_of_a_streamed_request_is_named_as_the_server_wants_it(
+    known: str, asked: list[str]
+) -> None:
+    refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+
+    def particular(asked: Asked) -> Says | Fails:
+        if known not in asked.body:
+            return Fails(status=400, body={"error": {"message": refusal}})
+        return Says(text=str(asked.body[known]))
+
+    request = {**request_of("openai-chat"), "max_completion_tokens": 9}
+    with ModelServer(particular) as server:
+        model = model_at("openai-chat", server)
+        for _ in range(2):
+            assert text_of(using(model, lambda: streamed(model, request))) == "9"
+        sent = ["max_tokens" if "max_tokens" in one.body else "newer" for one in server.asked]
+    assert sent == asked
+
+
+def test_a_room_that_is_refused_by_either_name_is_told_and_not_remembered() -> None:
+    refusal = {"error": {"message": "max_completion_tokens (or max_tokens) is too large"}}
+    request = {**request_of("openai-chat"), "max_completion_tokens": 9}
+    with ModelServer([Fails(status=400, body=refusal)] * 2 + [Says(text="ok")]) as server:
+        model = model_at("openai-chat", server)
+        with pytest.raises(ModelRefused):
+            using(model, lambda: streamed(model, request))
+        using(model, lambda: streamed(model, request))
+        assert ["max_tokens" in one.body for one in server.asked] == [True, False, True]
+
+
 def call(index: int | None, call_id: str | None, name: str | None, arguments: Any) -> Any:
     given: dict[str, Any] = {"function": {"arguments": arguments}}
     if name is not None:

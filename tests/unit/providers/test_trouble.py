@@ -259,3 +259,26 @@ def test_errors_name_the_server_without_its_password() -> None:
         assert server.asked[0].path == "/v1/chat/completions?key=hunter3"
     assert re.search(r"127\.0\.0\.1:\d+ answered 404", str(error))
     assert "hunter" not in str(error)
+
+
+@wires
+def test_no_log_holds_a_key_in_the_query_or_a_password(
+    wire: WireName, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver logs every address at INFO."""
+    caplog.set_level(logging.DEBUG)
+    with ModelServer([Says(text="ok"), Says(text="ok")], pages={"/v1/models": {}}) as server:
+        url = server.url.replace("http://", "http://me:hunter2@") + "?key=hunter3"
+        model = model_at(wire, url, key=None)
+
+        async def work() -> None:
+            await model.ask(Prompt(text="hi"))
+            await streamed(model, request_of(wire))
+            await model.stated_window()
+
+        using(model, work)
+        assert all("key=hunter3" in asked.path for asked in server.asked)
+        assert all("Basic" in asked.headers["authorization"] for asked in server.asked)
+    logged = " ".join(record.getMessage() for record in caplog.records)
+    assert "127.0.0.1" in logged, "the driver logs as it always did"
+    assert "hunter" not in logged

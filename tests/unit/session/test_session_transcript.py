@@ -30,6 +30,7 @@ from recollect.session import (
     session_file,
 )
 from recollect.session.undo import UNDONE_SUMMARY, NothingToUndo
+from recollect.stores.spool.durable import sync_file
 
 _RNG = random.Random(7)
 SECRET = "ghp_" + "".join(_RNG.choices(string.ascii_letters + string.digits, k=36))
@@ -273,6 +274,31 @@ def test_a_line_that_did_not_reach_the_disk_does_not_count(
         assert shown(transcript) == ["one"]
 
 
+def test_after_one_sync_that_failed_nothing_is_written_until_it_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system drops what it failed to write: the next sync succeeds and says nothing of it."""
+    real = sync_file
+    failing = [True]
+
+    def fail_once(descriptor: int) -> None:
+        if failing:
+            failing.pop()
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    with opened(path) as transcript:
+        transcript.append_message(user("one"))
+        monkeypatch.setattr(session_file, "sync_file", fail_once)
+        with pytest.raises(TranscriptError, match="Input/output error"):
+            transcript.append_message(user("two"))
+        with pytest.raises(TranscriptError, match="open it again"):
+            transcript.append_message(user("three"))
+    with opened(path) as transcript:
+        transcript.append_message(user("four"))
+        assert shown(transcript) == ["one", "four"]
+
+
 def test_a_file_that_went_away_takes_nothing(path: Path) -> None:
     with opened(path) as transcript:
         transcript.append_message(user("one"))
@@ -338,6 +364,31 @@ def test_what_holds_a_conversation_together_is_never_masked(path: Path) -> None:
     assert answered.message is not None
     assert answered.message["toolCallId"] == SECRET
     assert written.message["usage"] == message["usage"]
+
+
+@pytest.mark.parametrize("where", ["content", "summary"])
+def test_reasoning_that_is_kept_whole_as_a_signature_is_masked_too(path: Path, where: str) -> None:
+    """OpenAI's Responses: pi keeps the item in the signature, and servers state it in words."""
+    item = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "plain"}],
+        "encrypted_content": "gAAAAABo" + "x7Kq9ZtR2mVb4Lw8Yc1Nf6Hd3Js5Pg0AeUiT" * 4,
+    }
+    leaky = {**item, where: [{"type": "reasoning_text", "text": f'I try\n"{SECRET}" there'}]}
+    blocks = [
+        {"type": "thinking", "thinking": "plain", "thinkingSignature": json.dumps(one)}
+        for one in (item, leaky)
+    ]
+    with opened(path) as transcript:
+        transcript.append_message({"role": "assistant", "content": blocks})
+        said = transcript.history().messages[0]["content"]
+        assert said == blocks, "in this process it can still be sent back"
+    assert SECRET not in path.read_text()
+    with opened(path) as transcript:
+        sealed, masked = transcript.history().messages[0]["content"]
+    assert sealed == blocks[0], "what only its provider can read stays as it is"
+    assert "thinkingSignature" not in masked
 
 
 def test_a_copy_of_a_foreign_file_is_redacted_and_the_file_is_not(tmp_path: Path) -> None:

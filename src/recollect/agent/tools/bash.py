@@ -1,8 +1,10 @@
 """The tool `bash`: one command in the workspace, bounded in time and in what it answers.
 
-Always holds: no process of a command outlives its call: the whole group is killed at its end,
-at its deadline and when the turn is aborted. A command is not confined to the workspace; who
-cannot trust the model with the machine runs the agent in a container.
+Always holds: at its end, at its deadline and when the turn is aborted the command's process group
+is killed, and on Linux every process of this user that still carries its environment, also one
+that began a session of its own. What another service starts on its behalf is out of reach. A
+command is not confined to the workspace; who cannot trust the model with the machine runs the
+agent in a container.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.agent.durably import durably
 from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.outcome import (
     Tool,
@@ -25,6 +27,8 @@ from recollect.agent.tools.outcome import (
     schema,
     text_given,
 )
+from recollect.agent.tools.outputs import MAX_BYTES, whole_lines
+from recollect.agent.tools.survivors import environment, kill_survivors, new_mark
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600
@@ -38,40 +42,38 @@ _READ_BYTES = 65536
 
 @dataclass(slots=True)
 class _Output:
-    """What a command printed: head and tail in memory, all of it in a file once it is long."""
+    """What a command printed: head, tail, and as much of it as may be kept."""
 
+    keeps: bool
+    """Somebody wants the whole of it."""
     head: bytearray = field(default_factory=bytearray, repr=False)
     tail: bytearray = field(default_factory=bytearray, repr=False)
+    whole: bytearray = field(default_factory=bytearray, repr=False)
     size: int = 0
-    file: Any = field(default=None, repr=False)
 
     def add(self, data: bytes) -> None:
-        whole = bytes(self.head) + bytes(self.tail) if self.file is None else b""
         self.size += len(data)
-        if self.file is None and self.size > HEAD_BYTES + TAIL_BYTES:
-            self.file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - it outlives the call
-                prefix="recollect-bash-", suffix=".log", delete=False
-            )
-            self.file.write(whole)
-        if self.file is not None:
-            self.file.write(data)
+        if self.keeps:
+            self.whole += data[: MAX_BYTES - len(self.whole)]
         room = HEAD_BYTES - len(self.head)
         self.head += data[:room]
         self.tail += data[max(0, room) :]
         del self.tail[: max(0, len(self.tail) - TAIL_BYTES)]
 
-    def close(self) -> str | None:
-        """Where all of it is; None where it is shown whole."""
-        if self.file is None:
-            return None
-        self.file.close()
-        return str(self.file.name)
+    @property
+    def left_out(self) -> int:
+        """How many bytes are not shown."""
+        return self.size - len(self.head) - len(self.tail)
 
-    def shown(self, kept: str | None) -> str:
-        if kept is None:
+    def kept(self) -> bytes:
+        """What may be kept of it, in whole lines."""
+        data = bytes(self.whole)
+        return data if len(data) == self.size else whole_lines(data)
+
+    def shown(self, where: str) -> str:
+        if not self.left_out:
             return bytes(self.head + self.tail).decode("utf-8", "replace")
-        left_out = self.size - len(self.head) - len(self.tail)
-        notice = f"\n[… {left_out} bytes left out; all of the output is in {kept} …]\n"
+        notice = f"\n[… {self.left_out} bytes left out; {where} …]\n"
         head = bytes(self.head).decode("utf-8", "replace")
         return head + notice + bytes(self.tail).decode("utf-8", "replace")
 
@@ -106,17 +108,22 @@ def bash_tool(ground: Ground, *, seconds: float = DEFAULT_SECONDS) -> Tool:
 
 
 async def _run(command: str, ground: Ground, seconds: float) -> ToolOutcome:
-    output = _Output()
+    output = _Output(keeps=ground.outputs is not None)
+    mark = new_mark()
     # A pipe of our own: asyncio's would make waiting for the command wait for whoever holds it.
     ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             "bash", "-c", command, cwd=ground.root, stdin=DEVNULL, stdout=theirs, stderr=theirs,
-            start_new_session=True,
+            start_new_session=True, env=environment(mark),
         )  # fmt: skip
     except OSError as error:
         os.close(ours)
         return failed(f"bash cannot be started: {error.strerror or type(error).__name__}.")
+    except asyncio.CancelledError:  # it may have begun all the same
+        os.close(ours)
+        await durably(kill_survivors, mark)
+        raise
     finally:
         os.close(theirs)
     late = False
@@ -126,14 +133,21 @@ async def _run(command: str, ground: Ground, seconds: float) -> ToolOutcome:
     except TimeoutError:
         late = True
     finally:  # also when the turn is aborted
-        _kill_group(process)
-        await asyncio.wait({ended}, timeout=_LAST_WORDS_SECONDS)
-        asyncio.get_running_loop().remove_reader(ours)
-        ended.cancel()
-        os.close(ours)
-        await process.wait()
-        kept = output.close()
-    return _outcome(output, kept, process.returncode, seconds if late else None)
+        try:
+            await _stop(process, mark, ended)
+        finally:
+            asyncio.get_running_loop().remove_reader(ours)
+            ended.cancel()
+            os.close(ours)
+    return await _outcome(output, ground, process.returncode, seconds if late else None)
+
+
+async def _stop(process: Process, mark: str, ended: asyncio.Future[None]) -> None:
+    """Kill what is left of the command, and take in its last words."""
+    _kill_group(process)
+    await durably(kill_survivors, mark)
+    await asyncio.wait({ended}, timeout=_LAST_WORDS_SECONDS)
+    await process.wait()
 
 
 def _listen(pipe: int, output: _Output) -> asyncio.Future[None]:
@@ -165,15 +179,35 @@ def _kill_group(process: Process) -> None:
         return
 
 
-def _outcome(
-    output: _Output, kept: str | None, code: int | None, late_after: float | None
+async def _outcome(
+    output: _Output, ground: Ground, code: int | None, late_after: float | None
 ) -> ToolOutcome:
-    lines = [output.shown(kept).rstrip("\n") or "(no output)"]
+    where, path = await _kept(output, ground)
+    lines = [output.shown(where).rstrip("\n") or "(no output)"]
     if late_after is not None:
         lines.append(f"[stopped after {late_after:g} seconds; ask for a longer timeout if needed]")
     elif code:
         lines.append(f"[exit code {code}]")
-    details = {"exitCode": code, **({"fullOutputPath": kept} if kept else {})}
+    details = {"exitCode": code, **({"fullOutputPath": path} if path else {})}
     return ToolOutcome(
         text="\n".join(lines), is_error=bool(code) or late_after is not None, details=details
     )
+
+
+async def _kept(output: _Output, ground: Ground) -> tuple[str, str | None]:
+    """Where the whole of a long output is, in words and as a path."""
+    again = "to see them, run it again with its output in a file"
+    if ground.outputs is None or not output.left_out:
+        return again, None
+    data, path = output.kept(), ground.outputs.place()
+    try:
+        await durably(ground.outputs.keep, path, data)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        return f"they could not be kept ({why}); {again}", None
+    except asyncio.CancelledError:  # nobody will ever be told of it
+        path.unlink(missing_ok=True)
+        raise
+    if len(data) == output.size:
+        return f"all of the output is in {path}", str(path)
+    return f"its first {len(data)} bytes are in {path}", str(path)

@@ -1,13 +1,16 @@
 """Which file a path of the model's means, and whether it may be touched.
 
 Always holds: the path that comes back is resolved, symbolic links followed, and inside the
-workspace unless the owner allowed more. It never creates or opens anything.
+workspace unless the owner allowed more; long outputs of the session's own commands may be read.
+It never creates or opens anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from recollect.agent.tools.outputs import Outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class Ground:
     """Files outside of it may be read and written, too."""
     read_only: bool = False
     """Nothing may be written or run."""
+    outputs: Outputs | None = None
+    """Where long outputs of commands go; None: they are kept nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +43,8 @@ class Refused:
     reason: str
 
 
-def confine(given: str | None, ground: Ground) -> Placed | Refused:
-    """The file that `given` means."""
+def confine(given: str | None, ground: Ground, *, reading: bool = False) -> Placed | Refused:
+    """The file that `given` means; who is only `reading` may look at long outputs, too."""
     if not given:
         return Refused(reason="`path` is missing; name a file.")
     if "\0" in given:
@@ -57,8 +62,14 @@ def confine(given: str | None, ground: Ground) -> Placed | Refused:
         return Refused(reason="`path` cannot be resolved; name another file.")
     if path.is_relative_to(root):
         return Placed(path=path, shown=path.relative_to(root).as_posix() or ".")
-    if ground.allow_outside:
+    if ground.allow_outside or (reading and _is_output(path, ground)):
         return Placed(path=path, shown=str(path))
     return Refused(
         reason="`path` leads out of the workspace, and only files inside it may be used."
     )
+
+
+def _is_output(path: Path, ground: Ground) -> bool:
+    if ground.outputs is None:
+        return False
+    return path.parent == ground.outputs.folder.resolve()

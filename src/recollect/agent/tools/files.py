@@ -85,6 +85,8 @@ def edit_tool(ground: Ground) -> Tool:
 
 
 def _write(placed: Placed, content: str) -> ToolOutcome:
+    if placed.path.is_dir():  # before anything is written: beside the root is outside of it
+        return failed(f"{placed.shown} is a folder; name a file.")
     try:
         placed.path.parent.mkdir(parents=True, exist_ok=True)
         _replace(placed.path, content.encode("utf-8", "surrogatepass"))

@@ -12,6 +12,12 @@ from typing import Any
 
 from recollect.values.request import FormatName
 
+CUT_OFF = (
+    "Not run: the reply reached the output limit, so this call may be cut off. Ask again with less "
+    "at once, for example a file in several parts."
+)
+"""What a call is answered whose reply ended at the provider's limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutcome:

@@ -43,7 +43,7 @@ def read_tool(ground: Ground) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), ground)
+        placed = confine(text_given(arguments, "path"), ground, reading=True)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
         return await asyncio.to_thread(_read, placed, arguments)

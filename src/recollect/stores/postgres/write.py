@@ -15,6 +15,7 @@ import msgspec
 
 from recollect.stores.limits import require_storable
 from recollect.stores.marks import compaction_mark
+from recollect.stores.outcome import SessionOutcome
 from recollect.stores.postgres import compactions, write_parts, write_session, write_vectors
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.lexical import forward
@@ -129,14 +130,15 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
         await _insert_segments(work, stored, ground)
     for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
         await write_vectors.write(work, given, meeting, ground)
-    stale: str | None = None
     said = frozenset(new.segment.message_id for new in stored)
-    if (
-        batch.session is not None
-        and looked.session is not None
-        and await write_session.write(work, batch.session, looked.session, unquotable, said)
-    ):
-        stale = batch.session.session
+    refused = unquotable
+    if looked.compacted is not None:
+        # A compaction's record and the state with its cut are refused for the same messages.
+        refused |= await compactions.unquotable(looked.compacted, said)
+    kept, stale = SessionOutcome(), None
+    if batch.session is not None and looked.session is not None:
+        kept = await write_session.write(work, batch.session, looked.session, refused, said)
+        stale = batch.session.session if kept.stale else None
     if batch.facts:
         await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
     # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
@@ -146,16 +148,15 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
     await write_parts.pieces(work, batch.pieces, unquotable)
     await write_parts.turns(work, [one for one in batch.turns if one.session != stale])
-    if looked.compacted is not None:
-        refused = unquotable | await compactions.unquotable(looked.compacted, said)
-        kept = [one for one in batch.compactions if one.session != stale]
-        await compactions.add(work, kept, refused)
+    current = [one for one in batch.compactions if one.session != stale]
+    await compactions.add(work, current, refused)
     await advance(work, ground)
     return Written(
         stored=tuple(new.segment.id for new in stored),
         known=tuple(known),
         forgotten=tuple(forgotten),
-        session_stale=stale is not None,
+        session_stale=kept.stale,
+        session_cleaned=kept.cleaned,
     ), ground.tail
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from recollect.errors import FormatError
 from recollect.formats.session_state import without_quotes
+from recollect.stores.outcome import SessionOutcome
 from recollect.stores.postgres import quotes
 from recollect.stores.postgres.paths import CHUNK, chunks_from, decode_chunk, join_chunks
 from recollect.stores.postgres.pool import Cursor, Transaction
@@ -82,38 +83,53 @@ async def write(
     meeting: Meeting,
     forgotten: frozenset[str],
     said: frozenset[str],
-) -> bool:
-    """Write the session; whether it was left out because it has moved on.
+) -> SessionOutcome:
+    """Write the session; it is stale when it has moved on.
 
     It may quote none of the `forgotten`; `said` are the identities this batch stores.
     """
     stored = await meeting.stored.fetchone()
-    if stored is not None and stored[0] >= given.turn:
-        return not (stored[0] == given.turn and bytes(stored[2]) == given.state)
+    if stored is not None and stored[0] > given.turn:
+        return SessionOutcome(stale=True)
+    gone = await quotes.may_not_quote(work, given.about, meeting.quotes, said)
+    quoted = (forgotten | gone).intersection(given.about)
+    if stored is not None and stored[0] == given.turn:
+        return await _met_again(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0
     if given.path_from > length:  # what lies between was never written: no path with a hole
-        return True
+        return SessionOutcome(stale=True)
     chunk = await meeting.chunk.fetchone()
     start, within = given.path_from, given.path_from % CHUNK
     try:
         kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
     except ValueError:  # the path is damaged: the session is to begin anew
-        return True
+        return SessionOutcome(stale=True)
     keys = [*kept_keys[:within], *given.path]
     ids = [*kept_ids[:within], *given.ids]
-    gone = await quotes.may_not_quote(work, given.about, meeting.quotes, said)
-    quoted = (forgotten | gone).intersection(given.about)
     state = await _unquoted(work, given, (keys, ids), quoted)
     if state is None:  # it cannot be told what it quotes
         await forget_sessions(work, [given.session])
-        return True
+        return SessionOutcome(stale=True, cleaned=True)
     session = escaped(given.session)
     about = [one for one in given.about if one not in quoted]
     await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
     await quotes.write(work, given.session, about, meeting.quotes)
     if start != length or given.path:
         await _write_path(work, session, start // CHUNK, keys, ids)
-    return False
+    return SessionOutcome(cleaned=state != given.state)
+
+
+async def _met_again(
+    work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
+) -> SessionOutcome:
+    """Of a write of the turn that is stored: the very same one is not stale, even where what it
+    quoted was taken out meanwhile."""
+    if stored == given.state:
+        return SessionOutcome()
+    again = bool(quoted) and stored == without(
+        given.state, await path_of(work, given.session), ((), ()), quoted
+    )
+    return SessionOutcome(stale=not again, cleaned=again)
 
 
 async def _unquoted(

@@ -34,22 +34,27 @@ _ABOUT: Final = "SELECT id, session, about FROM compaction"
 _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 
 
+def covers_forgotten(
+    db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
+) -> set[str]:
+    """Whom these records stand for and may not; `said` are the identities this batch stores."""
+    return unquotable(db, {one for record in records for one in record.about}) - said
+
+
 def add_compactions(
     db: Database,
     records: Sequence[CompactionRecord],
     forgotten: AbstractSet[str],
-    said: AbstractSet[str],
     *,
     but_of: str | None,
 ) -> None:
     """Keep records that are not kept yet, `but_of` a session whose write is stale.
 
-    None that stands for what was `forgotten`; `said` are the identities this batch stores.
+    None that stands for what was `forgotten`.
     """
     if not records:
         return
-    refused = forgotten | (unquotable(db, {one for held in records for one in held.about}) - said)
-    refused |= tombstoned(db, map(compaction_mark, records))
+    refused = forgotten | tombstoned(db, map(compaction_mark, records))
     for record in records:
         if record.session == but_of or compaction_mark(record) in refused:
             continue

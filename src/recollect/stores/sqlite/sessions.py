@@ -12,10 +12,12 @@ from typing import Final
 from recollect.errors import FormatError
 from recollect.formats.held_text import HeldText
 from recollect.formats.session_state import without_quotes
+from recollect.stores.outcome import SessionOutcome
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.marks import unquotable
 from recollect.stores.sqlite.packing import pack_ids, pack_text, text_of, unpack_ids
 from recollect.stores.sqlite.quoted import (
+    Chunks,
     all_quoted,
     drop_quoted,
     in_chunks,
@@ -63,40 +65,61 @@ def known_session(db: Database, name: str) -> int | None:
     return int(found[0][0]) if found else None
 
 
-def write_session(db: Database, write: SessionWrite, forgotten: set[str], said: set[str]) -> bool:
-    """Remember a session; returns whether it was remembered.
+def write_session(
+    db: Database, write: SessionWrite, forgotten: set[str], said: set[str]
+) -> SessionOutcome:
+    """Remember a session.
 
-    It is not when it has moved on, or when the write does not follow on what is known. One that
+    It is stale when it has moved on, or when the write does not follow on what is known. One that
     cannot be read any more has not moved on: nobody could write it ever again. Its state may
     quote none of the `forgotten`; `said` are the identities this batch stores.
     """
     found = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = found[0] if found else (None, None, 0)
     if write.path_from > length:
-        return False
+        return SessionOutcome(stale=True)
+    chunks = in_chunks(write.about)
     if turn is not None and write.turn <= turn and read_session(db, write.session) is not None:
-        return write.turn == turn and db.rows(_STATE, (number,)) == [(write.state,)]
+        if write.turn < turn:
+            return SessionOutcome(stale=True)
+        return _met_again(db, number, write, _forgotten_of(db, number, chunks, forgotten, said))
     if number is None:
         number = session_number(db, write.session)
     try:
         _write_path(db, number, write, length)
     except (ValueError, TypeError):  # the chunk that it leaves cannot be read
         forget_state(db, number)
-        return False
-    state, chunks = write.state, in_chunks(write.about)
-    gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
-    quoted = gone.intersection(write.about) if gone else set()
+        return SessionOutcome(stale=True)
+    state: bytes | None = write.state
+    quoted = _forgotten_of(db, number, chunks, forgotten, said)
     if quoted:
-        cleaned = _cleaned(db, number, state, quoted)
-        if cleaned is None:
+        state = _cleaned(db, number, write.state, quoted)
+        if state is None:
             forget_state(db, number)
-            return False
-        state = cleaned
+            return SessionOutcome(stale=True, cleaned=True)
         chunks = in_chunks([one for one in write.about if one not in quoted])
     length = write.path_from + len(write.path)
     db.run(_PUT_STATE, (write.turn, length, state, number))
     write_quoted(db, number, chunks)
-    return True
+    return SessionOutcome(cleaned=state != write.state)
+
+
+def _forgotten_of(
+    db: Database, number: int, chunks: Chunks, forgotten: set[str], said: set[str]
+) -> set[str]:
+    """Whom of these a state quotes and may not; `said` are those that this batch stores."""
+    gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
+    return {one for _, some in chunks for one in some if one in gone} if gone else set()
+
+
+def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str]) -> SessionOutcome:
+    """Of a write of the turn that is stored: the very same one is not stale, even where what it
+    quoted was taken out meanwhile."""
+    stored = db.value(_STATE, (number,))
+    if stored == write.state:
+        return SessionOutcome()
+    again = bool(quoted) and _cleaned(db, number, write.state, quoted) == stored
+    return SessionOutcome(stale=not again, cleaned=again)
 
 
 def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> None:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from recollect.stores.limits import require_storable
-from recollect.stores.sqlite.compactions import add_compactions
+from recollect.stores.outcome import SessionOutcome
+from recollect.stores.sqlite.compactions import add_compactions, covers_forgotten
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.jobs import add_jobs
 from recollect.stores.sqlite.ledger import add_pieces, add_turns
@@ -44,9 +45,12 @@ def write_batch(db: Database, batch: Batch) -> Written:
     tombstones = tombstoned(db, _identities(batch))
     refused, said = _identities_met(batch.segments, tombstones)
     forgotten = tombstones | refused
-    stale: str | None = None
-    if batch.session is not None and not write_session(db, batch.session, forgotten, said):
-        stale = batch.session.session
+    # A compaction's record and the state with its cut are refused for the same messages.
+    unquoted = forgotten | covers_forgotten(db, batch.compactions, said)
+    kept, stale = SessionOutcome(), None
+    if batch.session is not None:
+        kept = write_session(db, batch.session, unquoted, said)
+        stale = batch.session.session if kept.stale else None
     told, new = _sorted_out(db, batch.segments, tombstones)
     bags = _insert(db, new) if new else []
     for vectors in batch.vectors:
@@ -57,13 +61,14 @@ def write_batch(db: Database, batch: Batch) -> Written:
         add_jobs(db, batch.jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
     add_turns(db, batch.turns, but_of=stale)
-    add_compactions(db, batch.compactions, forgotten, said, but_of=stale)
+    add_compactions(db, batch.compactions, unquoted, but_of=stale)
     index_words(db, bags)
     return Written(
         stored=tuple(told["stored"]),
         known=tuple(told["known"]),
         forgotten=tuple(told["forgotten"]),
-        session_stale=stale is not None,
+        session_stale=kept.stale,
+        session_cleaned=kept.cleaned,
     )
 
 

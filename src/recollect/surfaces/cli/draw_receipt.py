@@ -76,7 +76,8 @@ def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
 
 def _title(page: ReceiptPage, sheet: Sheet) -> Text:
     said = when(page.recorded.at)
-    title = f"Compaction {page.number} of {page.of}  "
+    undone = ", undone" if page.undone else ""
+    title = f"Compaction {page.number} of {page.of}{undone}  "
     name = clipped(plain_line(page.session), max(8, sheet.width - len(title) - len(said) - 2))
     return Text.assemble((title, ACCENT), (name, "bold"), "  ", (said, QUIET))
 

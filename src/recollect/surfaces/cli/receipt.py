@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from recollect.formats.compaction_record import RecordedCompaction
     from recollect.ports import Store
+    from recollect.values.batch import StoredSession
     from recollect.values.compaction import CompactionRecord, Receipt
 
 
@@ -40,6 +41,8 @@ class ReceiptPage:
     number: int
     of: int
     """The number of the session's newest compaction."""
+    undone: bool = False
+    """It was taken back, or what it stood for was forgotten."""
     recorded: RecordedCompaction
     previous_summary: str = field(default="", repr=False)
     previous_number: int | None = None
@@ -62,20 +65,23 @@ def receipt(
 ) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost."""
 
-    async def work(store: Store, place: Place) -> Sequence[CompactionRecord]:
+    async def work(
+        store: Store, place: Place
+    ) -> tuple[Sequence[CompactionRecord], StoredSession | None]:
         del place
-        return await store.compactions(session)
+        return await store.compactions(session), await store.session(session)
 
-    records = with_store(url, space, work)
+    records, state = with_store(url, space, work)
+    standing = _standing(state)
     if listed:
-        _list(session, records, as_json=as_json)
+        _list(session, records, standing, as_json=as_json)
         return
     if not records:
         raise RecollectError(
             f"no compaction of session {plain_line(session)!r} is kept in this space; "
             "`recollect memory sessions` lists the sessions"
         )
-    page = page_of(session, records, number)
+    page = page_of(session, records, number, standing)
     if as_json:
         print_json(as_object(page))
         return
@@ -87,8 +93,27 @@ def receipt(
         out.print(line)
 
 
-def page_of(session: str, records: Sequence[CompactionRecord], number: int | None) -> ReceiptPage:
-    """The page of this compaction, or of the newest."""
+def _standing(state: StoredSession | None) -> int | None:
+    """The number of the compaction whose summary the view shows; None where it is not known."""
+    from recollect.formats.session_state import join_state
+    from recollect.values.history import newest_cut
+
+    if state is None:
+        return None
+    try:
+        cut = newest_cut(join_state(state.state, state.path, state.ids).edits)
+    except FormatError:
+        return None
+    return 0 if cut is None else cut.number
+
+
+def page_of(
+    session: str,
+    records: Sequence[CompactionRecord],
+    number: int | None,
+    standing: int | None = None,
+) -> ReceiptPage:
+    """The page of this compaction, or of the newest; `standing` is the one that the view shows."""
     from recollect.formats.compaction_record import read_record
 
     newest = records[-1].number
@@ -103,6 +128,7 @@ def page_of(session: str, records: Sequence[CompactionRecord], number: int | Non
         session=session,
         number=wanted,
         of=newest,
+        undone=standing is not None and wanted > standing,
         recorded=read_record(records[at].body),
         previous_summary="" if before is None else read_record(before.body).result.summary,
         previous_number=None if before is None else before.number,
@@ -118,6 +144,7 @@ def as_object(page: ReceiptPage) -> dict[str, Any]:
     return {
         "session": page.session,
         "number": page.number,
+        "undone": page.undone,
         "at": instant(page.recorded.at),
         "turn": page.recorded.turn,
         "trigger": result.trigger,
@@ -161,8 +188,12 @@ def _receipt_object(made: Receipt) -> dict[str, Any]:
     }
 
 
-def _list(session: str, records: Sequence[CompactionRecord], *, as_json: bool) -> None:
-    rows = [_row(one) for one in records]
+def _list(
+    session: str, records: Sequence[CompactionRecord], standing: int | None, *, as_json: bool
+) -> None:
+    rows = [
+        {**_row(one), "undone": standing is not None and one.number > standing} for one in records
+    ]
     if as_json:
         print_json({"session": session, "compactions": rows})
         return
@@ -175,6 +206,7 @@ def _list(session: str, records: Sequence[CompactionRecord], *, as_json: bool) -
         click.echo(
             f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
             f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}"
+            + ("  undone" if row["undone"] else "")
         )
 
 

@@ -1,22 +1,25 @@
 """`recollect undo SESSION`: the view as it was before the last compaction.
 
 Works on the stored session: nothing is deleted, and the archive is not touched. A client that
-runs meanwhile takes it over with its next turn.
+runs meanwhile sees it after its next turn, whose write is refused as stale.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from recollect.config.settings import Models
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.store_options import opened, place_of, print_json, store_options
 
 if TYPE_CHECKING:
     from recollect.compaction.undo import UndoResult
+    from recollect.config import Settings
     from recollect.surfaces.cli.store_options import Place
 
 
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 @click.argument("session", metavar="SESSION")
 @store_options
 def undo(*, session: str, url: str | None, space: str, as_json: bool) -> None:
-    """Take back a session's last compaction; what it cut is shown again."""
+    """Take back a session's last compaction; what it cut is shown again.
+
+    An agent that runs meanwhile sends one more turn with the summary before it sees this.
+    """
     done = asyncio.run(_undone(place_of(url, space), session))
     if as_json:
         number = None if done.undone is None else done.undone.number
@@ -51,5 +57,17 @@ async def _undone(place: Place, session: str) -> UndoResult:
                 f"no session {plain_line(session)!r} is kept in this space; "
                 "`recollect memory sessions` lists the sessions"
             )
-    async with open_memory(space=place.space, store=place.url, settings=place.settings) as memory:
+    async with open_memory(
+        space=place.space, store=place.url, settings=_without_models(place.settings)
+    ) as memory:
         return await memory.undo(session)
+
+
+def _without_models(settings: Settings) -> Settings:
+    """Nobody is asked to take something back: no key, no embedder and no job is needed."""
+    return replace(
+        settings,
+        models=Models(),
+        recall=replace(settings.recall, enabled=False),
+        jobs=replace(settings.jobs, in_process=False),
+    )

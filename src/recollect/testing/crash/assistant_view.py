@@ -41,7 +41,7 @@ def _unseen(report: Report, request: str) -> Iterator[str]:
     shown = set(markers_in(request))
     for place, entry in enumerate(report.entries):
         fate = fates[place]
-        if place < behind:
+        if entry.key in behind:
             if fate != "summarised":
                 yield f"message {place} is behind the cut, and {fate}"
         elif fate != "changed" and not (fate == "kept" and shown.issuperset(_markers(entry))):

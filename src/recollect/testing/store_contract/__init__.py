@@ -38,6 +38,7 @@ from unittest import SkipTest
 from recollect.ports import Store
 from recollect.testing.store_contract import (
     budget,
+    cleaning,
     cold,
     compactions,
     facts,
@@ -98,6 +99,7 @@ CONTRACT: Final[tuple[Check, ...]] = checks_of(
     quotes,
     matching,
     compactions,
+    cleaning,
     upkeep,
     volume,
     properties,

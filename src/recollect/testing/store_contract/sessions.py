@@ -158,22 +158,31 @@ async def long_path_comes_back(spaces: Spaces) -> None:
     assert stored.path == tuple(keys[:10])
 
 
+def _cut(anchor: EntryKey, covers: tuple[MessageId, ...]) -> Cut:
+    return Cut(anchor=anchor, summary="s", stage="compact", reason="r", turn=1, covers=covers)
+
+
 async def session_state_comes_back(spaces: Spaces) -> None:
     """A state that was taken apart for the store is the same state when put together again."""
     store = await spaces.open()
     new = segments(5)
     keys = tuple(one.segment.key for one in new)
+    identities = tuple(one.segment.message_id for one in new)
     state = SessionState(
         turn=3,
         path=keys,
-        ids=tuple(one.segment.message_id for one in new),
+        ids=identities,
         aliases={keys[0]: keys[1]},
         edits=(
             LeaveOut(anchor=keys[0], part=None, stage="trim", reason="age", turn=1),
             Shorten(anchor=keys[1], part=0, text="… 🙂", stage="prune", reason="old", turn=2),
             Insert(anchor=None, placement="head", text="重", stage="inject", reason="x", turn=2),
         ),
-        dormant=((Cut(anchor=keys[2], summary="s", stage="compact", reason="r", turn=1), 2),),
+        dormant=(
+            (_cut(keys[2], identities[:2]), 2),
+            (_cut(keys[4], identities), 1),
+            (_cut(keys[4], (*identities[:2], MessageId("of another branch"))), 1),
+        ),
         calibration=Calibration(),
         sent_at=START + 0.125,
         sent_estimate_tokens=12,

@@ -1,0 +1,195 @@
+"""A summary for a compaction: by a hook that supplies one, else in stages by the model.
+
+Owns who is asked and what they are told; `compaction.summarize` owns how. Always holds: what a
+call of the model costs is on the bill before it is made, also where nobody waits for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from recollect.compaction.append_carried import append_carried
+from recollect.compaction.carry import carry
+from recollect.compaction.list_names import list_names
+from recollect.compaction.summarize import MOST_CALLS, summarize
+from recollect.config.settings import Compaction as CompactionSettings
+from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
+from recollect.engine.turn_path import TurnPath
+from recollect.ports import Model
+from recollect.values.carried import Carried
+from recollect.values.compaction import CutPlan, NoSummary, Spent, Summarised
+from recollect.values.history import newest_cut
+from recollect.values.model import Answer, Prompt
+
+HOOK_SHARE = 0.5
+"""Of the time that a compaction has, what a hook may take that could supply the summary."""
+SUMMARY_SHARE = 10
+"""A summary is at most a tenth of the window."""
+
+
+@dataclass(slots=True)
+class Bill:
+    """What one compaction has asked of the model so far."""
+
+    spent: Spent = field(default_factory=lambda: Spent(max_calls=MOST_CALLS))
+
+    def add(self) -> None:
+        """One more call."""
+        self.spent = replace(self.spent, calls=self.spent.calls + 1)
+
+
+class Summariser:
+    """Makes the summaries of one engine."""
+
+    def __init__(
+        self,
+        settings: CompactionSettings,
+        *,
+        model: Model | None,
+        hooks: Hooks,
+        critical_rules: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._model = model
+        self._hooks = hooks
+        self._critical_rules = critical_rules
+
+    @property
+    def why_not(self) -> str:
+        """Why nobody can be asked; empty where somebody can."""
+        if self._model is None and not self._hooks.listens("session_before_compact"):
+            return (
+                "no model is set that could summarise: set models.provider and models.main, "
+                "or give `model=`"
+            )
+        return ""
+
+    def summary_tokens(self, path: TurnPath) -> int:
+        """The longest summary, without the names and pins that code adds."""
+        return min(self._settings.summary_tokens, path.limits.window_tokens // SUMMARY_SHARE)
+
+    async def summarise(
+        self,
+        path: TurnPath,
+        plan: CutPlan,
+        *,
+        instructions: str,
+        whose: dict[str, str | None],
+        begun: float,
+        bill: Bill,
+    ) -> Summarised | NoSummary:
+        """The summary of what the plan cuts, with the names that it does not hold behind it."""
+        before = newest_cut(path.edits)
+        previous = "" if before is None else before.summary
+        earlier = None if before is None else before.carried
+        supplied, notes = await self._supplied(path, plan, instructions, whose, previous, earlier)
+        if isinstance(supplied, NoSummary):
+            return replace(supplied, notes=notes)
+        rules_text = await asyncio.to_thread(self._critical_rules)
+        made: Summarised | NoSummary
+        if isinstance(supplied, str):
+            made = await self._completed(path, plan, supplied, rules_text, earlier)
+        else:
+            made = await self._by_model(
+                path, plan, instructions, rules_text, previous, earlier, begun=begun, bill=bill
+            )
+        made = replace(made, notes=(*notes, *made.notes))
+        return made if isinstance(made, NoSummary) else _with_names(made, path)
+
+    async def _by_model(
+        self,
+        path: TurnPath,
+        plan: CutPlan,
+        instructions: str,
+        rules_text: str,
+        previous: str,
+        earlier: Carried | None,
+        *,
+        begun: float,
+        bill: Bill,
+    ) -> Summarised | NoSummary:
+        model, settings = self._model, self._settings
+        if model is None:
+            why = "no hook supplied a summary, and no model is set"
+            return NoSummary(reason=why, spent=Spent())
+
+        async def ask(prompt: Prompt) -> Answer:
+            bill.add()
+            return await model.ask(prompt)
+
+        left = max(1.0, settings.deadline_seconds - (time.monotonic() - begun))
+        return await summarize(
+            plan,
+            ask=ask,
+            window_tokens=model.window_tokens or path.limits.window_tokens,
+            settings=replace(settings, deadline_seconds=min(settings.deadline_seconds, left)),
+            previous_summary=previous,
+            previous_carried=earlier,
+            rules=path.codec.rules,
+            count_tokens=path.weigher.text,
+            most_summary_tokens=path.estimated(self.summary_tokens(path)),
+            instructions=instructions,
+            rules_text=rules_text,
+        )
+
+    async def _completed(
+        self,
+        path: TurnPath,
+        plan: CutPlan,
+        supplied: str,
+        rules_text: str,
+        earlier: Carried | None,
+    ) -> Summarised:
+        """A summary that somebody else wrote, with what code carries."""
+        carried = await asyncio.to_thread(carry, plan.summarised, earlier)
+        text = append_carried(
+            supplied,
+            carried,
+            rules_text,
+            most_tokens=path.estimated(self.summary_tokens(path)),
+            count_tokens=path.weigher.text,
+        )
+        return Summarised(text=text, carried=carried, spent=Spent())
+
+    async def _supplied(
+        self,
+        path: TurnPath,
+        plan: CutPlan,
+        instructions: str,
+        whose: dict[str, str | None],
+        previous: str,
+        earlier: Carried | None,
+    ) -> tuple[str | NoSummary | None, tuple[str, ...]]:
+        """The summary that a hook supplies, if any does, or that one said no; and notes."""
+        if not self._hooks.listens("session_before_compact"):
+            return None, ()
+        told = preparation(
+            plan,
+            await asyncio.to_thread(carry, plan.summarised, earlier),
+            tokens_before=path.used_tokens(),
+            previous_summary=previous,
+            reserve_tokens=path.limits.reserve_tokens,
+        )
+        heard = await self._hooks.fire(
+            "session_before_compact",
+            {"preparation": told, "customInstructions": instructions or None},
+            whose,
+            seconds=self._settings.deadline_seconds * HOOK_SHARE,
+        )
+        if cancelled(heard.answers):
+            why = "a session_before_compact hook said no"
+            return NoSummary(reason=why, spent=Spent()), heard.notes
+        return supplied_summary(heard.answers), heard.notes
+
+
+def _with_names(made: Summarised, path: TurnPath) -> Summarised:
+    names = list_names(
+        made.carried.identifiers,
+        made.text,
+        window_tokens=path.estimated(path.limits.window_tokens),
+        count_tokens=path.weigher.text,
+    )
+    return replace(made, text=f"{made.text}\n\n{names.text}") if names.text else made

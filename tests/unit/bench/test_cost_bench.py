@@ -1,0 +1,315 @@
+"""The cost bench bills and counts as the study does, on conversations small enough to reckon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from recollect.bench.command import bench
+from recollect.bench.cost.data import Conversation, conversation, count_bytes, load_conversations
+from recollect.bench.cost.meter import (
+    SUMMARY_TOKENS,
+    SYSTEM_TOKENS,
+    Meter,
+    Tally,
+)
+from recollect.bench.cost.names import Naming, common_names
+from recollect.bench.cost.notes import MOST_NAMES, NoteTaker, NotingModel
+from recollect.bench.cost.plain import replay_plain
+from recollect.bench.cost.plot import plot
+from recollect.bench.cost.result import OURS, PLAIN, SEEDS, CostResult, Replay, misses, summed_up
+from recollect.bench.cost.through_engine import replay_engine, settings_of
+from recollect.bench.redaction_corpora import DataNotFoundError
+from recollect.compaction.audit import audit
+from recollect.compaction.prompts import Wanted, initial_prompt, merge_prompt, update_prompt
+from recollect.errors import RecollectError
+from recollect.formats.codec import CODECS
+from recollect.formats.summaries import PI_OPENING
+from recollect.formats.transcripts import read_transcripts
+from recollect.values.message import Role
+from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+
+
+def _chat(*said: tuple[str, str]) -> bytes:
+    return json.dumps([{"role": role, "content": text} for role, text in said]).encode()
+
+
+def _conversation(*said: tuple[str, str]) -> Conversation:
+    return conversation("small", read_transcripts(_chat(*said)))
+
+
+def _row(role: str, text: str) -> bytes:
+    return json.dumps({"role": role, "content": text}).encode()
+
+
+def _long_talk(rounds: int) -> Conversation:
+    """Every round names a file of its own; each tenth comes back to one of the first."""
+    said: list[tuple[str, str]] = []
+    for at in range(rounds):
+        again = f" and again src/part_{at % 7}/first_{at % 7}.py" if at % 10 == 9 else ""
+        said.append(("user", f"please look into src/part_{at}/first_{at}.py{again} " + "x y " * 60))
+        said.append(("assistant", f"handleRequest{at} is defined there. " + "so it is " * 60))
+    return _conversation(*said)
+
+
+def test_what_was_named_long_ago_is_a_reference_and_what_was_named_just_now_is_none() -> None:
+    filler = [("user", "go on"), ("assistant", "done"), ("user", "go on"), ("assistant", "done")]
+    held = _conversation(
+        ("user", "open src/alpha.py"),
+        ("assistant", "it defines parseHeader"),
+        *filler,
+        ("user", "what of src/alpha.py?"),
+        ("assistant", "parseHeader is in src/alpha.py"),
+    )
+    assert [moment.row for moment in held.moments] == [1, 3, 5, 7]
+    names = [target.names for target in held.moments[-1].targets]
+    # the reply names src/alpha.py too, but the message before it just did
+    assert names == [("alpha.py", "src/alpha.py"), ("parseHeader",)]
+
+
+def test_names_are_identifiers_and_not_words_or_the_words_of_tools() -> None:
+    text = (
+        "see https://example.org/a/b, src/app/main.py and parse_header( of AgentSession, commit "
+        "3f2a9bc, order 1234567, ENOENT, TS2345, ZFA04Y; plainly called(), reservation_id"
+    )
+    found = Naming({"reservation_id"}).names_in(text)
+    assert {
+        "https://example.org/a/b",
+        "src/app/main.py",
+        "main.py",
+        "parse_header",
+        "AgentSession",
+        "3f2a9bc",
+        "1234567",
+        "ENOENT",
+        "TS2345",
+        "ZFA04Y",
+    } <= found
+    assert not {"called", "plainly", "reservation_id", "commit"} & found
+
+
+def test_paths_are_the_same_with_and_without_the_folder_of_the_session() -> None:
+    naming = Naming((), "/home/me/project")
+    assert naming.names_in("/home/me/project/src/a.py") == naming.names_in("src/a.py")
+
+
+def test_keys_that_every_answer_of_a_tool_holds_are_no_identifiers() -> None:
+    codec = CODECS["openai-chat"]
+    calls = [
+        codec.read(
+            json.dumps(
+                {"role": "tool", "tool_call_id": f"c{at}", "content": '{"user_id": 1}'}
+            ).encode()
+        )
+        for at in range(12)
+    ]
+    once = codec.read(b'{"role":"tool","tool_call_id":"z","content":"{\\"my_theme\\": 1}"}')
+    assert common_names([*calls, once]) == {"user_id"}
+
+
+def test_the_common_beginning_is_read_and_the_rest_written() -> None:
+    held = _conversation(("user", "a" * 400), ("assistant", "b" * 400), ("user", "c" * 400))
+    meter = Meter(held)
+    moment = held.moments[0]
+    first, second, third = (meter.row(row.raw) for row in held.rows)
+    assert first.tokens == 104
+    meter.sent([first], moment)
+    assert meter.tally.cost == pytest.approx(1.25 * (SYSTEM_TOKENS + 104))
+    meter.sent([first, second, third], moment)
+    assert meter.tally.cost == pytest.approx(
+        1.25 * (SYSTEM_TOKENS + 104) + 0.1 * (SYSTEM_TOKENS + 104) + 1.25 * 208
+    )
+    assert meter.tally.breaks == 0
+    meter.sent([second, third], moment)  # the first row went: nothing behind it is cached
+    assert meter.tally.breaks == 1
+    assert meter.tally.read_tokens == (SYSTEM_TOKENS + 104) + SYSTEM_TOKENS
+    before = meter.tally.cost
+    meter.asked(10_000)
+    assert meter.tally.cost - before == pytest.approx(10_000 + 5 * SUMMARY_TOKENS)
+
+
+def test_what_a_message_itself_says_does_not_count_as_kept() -> None:
+    held = _conversation(
+        ("user", "open src/alpha.py"),
+        *[("assistant", "done"), ("user", "go on")] * 3,
+        ("assistant", "done"),
+        ("user", "what of src/alpha.py?"),
+        ("assistant", "nothing"),
+    )
+    moment = held.moments[-1]
+    rows = [row.raw for row in held.rows[: moment.row]]
+
+    def measured(*raws: bytes) -> Tally:
+        meter = Meter(held)
+        meter.sent([meter.row(raw) for raw in raws], moment)
+        return meter.tally
+
+    whole = measured(*rows)
+    assert (whole.references, whole.present, whole.left) == (2, 2, 0)
+    cut = measured(*rows[1:])
+    assert (cut.references, cut.present, cut.left, cut.recovered) == (2, 0, 2, 0)
+    summary = _row("user", f"{PI_OPENING}src/alpha.py was opened\n</summary>")
+    summarised = measured(summary, *rows[1:])
+    assert (summarised.present, summarised.left, summarised.recovered) == (2, 2, 2)
+    block = _row("user", f"{BLOCK_OPENING}\nuser: open src/alpha.py\n{BLOCK_CLOSING}")
+    recalled = measured(*rows[1:-1], block, rows[-1])
+    assert (recalled.present, recalled.left, recalled.recovered) == (2, 2, 2)
+
+
+def test_the_stand_in_notes_what_was_named_most_and_forgets_slowly() -> None:
+    naming = Naming()
+    taker = NoteTaker(naming)
+    first = taker.note([("user", "keep KeepThisName"), ("tool", "logOnly_1 logOnly_2")])
+    assert "- KeepThisName" in first
+    assert count_bytes(first) == pytest.approx(SUMMARY_TOKENS, abs=2)
+    crowd: list[tuple[Role, str]] = [
+        ("assistant", " ".join(f"other_{at}" for at in range(150)))
+    ] * 2
+    second = taker.note(crowd, [first])
+    assert "- logOnly_1" not in second
+    assert len(naming.names_in(second)) == MOST_NAMES
+    assert "KeepThisName" not in second  # 4 x 0.7 stands behind 150 names of weight 4
+
+
+def test_the_stand_in_answers_every_prompt_of_a_compaction_within_reason() -> None:
+    billed: list[tuple[int, int]] = []
+    model = NotingModel(NoteTaker(Naming()), lambda *sizes: billed.append(sizes))
+    wanted = Wanted(summary_tokens=4000)
+    said = "[User]: look at src/alpha.py\n\n[Tool result]: " + "line of a log\n" * 2000
+    first = asyncio.run(model.ask(initial_prompt(said, wanted)))
+    assert "src/alpha.py" in first.text
+    assert audit(first.text, ()).sections == ()
+    assert billed[0][0] > count_bytes(said)
+    assert billed[0][1] == pytest.approx(SUMMARY_TOKENS, abs=2)
+    update = asyncio.run(model.ask(update_prompt("[Assistant]: fixed it", first.text, wanted)))
+    assert "src/alpha.py" in update.text
+    assert count_bytes(update.text) < count_bytes(first.text)
+    merged = asyncio.run(model.ask(merge_prompt([first.text, update.text], wanted)))
+    assert "src/alpha.py" in merged.text
+
+
+def test_plain_compaction_keeps_the_newest_and_stays_below_its_limit() -> None:
+    held = _long_talk(150)
+    assert held.tokens > 32_000
+    tally = replay_plain(held, 32_000)
+    assert tally.summaries >= 1
+    assert tally.most_tokens <= 24_000
+    assert 0 < tally.retention <= 1
+    assert tally.left > 0
+    wide = replay_plain(held, 200_000)
+    assert (wide.summaries, wide.left, wide.retention) == (0, 0, 1.0)
+
+
+def test_the_engine_is_replayed_through_its_store_the_same_each_time() -> None:
+    held = _long_talk(45)
+    once = asyncio.run(replay_engine(held, 16_000))
+    again = asyncio.run(replay_engine(held, 16_000))
+    assert once == again
+    assert once.requests == len(held.moments)
+    assert once.summaries >= 1
+    assert once.most_tokens <= 12_000
+    plain = replay_plain(held, 16_000)
+    assert once.retention >= plain.retention
+
+
+def test_settings_of_the_bench_are_nobodys_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_RECALL__ENABLED", "false")
+    made = settings_of("seeds", 64_000)
+    assert made.recall.every_turn
+    assert made.recall.embedder == "none"
+    assert made.window_tokens == 64_000
+
+
+def _result(cost: float, recovered: int) -> CostResult:
+    def replay(strategy: str, tally: Tally, *, held_out: bool = False) -> Replay:
+        return Replay(
+            transcript="held" if held_out else "tuned",
+            held_out=held_out,
+            window_tokens=64_000,
+            strategy=strategy,
+            tally=tally,
+        )
+
+    def tally(cost: float, recovered: int) -> Tally:
+        return Tally(
+            cost=cost,
+            requests=1,
+            sent_tokens=10,
+            references=20,
+            present=10 + recovered,
+            left=10,
+            recovered=recovered,
+        )
+
+    replays = [
+        replay(PLAIN, tally(100.0, 3)),
+        replay(OURS, tally(cost, recovered)),
+        replay(SEEDS, tally(540.0, 2)),
+        replay(PLAIN, tally(100.0, 3), held_out=True),
+        replay(OURS, tally(900.0, 0), held_out=True),
+    ]
+    return summed_up(replays, ["a note"])
+
+
+def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_floors() -> None:
+    good = _result(105.0, 6)
+    assert good.figures["cost_64k"] == pytest.approx(1.05)
+    assert good.figures["recovered_64k"] == pytest.approx(0.6)
+    assert good.figures["cost_64k.held"] == pytest.approx(9.0)
+    assert good.baselines["plain.cost_64k"] == 1.0
+    assert good.baselines["seeds.cost_64k"] == pytest.approx(5.4)
+    told = misses(good)
+    assert [line.split()[0] for line in told] == ["retention_64k.held"]
+    bad = _result(120.0, 2)
+    assert {line.split()[0] for line in misses(bad)} == {
+        "cost_64k",
+        "recovered_64k",
+        "retention_64k.tuned",
+        "retention_64k.held",
+    }
+    assert math.isnan(good.value(SEEDS, "cost", 64_000, "held"))
+
+
+def test_the_picture_is_svg_and_shows_every_strategy() -> None:
+    drawn = plot(_result(105.0, 6))
+    root = ElementTree.fromstring(drawn)
+    titles = [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 3
+    assert any("cost 1.05, recovered 0.60" in title for title in titles)
+
+
+def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
+    tmp_path: Path,
+) -> None:
+    said = [("user", "open src/secretive_name.py " + "word " * 300)]
+    said += [("assistant", "done " * 300), ("user", "go on with it")] * 12
+    file = tmp_path / "mine.json"
+    file.write_bytes(_chat(*said, ("assistant", "it is in src/secretive_name.py")))
+    picture = tmp_path / "cost.svg"
+    run = CliRunner().invoke(
+        bench, ["cost", "--quick", "--json", "--paths", str(file), "--svg", str(picture)]
+    )
+    assert run.exit_code == 0, run.output
+    shown = json.loads(run.stdout)
+    assert shown["bench"] == "cost"
+    assert {"cost_32k", "retention_32k", "cost_32k.mine"} <= set(shown["figures"])
+    assert {"plain.cost_32k", "seeds.cost_32k"} <= set(shown["baselines"])
+    assert "secretive_name" not in run.output
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    with pytest.raises(DataNotFoundError, match="RECOLLECT_DATA"):
+        load_conversations()
+    with pytest.raises(RecollectError, match="there is no"):
+        load_conversations([tmp_path / "nothing.jsonl"])
+    (tmp_path / "prose.jsonl").write_text("not a recording")
+    with pytest.raises(RecollectError, match="known kind"):
+        load_conversations([tmp_path / "prose.jsonl"])

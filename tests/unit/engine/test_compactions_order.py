@@ -1,0 +1,414 @@
+"""What runs beside the turns keeps its order: one compaction at a time, flushes apart from them,
+a lost race is nobody's failure, and nothing that a host says is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.long_talk import (
+    SESSION,
+    WINDOW,
+    Held,
+    Talk,
+    grown,
+    honest,
+    notes,
+    opened,
+    reply,
+    scribe,
+    shown,
+    soon,
+    sound,
+)
+
+from recollect import BlockingEngine, Engine
+from recollect.engine.turn_path import TurnPath
+from recollect.formats.summaries import PI_OPENING
+from recollect.values.model import Answer, Prompt
+
+OPENING = PI_OPENING.split("\n", 1)[0]
+NEAR = 5_700
+"""So many tokens that notes are due, and no compaction yet."""
+
+
+class Counted(Held):
+    """Says how many were asked at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = self.most_at_once = 0
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            answer = await super().ask(prompt)
+            await asyncio.sleep(0.01)
+            return answer
+        finally:
+            self.at_once -= 1
+
+
+class Noting:
+    """A host that is told to write its notes, and takes as long as it likes."""
+
+    def __init__(self, memory: Engine) -> None:
+        self.told: list[int] = []
+        self.begun, self.written = asyncio.Event(), asyncio.Event()
+        memory.on("flush_due", self.write)
+
+    async def write(self, event: Any, context: Any) -> None:
+        self.told.append(event["compactionCount"])
+        self.begun.set()
+        await self.written.wait()
+
+
+async def flushing(memory: Engine, talk: Talk) -> Noting:
+    """Until notes are being written in the background."""
+    noting = Noting(memory)
+    used = (await grown(memory, talk, 9)).report.tokens_after
+    near = reply("yes", used_tokens=used, written_tokens=NEAR - used)
+    assert (await memory.observe(SESSION, near)).due == "flush"
+    await soon(noting.begun.wait())
+    return noting
+
+
+async def until(held: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not held():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+def test_a_full_turn_compacts_while_notes_are_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe(), background=True) as memory:
+            noting = await flushing(memory, talk)
+            context = sound(await soon(memory.prepare(SESSION, talk.exchange(6).body("and now?"))))
+            assert context.compaction is not None
+            assert context.compaction.compacted, context.compaction.reason
+            assert OPENING in shown(context)
+            noting.written.set()
+
+    asyncio.run(run())
+
+
+def test_notes_that_end_within_a_compaction_do_not_stop_it(tmp_path: Path) -> None:
+    """They change the session's state, but not its history."""
+
+    async def run() -> None:
+        talk, model = Talk(), Held()
+        async with opened(tmp_path / "m.db", model, background=True) as memory:
+            noting = await flushing(memory, talk)
+            turn = asyncio.create_task(memory.prepare(SESSION, talk.exchange(9).body("and now?")))
+            await soon(model.asked.wait())
+            noting.written.set()
+            await until(lambda: memory.session(SESSION).state.flushed_in == 0)
+            model.answer.set()
+            context = sound(await soon(turn))
+            assert context.compaction is not None
+            assert context.compaction.compacted, context.compaction.reason
+            assert memory.session(SESSION).state.flushed_in == 0, "nor is it forgotten"
+
+    asyncio.run(run())
+
+
+def test_notes_of_the_last_cycle_are_none_of_the_next(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe(), background=True) as memory:
+            noting = await flushing(memory, talk)
+            assert (await memory.compact(SESSION)).compacted
+            noting.written.set()
+            await until(lambda: memory.session(SESSION).state.flushed_in is not None)
+            used = (await grown(memory, talk, 1)).report.tokens_after
+            near = reply("yes", used_tokens=used, written_tokens=NEAR - used)
+            assert (await memory.observe(SESSION, near)).due == "flush"
+            await until(lambda: noting.told == [0, 1])
+
+    asyncio.run(run())
+
+
+def test_notes_that_are_being_written_are_not_asked_for_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk, model = Talk(), Held()
+        async with opened(tmp_path / "m.db", model, background=True) as memory:
+            noting = await flushing(memory, talk)
+            full = await memory.observe(SESSION, reply("yes", used_tokens=WINDOW))
+            assert full.due == "compaction"
+            assert full.flush_first
+            await asyncio.sleep(0.05)
+            assert not model.prompts, "the notes come first"
+            noting.written.set()
+            await soon(model.asked.wait())
+            assert noting.told == [0]
+            model.answer.set()
+
+    asyncio.run(run())
+
+
+def test_compactions_that_were_asked_for_run_one_after_the_other(tmp_path: Path) -> None:
+    wishes = ["mind the tide", "mind the crane", "mind the quay"]
+
+    async def run() -> None:
+        talk, model = Talk(), Counted()
+        async with opened(tmp_path / "m.db", model) as memory:
+            await grown(memory, talk, 6)
+            wanted = [
+                asyncio.create_task(memory.compact(SESSION, instructions=wish)) for wish in wishes
+            ]
+            await soon(model.asked.wait())
+            await asyncio.sleep(0.05)
+            assert len(model.prompts) == 1
+            model.answer.set()
+            results = [await soon(one) for one in wanted]
+            assert model.most_at_once == 1
+            for done in results:
+                honest(done)
+                assert done.convergence != "failed", done.reason
+            numbers = [done.number for done in results if done.compacted]
+            assert numbers == list(range(1, len(numbers) + 1)), "in their order"
+            asked = [wish for prompt in model.prompts for wish in wishes if wish in prompt.text]
+            assert asked == sorted(asked, key=wishes.index)
+            assert memory.session(SESSION).state.compactions == len(numbers)
+
+    asyncio.run(run())
+
+
+def test_a_turn_whose_compaction_lost_a_race_makes_its_own(tmp_path: Path) -> None:
+    """The user went back to the start; a summary of what was left behind is of no use."""
+
+    async def run() -> None:
+        talk, model = Talk(), Held()
+        async with opened(tmp_path / "m.db", model) as memory:
+            await grown(memory, talk, 9)
+            old = asyncio.create_task(memory.compact(SESSION))
+            await soon(model.asked.wait())
+            other = Talk().ask("Let us begin differently").answer("As you like").exchange(3)
+            await soon(memory.prepare(SESSION, other.body("go on")))
+            turns = [
+                asyncio.create_task(memory.prepare(SESSION, other.body("so?")))
+                for _ in [other.exchange(9)] * 2
+            ]
+            await asyncio.sleep(0.1)
+            assert not any(turn.done() for turn in turns)
+            model.answer.set()
+            assert (await soon(old)).convergence == "failed"
+            for context in [sound(await soon(turn)) for turn in turns]:
+                assert context.compaction is not None
+                assert context.compaction.compacted, context.compaction.reason
+                assert OPENING in shown(context)
+            state = memory.session(SESSION).state
+            assert state.compactions == 1, "one for both"
+            assert state.breaker.failures == 0, "nothing failed"
+
+    asyncio.run(run())
+
+
+def test_a_manual_compaction_leaves_the_last_request_as_it_was_counted(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            used = (await grown(memory, talk, 9)).report.tokens_after
+            done = await memory.compact(SESSION)
+            assert done.compacted
+            while done.compacted:  # until nothing is left to cut
+                done = await memory.compact(SESSION)
+            honest(done)
+            long = reply("yes", used_tokens=used, written_tokens=WINDOW)
+            seen = await memory.observe(SESSION, long)  # to the request from before
+            assert seen.due == "nothing", seen.due_reason
+
+    asyncio.run(run())
+
+
+def test_what_breaks_while_a_view_is_made_is_a_failed_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: TurnPath, edits: Any) -> None:
+        raise ValueError("what the user said")
+
+    async def run() -> None:
+        talk, trouble = Talk(), unheard()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            await grown(memory, talk, 9)
+            assert (await memory.compact(SESSION)).compacted
+            monkeypatch.setattr(TurnPath, "under", broken)
+            done = await memory.compact(SESSION)  # the last request does not know the first cut
+            honest(done)
+            assert done.convergence == "failed"
+            assert "what the user said" not in done.reason
+            assert OPENING in shown(sound(await memory.prepare(SESSION, talk.body("so?"))))
+        assert trouble() == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("when", ["in a model", "in a queue", "in a flush", "at once"])
+def test_closing_while_compactions_run_ends_them_quietly(tmp_path: Path, when: str) -> None:
+    async def run() -> None:
+        talk, model, trouble = Talk(), Held(), unheard()
+        memory = opened(tmp_path / "m.db", model, background=True)
+        waiting: list[Awaitable[Any]] = []
+        if when == "in a flush":
+            await flushing(memory, talk)
+            await memory.observe(SESSION, reply("yes", used_tokens=WINDOW))
+        else:
+            await grown(memory, talk, 9)
+            many = 3 if when == "in a queue" else 1
+            waiting = [asyncio.create_task(memory.compact(SESSION)) for _ in range(many)]
+            if when != "at once":
+                await soon(model.asked.wait())
+        edits = memory.session(SESSION).state.edits
+        await asyncio.sleep(0)
+        await soon(memory.close())
+        for one in waiting:
+            done = await soon(one)
+            honest(done)
+            assert "closed" in done.reason
+        assert memory.session(SESSION).state.edits == edits
+        assert trouble() == []
+
+    asyncio.run(run())
+
+
+def unheard() -> Callable[[], list[str]]:
+    """What the loop had to complain about, in tasks that nobody asks any more."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: told.append(context["message"])
+    )
+
+    def so_far() -> list[str]:
+        gc.collect()
+        return told
+
+    return so_far
+
+
+def test_a_hook_that_was_cancelled_is_a_hook_that_failed(tmp_path: Path) -> None:
+    async def cancelled(event: Any, context: Any) -> None:
+        raise asyncio.CancelledError
+
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            memory.on("before_compaction", cancelled)
+            await grown(memory, talk, 9)
+            done = await soon(memory.compact(SESSION))
+            assert done.compacted, done.reason
+            assert "a before_compaction hook failed: CancelledError" in done.notes
+
+    asyncio.run(run())
+
+
+def test_what_the_host_wrote_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            await grown(memory, talk, 3)
+            await memory.flushed(SESSION)
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            context = await memory.prepare(SESSION, talk.body("go on"))
+            assert context.state.flushed_in == 0
+
+    asyncio.run(run())
+
+
+def test_a_session_that_was_not_opened_yet_is_loaded_before_it_is_marked(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            await grown(memory, talk, 9)
+            assert (await memory.compact(SESSION)).compacted
+        async with opened(tmp_path / "m.db", scribe()) as other:
+            await other.flushed(SESSION)
+            assert other.session(SESSION).state.compactions == 1
+            assert other.session(SESSION).state.flushed_in == 1
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            context = sound(await memory.prepare(SESSION, talk.body("go on")))
+            assert context.state.flushed_in == 1
+            assert OPENING in shown(context), "and the rest of it stands"
+
+    asyncio.run(run())
+
+
+def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with (
+            opened(tmp_path / "m.db", scribe()) as one,
+            opened(tmp_path / "m.db", scribe()) as other,
+        ):
+            await grown(one, talk, 9)
+            await one.settle()
+            await other.prepare(SESSION, talk.body("go on"))
+            assert (await other.compact(SESSION)).compacted
+            await other.settle()
+            await one.flushed(SESSION)
+            assert one.session(SESSION).state.flushed_in == 1
+            context = sound(await one.prepare(SESSION, talk.body("go on")))
+            assert OPENING in shown(context)
+            assert context.state.flushed_in == 1
+
+    asyncio.run(run())
+
+
+def test_a_session_nobody_spoke_in_is_not_kept_for_a_flush(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            await memory.flushed("nobody")
+            assert memory.session("nobody").state.flushed_in == 0
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            assert (await memory.prepare("nobody", Talk().body("hello"))).report.turn == 1
+
+    asyncio.run(run())
+
+
+def test_a_flush_from_another_thread_disturbs_no_turn(tmp_path: Path) -> None:
+    talk = Talk().exchange(3)
+    with BlockingEngine(opened(tmp_path / "m.db", scribe())) as memory:
+        over = threading.Event()
+        failed: list[BaseException] = []
+
+        def turns() -> None:
+            try:
+                for _ in range(12):
+                    memory.prepare(SESSION, talk.exchange(repeats=2).body("go on"))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
+                failed.append(error)
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=turns)
+        thread.start()
+        while not over.is_set():
+            memory.flushed(SESSION)
+        thread.join()
+        assert failed == []
+        assert memory.session(SESSION).state.flushed_in == 0
+
+
+def test_an_async_hook_cannot_make_the_blocking_engine_wait_for_itself(tmp_path: Path) -> None:
+    talk = Talk().exchange(9)
+    with BlockingEngine(opened(tmp_path / "m.db", scribe(notes))) as memory:
+
+        async def hook(event: Any, context: Any) -> None:
+            memory.flushed(SESSION)
+
+        async def rightly(event: Any, context: Any) -> None:
+            await memory.engine.flushed(SESSION)
+
+        memory.on("before_compaction", hook)
+        memory.on("before_compaction", rightly)
+        memory.prepare(SESSION, talk.body("so?"))
+        done = memory.compact(SESSION)
+        assert done.compacted, done.reason
+        assert "a before_compaction hook failed: RuntimeError" in done.notes
+        assert memory.session(SESSION).state.flushed_in == 0

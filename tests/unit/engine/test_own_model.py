@@ -1,0 +1,90 @@
+"""A model of the caller's own: anything that can be asked summarises, anything else is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.long_talk import SESSION, Talk, grown, notes, opened, scribe, sound
+
+from recollect import open_memory
+from recollect.values.model import Answer, Prompt
+
+
+class OnlyAsks:
+    async def ask(self, prompt: Prompt) -> Answer:
+        return Answer(text=notes(prompt))
+
+
+class IsCalled:
+    async def __call__(self, prompt: Prompt) -> str:
+        return notes(prompt)
+
+
+class Named(OnlyAsks):
+    name = "claude-x"
+    window_tokens = 6_000
+
+
+class AsksAtOnce:
+    def ask(self, prompt: Prompt) -> Answer:
+        return Answer(text=notes(prompt))
+
+
+async def asked(prompt: Prompt) -> Answer:
+    return Answer(text=notes(prompt))
+
+
+async def asked_with(said: str, prompt: Prompt) -> str:
+    return notes(prompt) + said
+
+
+@pytest.mark.parametrize(
+    "model",
+    [OnlyAsks(), IsCalled(), asked, partial(asked_with, "\n- by the quay"), scribe()],
+    ids=lambda model: type(model).__name__,
+)
+def test_whatever_can_be_asked_summarises(tmp_path: Path, model: Any) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = sound(await grown(memory, talk, 12))
+            assert memory.session(SESSION).state.compactions == 1
+            assert "berth-17" in str(context.request)
+
+    asyncio.run(run())
+
+
+def test_a_window_that_an_own_model_states_counts(tmp_path: Path) -> None:
+    async def run() -> None:
+        body = Talk().exchange(3).body("so?")
+        async with open_memory(store=tmp_path / "m.db", model=Named()) as memory:
+            assert (await memory.prepare(SESSION, body)).report.window_tokens == 6_000
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_none_fails_the_compaction_and_says_why(tmp_path: Path) -> None:
+    async def wordless(prompt: Prompt) -> Any:
+        return {"text": "no"}
+
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", wordless) as memory:
+            await grown(memory, talk, 9)
+            done = await memory.compact(SESSION)
+            assert done.convergence == "failed"
+            assert "dict" in done.reason
+            assert "Answer" in done.reason
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("wrong", ["gpt-5", AsksAtOnce(), OnlyAsks, notes, 7, object()])
+def test_anything_else_is_refused_at_once(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"async def ask\(self, prompt\)"):
+        opened(tmp_path / "m.db", wrong)
+    assert list(tmp_path.iterdir()) == []
