@@ -95,7 +95,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a command answered."""
+    """What a command answered, or what the user should know."""
 
     text: str = field(repr=False)
 

@@ -128,6 +128,7 @@ class Stepping:
             context, sent, made = ready
             if made is not None:
                 yield made
+            await durably(self.conversation.follow, context.state)  # undone by somebody else
             for result in unrecorded(context, self.conversation.recorded_cuts()):
                 yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "RECOLLECT_"
 NOT_SETTINGS = frozenset(
     {
+        "RECOLLECT_CALL",  # marks the processes of our own agent's commands
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
