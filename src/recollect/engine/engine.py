@@ -25,6 +25,7 @@ from recollect.engine.clock import SystemClock
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.compactions import Compactions
 from recollect.engine.files.following import Following
+from recollect.engine.freeing import free
 from recollect.engine.gate import Gate
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeping import SessionKeeper
@@ -303,7 +304,7 @@ class Engine:
         gate = None
         if self._keeper is not None:
             gate = Gate(keeper=self._keeper, session=held.id, keeping=held.keeping, now=path.now)
-        if not await path.run(self._recaller, self.space, held.id, gate):
+        if not await path.run(self._recaller, self.space, held.id, gate, free):
             return None
         return await path.boundary.run(
             "send",

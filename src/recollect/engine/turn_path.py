@@ -6,9 +6,10 @@ a step that fails changes nothing. The order is design.md 2's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import TypeAlias
 
 from recollect.config import Settings
 from recollect.engine.boundary import Boundary
@@ -23,7 +24,7 @@ from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
 from recollect.rules.identity import ROOT, continued_root
-from recollect.rules.moments import WORTHWHILE_SHARE, batch_moment
+from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
 from recollect.turn.align import Alignment, align
@@ -31,13 +32,11 @@ from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
 from recollect.turn.extend import extend
 from recollect.turn.inject import InjectResult, inject
-from recollect.turn.prune import PruneResult, prune
 from recollect.turn.query import QueryResult, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
-from recollect.turn.trim import TrimResult, trim
-from recollect.values.edit import Edit, Insert, LeaveOut, Shorten
+from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
-from recollect.values.message import EntryKey, Text, ToolResult
+from recollect.values.message import EntryKey, Text
 from recollect.values.moment import Moment
 from recollect.values.recalled import Recalled
 from recollect.values.report import WindowSource
@@ -48,12 +47,11 @@ DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
 CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
-PRUNED_ENOUGH_RATIO = 0.8
-"""Of where compactions are due, what pruning alone has to come down to, or there is one."""
-TRIM_ROUNDS = 3
-"""Trims are repeated when the notes they leave took up what they freed."""
 LEAST_ROOM_TOKENS = 300
 """A block of two passages with its frame: a view that leaves less is said to be in the way."""
+
+
+Free: TypeAlias = Callable[["TurnPath", Moment, QueryResult], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -103,9 +101,13 @@ class TurnPath:
         recaller: Recaller | None,
         space: str,
         session: str,
-        gate: Gate | None = None,
+        gate: Gate | None,
+        free: Free,
     ) -> bool:
-        """Walk the path; False when the request could not even be read."""
+        """Walk the path; False when the request could not even be read.
+
+        `free` is what a batch moment does to the view.
+        """
         if not self.readable or not await self.stand():
             return False
         if not self.view.rows:
@@ -125,11 +127,11 @@ class TurnPath:
             now=self.now,
             sent_at=self.state.sent_at,
         )
-        if self.moment is None and self._fills_up():
+        if self.moment is None and self.fills_up():
             said = f"over {self.limits.compact_tokens:,} tokens, where compactions are due"
             self.moment = Moment(kind="compaction", said=said)
         if self.moment is not None and await self._may_leave(gate):
-            await self._batch(self.moment, asked)
+            await free(self, self.moment, asked)
         if self.wants_compaction:
             return True
         await self._recall(recaller, asked, space, session)
@@ -145,17 +147,9 @@ class TurnPath:
         """Look at this turn's history under other edits, as a later turn left them."""
         self.edits, self.view = edits, self.applied(edits).view
 
-    def _fills_up(self) -> bool:
+    def fills_up(self) -> bool:
         """Whether a compaction is due, and can happen now."""
         return self.may_compact and self.used_tokens() > self.limits.compact_tokens
-
-    def _stays_full(self, moment: Moment) -> bool:
-        """Whether pruning was not enough: a view that is full again in a few turns would break
-        the provider's cache each time."""
-        if moment.kind not in ("over-limit", "compaction"):
-            return self._fills_up()
-        enough = PRUNED_ENOUGH_RATIO * self.limits.compact_tokens
-        return self.may_compact and self.used_tokens() > enough
 
     async def _may_leave(self, gate: Gate | None) -> bool:
         """Whether any message may leave the view: only what is in the archive or the spool."""
@@ -245,7 +239,7 @@ class TurnPath:
             keys = set(self.alignment.keys)
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
-            edits = _without_blocks(edits)
+            edits = without_blocks(edits)
         applied = await self.boundary.run(
             "pair", lambda: self._extended(edits), unchanged=None, said=said_of_application
         )
@@ -287,128 +281,13 @@ class TurnPath:
             composed=self.composed,
         )
 
-    async def _change(self, edits: tuple[Edit, ...]) -> None:
+    async def change(self, edits: tuple[Edit, ...]) -> None:
         """Commit edits to the turn: the view under them, or neither."""
         applied = await self.boundary.run(
             "pair", lambda: self.applied(edits), unchanged=None, said=said_of_application
         )
         if applied is not None:
             self.edits, self.view = edits, applied.view
-
-    async def _batch(self, moment: Moment, asked: QueryResult) -> None:
-        """What only a batch moment may do: blocks go first, then prune, then compact or trim.
-
-        A result that alone fills the window is shortened before anything else is cut for it. A
-        ratio is a moment only if pruning is worth it; then what it frees comes first.
-        """
-        if moment.kind == "ratio" and not await self._prune(moment):
-            self.moment = None
-            return
-        if any(isinstance(edit, Insert) for edit in self.edits):
-            await self._change(_without_blocks(self.edits))
-        compacts = self.may_compact and moment.kind in ("over-limit", "compaction")
-        if moment.kind != "ratio" and not compacts:
-            # Where the past can become a summary, its results are worth more whole: measured,
-            # pruning first costs as much and keeps less (docs/figures_cost.md).
-            await self._prune(moment)
-        if self.used_tokens() > self.limits.limit_tokens and self._holds_oversized_result():
-            await self._prune(moment, everything=True)
-        trims_first = self.settings.turn.trim_first
-        if not trims_first and self._stays_full(moment):
-            self.wants_compaction = True
-            return
-        if self.used_tokens() > self.limits.limit_tokens:
-            if self.why_not_compact:
-                self.boundary.note("compact", "skipped", self.why_not_compact)
-            await self._trim(asked)
-        if trims_first and self._fills_up():
-            self.wants_compaction = True
-            return
-        if self.used_tokens() > self.limits.limit_tokens:
-            await self._prune(moment)  # what counts as recent has changed
-        if self.used_tokens() > self.limits.available_tokens:
-            await self._prune(moment, everything=True)
-
-    def _holds_oversized_result(self) -> bool:
-        """Whether one tool result takes half of what a request may hold."""
-        most = self.estimated(self.limits.available_tokens // 2)
-        rows = [row for row in self.view.rows if row.tokens > most]
-        return any(isinstance(part, ToolResult) for row in rows for part in row.parts)
-
-    async def _prune(self, moment: Moment, *, everything: bool = False) -> bool:
-        """Whether anything was pruned."""
-        used = self.used_tokens()
-        target = self.limits.limit_tokens if everything else self.limits.low_water_tokens
-        repairs = self.view.repairs
-        hidden = {(one.anchor, one.part) for one in repairs if one.kind == "left-out"}
-        made = await self.boundary.run(
-            "prune",
-            lambda: prune(
-                self._visible(),
-                self.edits,
-                self.settings.pruning,
-                self.weigher,
-                moment=moment,
-                used_tokens=self.estimated(used),
-                window_tokens=self.estimated(self.limits.window_tokens),
-                target_tokens=self.estimated(target),
-                turn=self.number,
-                everything=everything,
-                hidden=hidden,
-            ),
-            unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
-            said=lambda result: result.reason,
-        )
-        if self.held:
-            made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in self.held))
-        if not made.edits:
-            return False
-        too_little = made.freed_tokens < self.estimated(
-            self.limits.window_tokens // WORTHWHILE_SHARE
-        )
-        if moment.kind == "ratio" and too_little and not self.settings.turn.trim_first:
-            self.boundary.note("prune", "skipped", "it would free too little to break the cache")
-            return False
-        replaced = {(edit.anchor, edit.part) for edit in made.edits}
-        kept = tuple(
-            edit
-            for edit in self.edits
-            if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
-        )
-        await self._change(kept + made.edits)
-        return True
-
-    async def _trim(self, asked: QueryResult) -> None:
-        settings = self.settings
-        if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
-            self.boundary.note("trim", "skipped", "the query is too short to trim by (seeds)")
-            return
-        for _ in range(TRIM_ROUNDS):
-            excess = self.estimated(self.used_tokens() - self.limits.low_water_tokens)
-            made = await self.boundary.run(
-                "trim",
-                lambda: trim(
-                    self._not_left_out(),
-                    self.edits,
-                    self.codec.rules,
-                    settings.trim,
-                    self.weigher,
-                    query=asked.text,
-                    excess_tokens=excess,  # noqa: B023
-                    turn=self.number,
-                    by_exchange=not settings.turn.trim_first,
-                    hidden=self._hidden(),
-                    pinned=self.held,
-                ),
-                unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
-                said=lambda result: result.reason,
-            )
-            self.trim_said = made.reason if not made.edits else "what is left is protected"
-            if not made.edits:
-                return
-            await self._change(self.edits + made.edits)
-            if self.used_tokens() <= self.limits.limit_tokens:
-                return
 
     async def _recall(
         self, recaller: Recaller | None, asked: QueryResult, space: str, session: str
@@ -425,7 +304,7 @@ class TurnPath:
             self.boundary.note("recall", "nothing", "asked when this turn began")
         else:
             request = ask(
-                self._visible(),
+                self.visible(),
                 asked,
                 self.settings.recall,
                 edits=self.edits,
@@ -502,10 +381,10 @@ class TurnPath:
         if made.edit is not None:
             kept = self.edits
             if made.edit.placement == "head":  # one block at the head, and it is the newest
-                kept = _without_blocks(kept)
-            await self._change((*kept, made.edit))
+                kept = without_blocks(kept)
+            await self.change((*kept, made.edit))
 
-    def _visible(self) -> tuple[Entry, ...]:
+    def visible(self) -> tuple[Entry, ...]:
         """The entries that the view shows, whole or in part, in the history's order."""
         shown: set[EntryKey] = set()
         for row in self.view.rows:
@@ -515,7 +394,7 @@ class TurnPath:
                 shown.update(row.sources)
         return tuple([entry for entry in self.entries if entry.key in shown])
 
-    def _not_left_out(self) -> tuple[Entry, ...]:
+    def not_left_out(self) -> tuple[Entry, ...]:
         """The entries that no edit leaves out, whether or not a repair hides them.
 
         What lies behind a cut is shown by its summary: leaving it out would change nothing.
@@ -524,10 +403,10 @@ class TurnPath:
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
 
-    def _hidden(self) -> set[EntryKey]:
+    def hidden(self) -> set[EntryKey]:
         """Entries that only a repair keeps out of the view."""
-        shown = {entry.key for entry in self._visible()}
-        return {entry.key for entry in self._not_left_out() if entry.key not in shown}
+        shown = {entry.key for entry in self.visible()}
+        return {entry.key for entry in self.not_left_out() if entry.key not in shown}
 
     def _check(self) -> None:
         """Say so when the request is over its limit although everything was done."""
@@ -570,7 +449,8 @@ class TurnPath:
         )
 
 
-def _without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+def without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """These edits without recalled blocks."""
     return tuple(edit for edit in edits if not isinstance(edit, Insert))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from recollect.surfaces.cli.receipt import ReceiptPage
+    from recollect.surfaces.cli.receipt_page import ReceiptPage
     from recollect.values.compaction import CompactionResult, Finding, ProbeKind, Receipt
 
 KIND_NAMES: Final[dict[ProbeKind, str]] = {

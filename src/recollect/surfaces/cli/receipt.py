@@ -7,13 +7,13 @@ the cursor. What the page shows and what `--json` prints are the same record.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.errors import FormatError, RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.receipt_page import ReceiptPage
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
@@ -27,26 +27,9 @@ from recollect.surfaces.cli.store_options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.formats.compaction_record import RecordedCompaction
     from recollect.ports import Store
     from recollect.values.batch import StoredSession
     from recollect.values.compaction import CompactionRecord, Receipt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptPage:
-    """One compaction, and the summary that stood before it."""
-
-    session: str
-    number: int
-    of: int
-    """The number of the session's newest compaction."""
-    undone: bool = False
-    """It was taken back, or what it stood for was forgotten."""
-    recorded: RecordedCompaction
-    previous_summary: str = field(default="", repr=False)
-    previous_number: int | None = None
-    """None: it is the first, or the record before it is no longer kept."""
 
 
 @click.command("receipt")

@@ -1,0 +1,149 @@
+"""What only a batch moment may do to a view: blocks go, results are pruned, messages trimmed.
+
+Also says when none of that is enough and a compaction has to come first. Works on a turn as it
+stands and replaces values in it; the boundary sees to it that a step that fails changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.engine.turn_path import TurnPath, without_blocks
+from recollect.rules.moments import WORTHWHILE_SHARE
+from recollect.turn.prune import PruneResult, prune
+from recollect.turn.query import QueryResult
+from recollect.turn.trim import TrimResult, trim
+from recollect.values.edit import Insert, Shorten
+from recollect.values.message import ToolResult
+from recollect.values.moment import Moment
+
+PRUNED_ENOUGH_RATIO = 0.8
+"""Of where compactions are due, what pruning alone has to come down to, or there is one."""
+TRIM_ROUNDS = 3
+"""Trims are repeated when the notes they leave took up what they freed."""
+
+
+async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
+    """What only a batch moment may do: blocks go first, then prune, then compact or trim.
+
+    A result that alone fills the window is shortened before anything else is cut for it. A
+    ratio is a moment only if pruning is worth it; then what it frees comes first.
+    """
+    if moment.kind == "ratio" and not await _prune(path, moment):
+        path.moment = None
+        return
+    if any(isinstance(edit, Insert) for edit in path.edits):
+        await path.change(without_blocks(path.edits))
+    compacts = path.may_compact and moment.kind in ("over-limit", "compaction")
+    if moment.kind != "ratio" and not compacts:
+        # Where the past can become a summary, its results are worth more whole: measured,
+        # pruning first costs as much and keeps less (docs/figures_cost.md).
+        await _prune(path, moment)
+    if path.used_tokens() > path.limits.limit_tokens and _holds_oversized_result(path):
+        await _prune(path, moment, everything=True)
+    trims_first = path.settings.turn.trim_first
+    if not trims_first and _stays_full(path, moment):
+        path.wants_compaction = True
+        return
+    if path.used_tokens() > path.limits.limit_tokens:
+        if path.why_not_compact:
+            path.boundary.note("compact", "skipped", path.why_not_compact)
+        await _trim(path, asked)
+    if trims_first and path.fills_up():
+        path.wants_compaction = True
+        return
+    if path.used_tokens() > path.limits.limit_tokens:
+        await _prune(path, moment)  # what counts as recent has changed
+    if path.used_tokens() > path.limits.available_tokens:
+        await _prune(path, moment, everything=True)
+
+
+def _stays_full(path: TurnPath, moment: Moment) -> bool:
+    """Whether pruning was not enough: a view that is full again in a few turns would break
+    the provider's cache each time."""
+    if moment.kind not in ("over-limit", "compaction"):
+        return path.fills_up()
+    enough = PRUNED_ENOUGH_RATIO * path.limits.compact_tokens
+    return path.may_compact and path.used_tokens() > enough
+
+
+def _holds_oversized_result(path: TurnPath) -> bool:
+    """Whether one tool result takes half of what a request may hold."""
+    most = path.estimated(path.limits.available_tokens // 2)
+    rows = [row for row in path.view.rows if row.tokens > most]
+    return any(isinstance(part, ToolResult) for row in rows for part in row.parts)
+
+
+async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) -> bool:
+    """Whether anything was pruned."""
+    used = path.used_tokens()
+    target = path.limits.limit_tokens if everything else path.limits.low_water_tokens
+    repairs = path.view.repairs
+    hidden = {(one.anchor, one.part) for one in repairs if one.kind == "left-out"}
+    made = await path.boundary.run(
+        "prune",
+        lambda: prune(
+            path.visible(),
+            path.edits,
+            path.settings.pruning,
+            path.weigher,
+            moment=moment,
+            used_tokens=path.estimated(used),
+            window_tokens=path.estimated(path.limits.window_tokens),
+            target_tokens=path.estimated(target),
+            turn=path.number,
+            everything=everything,
+            hidden=hidden,
+        ),
+        unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
+        said=lambda result: result.reason,
+    )
+    if path.held:
+        made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in path.held))
+    if not made.edits:
+        return False
+    too_little = made.freed_tokens < path.estimated(path.limits.window_tokens // WORTHWHILE_SHARE)
+    if moment.kind == "ratio" and too_little and not path.settings.turn.trim_first:
+        path.boundary.note("prune", "skipped", "it would free too little to break the cache")
+        return False
+    replaced = {(edit.anchor, edit.part) for edit in made.edits}
+    kept = tuple(
+        edit
+        for edit in path.edits
+        if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
+    )
+    await path.change(kept + made.edits)
+    return True
+
+
+async def _trim(path: TurnPath, asked: QueryResult) -> None:
+    settings = path.settings
+    if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
+        path.boundary.note("trim", "skipped", "the query is too short to trim by (seeds)")
+        return
+    for _ in range(TRIM_ROUNDS):
+        excess = path.estimated(path.used_tokens() - path.limits.low_water_tokens)
+        made = await path.boundary.run(
+            "trim",
+            lambda: trim(
+                path.not_left_out(),
+                path.edits,
+                path.codec.rules,
+                settings.trim,
+                path.weigher,
+                query=asked.text,
+                excess_tokens=excess,  # noqa: B023
+                turn=path.number,
+                by_exchange=not settings.turn.trim_first,
+                hidden=path.hidden(),
+                pinned=path.held,
+            ),
+            unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
+            said=lambda result: result.reason,
+        )
+        path.trim_said = made.reason if not made.edits else "what is left is protected"
+        if not made.edits:
+            return
+        await path.change(path.edits + made.edits)
+        if path.used_tokens() <= path.limits.limit_tokens:
+            return
