@@ -44,7 +44,5 @@ def report_of(path: TurnPath, session: SessionId) -> Report:
 def _put_back(path: TurnPath) -> tuple[tuple[str, float], ...]:
     """The segments whose passages this turn put back, with the score of each."""
     found = () if path.recalled is None else path.recalled.passages
-    standing = {id_ for edit in path.edits if isinstance(edit, Insert) for id_ in edit.recalled}
-    return tuple(
-        (one.segment, one.score) for one in found if one.segment in standing and one.segment
-    )
+    standing = {name for edit in path.edits if isinstance(edit, Insert) for name in edit.recalled}
+    return tuple((one.segment, one.score) for one in found if one.segment and one.name in standing)

@@ -1,9 +1,9 @@
 """Tells what a message asks about from what only keeps a conversation going.
 
 "Sounds good, please continue" shares words with a hundred earlier messages and asks about none of
-them; a question that was asked before answers nobody. Owns the list of such words, and what counts
-as the same question again. Must never drop a word from a search: it only says whether there is
-something to ask by.
+them; a question that was asked before answers nobody. Owns the list of such words, what counts as
+the same question again, and what only asks. Must never drop a word from a search: it only says
+whether there is something to ask by, or to be told.
 """
 
 from __future__ import annotations
@@ -27,6 +27,19 @@ take care soon later today everything anything something nothing all any some
 why how what when where who which and but because ready back up out over off
 """
 _FILLER_WORDS: Final = frozenset(word for filler in _FILLERS.split() for word in tokenize(filler))
+_QUESTION_CHARS: Final = 300
+"""A longer message says something, whatever it asks at its end."""
+_QUESTION_MARKS: Final = ("?", "？")
+_SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
+# "the crane is green?" says something too: a verb asks where it stands first
+_ASKS: Final = re.compile(
+    r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
+    |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
+    |^\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now)\W+){0,2}
+     (?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might
+       |must)(?:n['’]t)?\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _KEEPS_GOING: Final = re.compile(
     r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
     r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
@@ -43,3 +56,17 @@ def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 def is_echo(question: Question, one: Candidate) -> bool:
     """Whether a passage is the question itself, word for word: it was asked before."""
     return one.length == question.length and all(map(one.counts.get, question.words))
+
+
+def only_asks(text: str) -> bool:
+    """Whether a message holds questions and nothing else that is about anything.
+
+    English and Chinese; in doubt it says something too.
+    """
+    if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
+        return False
+    sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
+    said = [each for each in sentences if substance(each, tuple(tokenize(each)))]
+    return bool(said) and all(
+        each.endswith(_QUESTION_MARKS) and _ASKS.search(each) is not None for each in said
+    )

@@ -7,16 +7,17 @@ else in the view says it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import overload
 
 from recollect.config.settings import Recall as RecallSettings
+from recollect.formats.summaries import without_names
+from recollect.search.substance import only_asks
 from recollect.turn.query import QueryResult, spoken_text
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.message import EntryKey, Text, ToolCall, ToolResult
 from recollect.values.recalled import RecallRequest, RecallScope
-from recollect.values.segment import SegmentId
 
 
 def ask(
@@ -48,7 +49,8 @@ def ask(
         newest="" if newest is None else spoken_text(newest),
         recent=() if said is None else _prose(said),
         shown=frozenset(entry.key for entry in visible if entry.key not in cut),
-        quoted=frozenset(SegmentId(id_) for block in blocks for id_ in block.recalled),
+        quoted=frozenset(name for block in blocks for name in block.recalled),
+        asked_before=_AskedBefore(visible),
         asking=None if newest is None else newest.key,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
@@ -94,13 +96,33 @@ class _Texts(Sequence[str]):
         return self._all()[index]
 
 
+class _AskedBefore(Container[EntryKey]):
+    """The messages in which the user only asks, told when somebody looks for one."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._by_key: dict[object, Entry] | None = None
+
+    def __contains__(self, key: object) -> bool:
+        if self._by_key is None:
+            self._by_key = {one.key: one for one in self._entries}
+        return key in self._by_key and _only_asks(self._by_key[key])
+
+
 def _summary(edits: Sequence[Edit]) -> list[str]:
-    """What stands for the past, as the view shows it."""
-    return [edit.summary for edit in edits if isinstance(edit, Cut)][-1:]
+    """What stands for the past. A name that is only listed has lost what was said about it."""
+    return [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)][-1:]
 
 
 def _asks(entry: Entry) -> bool:
     return entry.role == "user" and not entry.message.summary and bool(spoken_text(entry))
+
+
+def _only_asks(entry: Entry) -> bool:
+    """Whether it is the user's, and nothing but questions."""
+    if entry.role != "user" or any(isinstance(part, ToolResult) for part in entry.parts):
+        return False
+    return only_asks("\n".join(_prose(entry)))
 
 
 def _prose(entry: Entry) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def gate(
     `found` are candidates that the view does not show, `shown` those that it does; `least`
     replaces the calibrated threshold.
     """
-    shown = [one for one in shown if not is_echo(question, one)]
+    shown = [one for one in shown if not _asks_only(request, question, one)]
     if not found.passages:
         return GateVerdict(open=False, reason="memory holds nothing on it that the view lacks")
     certainty = calibrate(question, found, vectors, shown=shown)
@@ -95,6 +95,11 @@ def _closed(certainty: Certainty, threshold: float, *, says_enough: bool) -> str
     if certainty.ahead is not None and certainty.ahead <= LEAST_AHEAD:
         return "the view shows what answers it better"
     return None
+
+
+def _asks_only(request: RecallRequest, question: Question, one: Candidate) -> bool:
+    """Whether it is a question itself: it shares words with this one, and answers nothing."""
+    return one.key in request.asked_before or is_echo(question, one)
 
 
 def _says_enough(question: Question, found: Candidates) -> bool:

@@ -86,8 +86,8 @@ def _quoted(passages: Sequence[RecalledPassage]) -> tuple[MessageId, ...]:
 
 
 def _recalled(passages: Sequence[RecalledPassage]) -> tuple[str, ...]:
-    ids = [passage.segment for passage in passages if passage.segment is not None]
-    return tuple(dict.fromkeys(ids))
+    names = [passage.name for passage in passages if passage.name is not None]
+    return tuple(dict.fromkeys(names))
 
 
 def _packed(

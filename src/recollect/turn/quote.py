@@ -14,8 +14,9 @@ from recollect.values.segment import Segment
 def quote(segment: Segment, one: Candidate, score: float, citations: Citations) -> RecalledPassage:
     """A passage as the block shows it."""
     day, minute = _said(segment.said_at)
+    text = segment.text[one.start : one.end]
     return RecalledPassage(
-        text=segment.text[one.start : one.end],
+        text=text,
         role=segment.role,
         said_at=f"{day} {minute}".strip(),
         score=score,
@@ -23,6 +24,7 @@ def quote(segment: Segment, one: Candidate, score: float, citations: Citations) 
         source=_source(segment, citations),
         message_id=segment.message_id,
         segment=segment.id,
+        ordinal=None if text == segment.text.strip() else one.ordinal,
         sitting=f"{segment.session}\n{day}",
         order=(segment.said_at, one.sequence, one.start),
     )

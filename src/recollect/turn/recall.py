@@ -81,7 +81,8 @@ async def recall(
             question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         )
     most = round(SEEDS_SHARE * _wanted(request))
-    around = await _around(archive, seeds(question, found, weighing, most=most), asked)
+    near = seeds(question, found, weighing, most=most)
+    around = await _around(archive, near, asked, request)
     ranking = rank(question, found, around, weighing)
     if request.gated:
         ranking = ranking.without(lambda one: is_echo(question, one))
@@ -102,6 +103,8 @@ def _asked(
     settings: RecallSettings,
 ) -> CandidateQuery:
     limit = _wanted(request) * settings.hybrid.candidate_multiplier
+    # quoted passages are found too: they must not take the place of others
+    limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
         words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
@@ -118,11 +121,11 @@ def _asked(
 
 
 def _left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """What the view shows: as a message, in a block, or as the question itself."""
+    """What the view shows whole: as a message, in a block, or as the question itself."""
     shown = {_known_id(request.session, key) for key in request.shown}
     if request.asking is not None:
         shown.add(_known_id(request.session, request.asking))
-    return frozenset(shown | request.quoted)
+    return frozenset(shown | request.quoted_whole)
 
 
 @lru_cache(maxsize=_KNOWN_IDS)
@@ -136,30 +139,45 @@ async def _looked_up(
 ) -> tuple[Candidates, tuple[Candidate, ...]]:
     """What was found that the view does not show, and, for the gate to compare, what it does."""
     if not request.gated or not asked.leave_out:
-        return await archive.candidates(asked), ()
+        found = await archive.candidates(asked)
+        return replace(found, passages=_unquoted(found.passages, request)), ()
     itself = () if request.asking is None else (_known_id(request.session, request.asking),)
     found = await archive.candidates(replace(asked, leave_out=frozenset(itself)))
-    shown = tuple(one for one in found.passages if one.segment in asked.leave_out)
+    hidden = tuple(
+        one for one in _unquoted(found.passages, request) if one.segment not in asked.leave_out
+    )
+    shown = tuple(
+        one
+        for one in found.passages
+        if one.segment in asked.leave_out or request.quotes(one.segment, one.ordinal)
+    )
     if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
-        return await archive.candidates(asked), shown
-    hidden = tuple(one for one in found.passages if one.segment not in asked.leave_out)
+        found = await archive.candidates(asked)
+        hidden = _unquoted(found.passages, request)
     return replace(found, passages=hidden), shown
 
 
+def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
+    """Those that no block in the view quotes; others of the same message may be missing there."""
+    if not request.quoted:
+        return tuple(passages)
+    return tuple(one for one in passages if not request.quotes(one.segment, one.ordinal))
+
+
 async def _around(
-    archive: Archive, ids: Sequence[SegmentId], asked: CandidateQuery
+    archive: Archive, ids: Sequence[SegmentId], asked: CandidateQuery, request: RecallRequest
 ) -> Surroundings:
-    """What stands around them; of what was said at other times than asked for, nothing."""
+    """What stands around them and is not quoted; nothing of other times than asked for."""
     around = await archive.around(ids, asked)
+    passages = _unquoted(around.passages, request)
     after, before = asked.said_after, asked.said_before
-    if after is None and before is None:
-        return around
-    said = tuple(
-        one
-        for one in around.passages
-        if (after is None or one.said_at > after) and (before is None or one.said_at < before)
-    )
-    return replace(around, passages=said)
+    if after is not None or before is not None:
+        passages = tuple(
+            one
+            for one in passages
+            if (after is None or one.said_at > after) and (before is None or one.said_at < before)
+        )
+    return replace(around, passages=passages)
 
 
 async def _without_itself(

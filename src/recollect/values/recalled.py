@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -17,6 +17,15 @@ RecallScope: TypeAlias = Literal["session", "space"]
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
 """A recalled block's tags: literals of the seeds, which other readers know."""
+
+
+_OF = ":"
+"""Between a segment's id, which is hexadecimal, and the number of its passage."""
+
+
+def passage_name(segment: SegmentId, ordinal: int | None) -> str:
+    """What a block keeps of a passage that it quotes; without an ordinal, the whole segment."""
+    return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +53,18 @@ class RecalledPassage:
     message_id: MessageId | None = None
     """Whose words they are, so that forgetting finds the block that quotes them."""
     segment: SegmentId | None = None
-    """Whose passage it is, so that it is not recalled again while the block stands."""
+    """Whose passage it is."""
+    ordinal: int | None = None
+    """Which passage of its segment it is; None: all of it."""
     sitting: str = ""
     """What was said together stands together: the session and the day, as a key."""
     order: tuple[float, int, int] = (0.0, 0, 0)
     """Where it stands among the others of its sitting: time, arrival, place in its message."""
+
+    @property
+    def name(self) -> str | None:
+        """What keeps it from being recalled again while its block stands."""
+        return None if self.segment is None else passage_name(self.segment, self.ordinal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +99,12 @@ class RecallRequest:
     """What the model said lately: identifiers in it may have lost their origin."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     """The messages of this session that the view shows."""
-    quoted: frozenset[SegmentId] = field(default=frozenset(), repr=False)
-    """Segments that a block in the view quotes already."""
+    quoted: frozenset[str] = field(default=frozenset(), repr=False)
+    """The names of passages, or of whole segments, that blocks in the view quote already."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
     """The identities of what the view shows: the same history may be stored under another name."""
+    asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
+    """Those of the shown in which the user only asks: they answer nothing."""
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
     view: Sequence[str] = field(default=(), repr=False)
@@ -104,3 +122,12 @@ class RecallRequest:
     """Also look through what went cold; slower."""
     most_hits: int = 50
     """How many of the ranking are handed on, explained."""
+
+    @property
+    def quoted_whole(self) -> frozenset[SegmentId]:
+        """The segments that blocks in the view quote whole, or did before passages had names."""
+        return frozenset(SegmentId(name) for name in self.quoted if _OF not in name)
+
+    def quotes(self, segment: SegmentId, ordinal: int) -> bool:
+        """Whether a block in the view quotes this passage already."""
+        return segment in self.quoted or passage_name(segment, ordinal) in self.quoted

@@ -23,6 +23,7 @@ from recollect.turn.query import query
 from recollect.turn.read import Remembered, enter, read
 from recollect.turn.recall import recall
 from recollect.values.batch import Batch
+from recollect.values.edit import Edit
 from recollect.values.history import Entry
 from recollect.values.lookup import AskedVector, EmbedderKind, Scale
 from recollect.values.message import EntryKey
@@ -120,12 +121,18 @@ class Memory:
         await self.store.write(Batch(at=NOW, vectors=(made,)))
 
     def asks(
-        self, view: Sequence[Entry], *, session: str = "s", budget: int = 2_000, **more: Any
+        self,
+        view: Sequence[Entry],
+        *,
+        edits: Sequence[Edit] = (),
+        session: str = "s",
+        budget: int = 2_000,
+        **more: Any,
     ) -> RecallRequest:
         """What a turn with this view asks of memory; the last user message is the question."""
         chosen = build({f"recall.{key}": value for key, value in more.items()})
         return ask(
-            view, query(view, chosen.query), chosen.recall,
+            view, query(view, chosen.query), chosen.recall, edits=edits,
             space="mine", session=session, now=NOW, budget_tokens=budget, count_tokens=count_text,
         )  # fmt: skip
 

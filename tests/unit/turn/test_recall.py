@@ -24,9 +24,13 @@ from tests.unit.turn.memories import (
 )
 
 from recollect.embedders.hash import HashEmbedder
+from recollect.rules.identity import segment_id
 from recollect.rules.tokens import count_text
+from recollect.rules.weigh import Weigher
 from recollect.search.tokenize import tokenize
+from recollect.turn.inject import inject
 from recollect.values.batch import Batch
+from recollect.values.edit import Insert
 from recollect.values.lookup import AskedVector
 from recollect.values.recalled import BLOCK_CLOSING, Recalled
 from recollect.values.segment import Fact, FactId
@@ -108,6 +112,32 @@ class TestWhatComesBack:
             assert shut.gate is not None
             assert not shut.gate.open
             assert shut.gate.reason == "the view shows what answers it better"
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize(
+        ("before", "opens"),
+        [
+            ("To which commit did we pin the search indexer?", True),
+            ("And where is the ticket of the search indexer, by the way?", True),
+            ("The ticket is for the search indexer, to which we pin the commit.", False),
+        ],
+    )
+    def test_an_earlier_question_does_not_answer(
+        self, tmp_path: Path, before: str, opens: bool
+    ) -> None:
+        async def work(held: Memory) -> None:
+            lost = "OPS-311 is what they opened for it when the indexer was slow after all of that"
+            await held.remember([*TALK, lost, "noted, I keep it in mind"])
+            asks = "What is the ticket for the search indexer?"
+            said = await held.remember([before, "I do not know that", user(asks)])
+            found = await held.answer(held.asks(said), min_score=0.01)
+            assert found.gate is not None
+            assert found.gate.open is opens, found.gate.reason
+            if opens:
+                assert lost in texts(found)
+            else:
+                assert found.gate.reason == "the view shows what answers it better"
 
         run(tmp_path, work)
 
@@ -196,6 +226,151 @@ class TestWhatComesBack:
         sources = [one.message_id for one in found.passages]
         assert max(map(sources.count, sources)) == 2
         assert sum(one in texts(found) for one in others) >= 5
+
+
+SUBJECTS = ("indexer", "gateway", "scheduler", "archive")
+NOTES = "\n".join(
+    f"The {name} was moved to port 47{at}1 by Marta on the day of the {name} review. "
+    + f"Nobody objected to what she did with it, part {at}. " * 7
+    for at, name in enumerate(SUBJECTS)
+)
+"""One message of four passages, one on each subject."""
+
+
+def port_of(subject: str) -> str:
+    return f"47{SUBJECTS.index(subject)}1"
+
+
+class TestBlocksThatStand:
+    """What a block in the view quotes is shown; the rest of the same message is not."""
+
+    @staticmethod
+    async def asked(
+        held: Memory, subject: str, *blocks: Insert, gated: bool = True, **more: Any
+    ) -> Recalled:
+        view = entries([user(f"which port has the {subject}?")], name=f"about {subject}")
+        return await held.answer(held.asks(view, edits=blocks, every_turn=not gated), **more)
+
+    @staticmethod
+    def standing(found: Recalled) -> Insert:
+        view = entries([user("an earlier question")], name="earlier")
+        made = inject(
+            view, found, Weigher(), placement="before-newest-user", budget_tokens=2_000, turn=1
+        ).edit
+        assert made is not None
+        return made
+
+    @pytest.mark.parametrize("gated", [True, False])
+    def test_other_passages_of_a_quoted_message_come(self, tmp_path: Path, gated: bool) -> None:
+        async def work(held: Memory) -> None:
+            await held.remember([NOTES, "noted, all of it", *TALK[2:]])
+            blocks: list[Insert] = []
+            seen: list[str] = []
+            for subject in SUBJECTS:
+                found = await self.asked(held, subject, *blocks, gated=gated)
+                if not any(port_of(subject) in text for text in seen):
+                    assert any(port_of(subject) in text for text in texts(found)), subject
+                assert not set(texts(found)) & set(seen), "a passage was recalled twice"
+                if not found.empty:
+                    blocks.append(self.standing(found))
+                    seen += texts(found)
+            assert all(any(port_of(one) in text for text in seen) for one in SUBJECTS)
+            assert len(blocks) > 1, "one block held everything: the test shows nothing"
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize("gated", [True, False])
+    def test_what_only_filled_a_block_does_not_hide_its_message(
+        self, tmp_path: Path, gated: bool
+    ) -> None:
+        async def work(held: Memory) -> None:
+            await held.remember([NOTES, "noted, all of it", *TALK[2:]])
+            first = await self.asked(held, "indexer", gated=gated)
+            of_notes = [one for one in first.passages if one.text in NOTES]
+            filler = next(one for one in of_notes if port_of("indexer") not in one.text)
+            block = self.standing(Recalled(passages=(filler,)))
+            again = await self.asked(held, "indexer", block, gated=gated)
+            assert any(port_of("indexer") in text for text in texts(again))
+            assert filler.text not in texts(again)
+
+        run(tmp_path, work)
+
+    def test_a_message_that_is_quoted_whole_is_left_out_by_the_store(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await held.remember(TALK)
+            view = entries([user(ASKS)], name="q")
+            found = await held.answer(held.asks(view))
+            block = self.standing(found)
+            assert set(block.recalled) == {one.segment for one in found.passages}
+            again = await held.answer(held.asks(view, edits=[block]))
+            assert CRANE not in texts(again)
+
+        run(tmp_path, work)
+
+    def test_a_block_of_an_earlier_version_stands_for_whole_messages(self, tmp_path: Path) -> None:
+        """It named the segments alone: which of their passages it quotes is not known."""
+
+        async def work(held: Memory) -> None:
+            await held.remember([NOTES, "noted, all of it", *TALK[2:]])
+            found = await self.asked(held, "indexer")
+            segments = dict.fromkeys(str(one.segment) for one in found.passages)
+            old = replace(self.standing(found), recalled=tuple(segments))
+            for subject in SUBJECTS:
+                again = await self.asked(held, subject, old, gated=False)
+                assert not any(text in NOTES for text in texts(again))
+
+        run(tmp_path, work)
+
+    def test_quoted_passages_do_not_crowd_out_others(self, tmp_path: Path) -> None:
+        """More passages that answer better stand in blocks than are looked for at once."""
+
+        async def work(held: Memory) -> None:
+            pasted = "\n".join(f"port of the crane {n}. " + f"word{n} " * 55 for n in range(90))
+            answer = "a port was named, and besides that " + "so much else was told of it " * 12
+            (long, *_) = await held.remember([pasted, "I see"])
+            await held.remember([answer, "noted"], session="far from it")
+            view = entries([user("which port of the crane?")], name="q")
+            name = segment_id("s", long.key)
+            block = replace(
+                self.standing(await held.answer(held.asks(view))),
+                recalled=tuple(f"{name}:{ordinal}" for ordinal in range(90)),
+            )
+            for every_turn in (True, False):
+                asks = held.asks(
+                    view, edits=[block], budget=400, every_turn=every_turn, scope="space"
+                )
+                found = await held.answer(asks)
+                assert not any("port of the crane" in text for text in texts(found))
+                assert not every_turn or texts(found) == [answer.strip()]
+
+        run(tmp_path, work)
+
+    def test_a_quoted_passage_does_not_come_as_a_neighbour(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await held.remember([NOTES, CRANE, *TALK[2:]])
+            view = entries([user(ASKS)], name="q")
+            first = await held.answer(held.asks(view, every_turn=True))
+            near = tuple(one for one in first.passages if one.text in NOTES)
+            assert near, "a message beside the answer was to come with it"
+            block = self.standing(Recalled(passages=near))
+            again = await held.answer(held.asks(view, edits=[block], every_turn=True))
+            assert CRANE in texts(again)
+            assert not {one.text for one in near} & set(texts(again))
+
+        run(tmp_path, work)
+
+    def test_what_a_block_answers_better_is_not_recalled(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            poor = [f"some port was meant, and then {n} others of this and that" for n in range(9)]
+            await held.remember([NOTES, "noted", *poor])
+            found = await self.asked(held, "indexer")
+            said = tuple(one for one in found.passages if port_of("indexer") in one.text)
+            block = self.standing(Recalled(passages=said))
+            again = await self.asked(held, "indexer", block, min_score=0.01)
+            assert again.gate is not None
+            assert again.gate.reason == "the view shows what answers it better"
+
+        run(tmp_path, work)
 
 
 class TestVectors:
