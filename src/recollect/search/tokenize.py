@@ -141,7 +141,9 @@ def _words_of_name(name: str) -> Iterator[str]:
     """A plain word gives itself; a name of several pieces gives the name and the pieces."""
     pieces = [piece for part in name.split("_") if part for piece in _humps(part)]
     if len(pieces) > 1:
-        yield _stem(_folded("".join(pieces)))
+        joined = _folded("".join(pieces))
+        if joined not in STOP_WORDS:  # "dO" is no name
+            yield _stem(joined)
         pieces = [piece for piece in pieces if len(piece) > 1]
     for piece in pieces:
         word = _folded(piece)
