@@ -136,7 +136,7 @@ def grown(messages: Sequence[Any], steps: int) -> list[list[Any]]:
 def test_no_message_vanishes(format_name: FormatName) -> None:
     reached: list[int] = []
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(bodies(format_name, max_messages=60), st.sampled_from(WINDOWS))
     def check(body: dict[str, Any], window: int) -> None:
         field = "input" if format_name == "openai-responses" else "messages"
@@ -176,7 +176,7 @@ def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: i
 def test_what_a_client_changes_before_a_cut_is_never_hidden(format_name: FormatName) -> None:
     hidden_ones: list[int] = []
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(bodies(format_name, max_messages=40), st.integers(0, 10**6), st.sampled_from(WINDOWS))
     def check(body: dict[str, Any], at: int, window: int) -> None:
         field = "input" if format_name == "openai-responses" else "messages"
