@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from recollect.compaction.consumed import consumed
 from recollect.compaction.fit import HEADINGS
-from recollect.formats.summaries import PINNED_HEADING, PINNED_LINE, part_pinned
+from recollect.formats.summaries import PINNED_HEADING, PINNED_LINE, PINNED_NOTE, part_pinned
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.values.history import Entry
@@ -60,7 +60,7 @@ def speeches(entries: Sequence[Entry], previous_summary: str = "") -> Iterator[S
         if text.strip():
             yield Speech(
                 speaker=speaker,
-                text=_unquoted(text),
+                text=_unquoted(text).removeprefix(PINNED_HEADING).strip(),
                 place=0,
                 source=FROM_SUMMARY,
                 key=EntryKey(""),
@@ -89,7 +89,9 @@ def _unquoted(summary: str) -> str:
     follows from it.
     """
     return "".join(
-        PINNED_LINE.sub("- ", section) if section.lstrip("#").startswith(_PINNED) else section
+        PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
+        if section.lstrip("#").startswith(_PINNED)
+        else section
         for section in HEADINGS.split(summary)
     )
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from tests.unit.turn.test_stages import entries, said
 
 from recollect.compaction.exact import exact_things
+from recollect.compaction.pin import pin
 from recollect.compaction.probe import probe
 from recollect.compaction.sentences import SENTENCE_CHARS, sentence_spans
 from recollect.compaction.statements import is_error_line, statement_kind
+from recollect.rules.tokens import count_text
 
 
 def things(text: str) -> dict[str, list[str]]:
@@ -270,3 +272,13 @@ def test_probes_are_bounded_and_stand_in_their_messages(
         assert one.key in keys
     names = [(one.kind, one.text.casefold()) for one in probes]
     assert len(names) == len(set(names))
+
+
+def test_what_was_pinned_is_probed_by_its_own_words() -> None:
+    rule = "Never push to the release branch without asking me."
+    pinned = pin(
+        probe(entries([said("user", rule)])), most_tokens=500, count_tokens=count_text
+    ).text
+    (again,) = probe((), previous_summary=f"## Goal\nShip it.\n\n{pinned}")
+    assert (again.kind, again.text, again.stands) == ("constraint", rule, True)
+    assert again.sentence == rule
