@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final
 
 from recollect.compaction.holds import holds, says_something, without
@@ -60,7 +60,7 @@ async def receipt(
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
     # What the user laid down is pinned also where memory has it: no turn asks for a rule.
-    laid_down = [probe for probe in missing if probe.stands]
+    laid_down = _by_turns([probe for probe in missing if probe.stands])
     lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
     pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)
     return ReceiptResult(
@@ -71,6 +71,14 @@ async def receipt(
         ),
         pinned=pinned.text,
     )
+
+
+def _by_turns(probes: Sequence[Probe]) -> list[Probe]:
+    """Kind by kind in turn, so that none takes all the room."""
+    kinds: dict[str, list[Probe]] = {}
+    for probe in probes:
+        kinds.setdefault(probe.kind, []).append(probe)
+    return [one for row in zip_longest(*kinds.values()) for one in row if one is not None]
 
 
 def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:

@@ -49,9 +49,12 @@ _DECISION: Final = re.compile(
 )
 _CONSTRAINT: Final = re.compile(
     r"\b(?:must(?:\ not|n'?t)?|never|always|shall(?:\ not)?|may\ not|under\ no\ circumstances"
-    r"|do\ not|don'?t|cannot|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
+    r"|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
     r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
     r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
+    # said to somebody, not of somebody: "they do not agree" lays nothing down
+    r"|(?:^\W*|[,;:(–—]\s*|\b(?:please|and|but|so|then|you|we|also)\ )"
+    r"(?:do\ not|don'?t)\b|\b(?:you|we)\ cannot\b"
     r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
     re.IGNORECASE | re.VERBOSE,
 )

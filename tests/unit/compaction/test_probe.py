@@ -282,3 +282,29 @@ def test_what_was_pinned_is_probed_by_its_own_words() -> None:
     (again,) = probe((), previous_summary=f"## Goal\nShip it.\n\n{pinned}")
     assert (again.kind, again.text, again.stands) == ("constraint", rule, True)
     assert again.sentence == rule
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Customers do not notice the import of old orders at all.",
+        "The page is described twice, and the two pages do not agree.",
+        "The client cannot reach the server from there.",
+    ],
+)
+def test_what_is_said_of_others_lays_nothing_down(sentence: str) -> None:
+    assert statement_kind(sentence, by_user=True) is None
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Do not touch the generated files.",
+        "Use tabs here, but don't reformat the rest.",
+        "Please do not push on Fridays.",
+        "You cannot use the network in tests.",
+        "Never push to the release branch without asking me.",
+    ],
+)
+def test_what_is_said_to_somebody_is_a_constraint(sentence: str) -> None:
+    assert statement_kind(sentence, by_user=True) == "constraint"
