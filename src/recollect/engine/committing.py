@@ -17,7 +17,7 @@ from recollect.engine.session import Session
 from recollect.engine.turn_path import TurnPath
 from recollect.formats.compaction_record import write_record
 from recollect.rules.redaction import redact
-from recollect.turn.query import spoken_text
+from recollect.turn.query import newest_exchange
 from recollect.values.compaction import (
     Carried,
     CompactionRecord,
@@ -29,7 +29,6 @@ from recollect.values.compaction import (
 )
 from recollect.values.edit import Cut, Edit
 from recollect.values.history import SessionState, newest_cut
-from recollect.values.message import EntryKey
 
 WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
@@ -86,7 +85,7 @@ async def commit(
             covers=tuple(dict.fromkeys((*earlier, *(one.id for one in plan.summarised)))),
             carried=summary.carried,
         )
-        blocks = _newest_exchange(path)
+        blocks = newest_exchange(path.entries)  # what was recalled for it stays
         edits = replace_past(base, made, path.entries, keep_blocks=blocks).edits
         view = path.applied(edits).view
         after = path.calibrated(path.fixed_tokens + view.tokens)
@@ -138,16 +137,6 @@ def _base(state: SessionState, path: TurnPath) -> tuple[Edit, ...] | None:
     if state.edits == path.state.edits:
         return path.edits
     return state.edits if newest_cut(state.edits) == newest_cut(path.edits) else None
-
-
-def _newest_exchange(path: TurnPath) -> frozenset[EntryKey]:
-    """The newest user message and all behind it: a block that was recalled for them stays."""
-    since = len(path.entries)
-    while since > 0:
-        since -= 1
-        if path.entries[since].role == "user" and spoken_text(path.entries[since]):
-            break
-    return frozenset(entry.key for entry in path.entries[since:])
 
 
 def _record(

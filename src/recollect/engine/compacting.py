@@ -131,7 +131,9 @@ class Compactor:
             why = "the provider holds the earlier messages itself: only it can shorten them"
             return replace(nothing, convergence="irreducible", reason=why)
         bill = Bill()
-        ready = await attempted(self._in_time(held, path, order, nothing, begun, bill))
+        seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
+        work = self._made_ready(held, path, order, nothing, begun, bill)
+        ready = await attempted(asyncio.wait_for(work, seconds))
         if isinstance(ready, _Ready):
             ready = await attempted(self._committed(held, path, ready, begun))
         if isinstance(ready, Failure):
@@ -149,18 +151,6 @@ class Compactor:
         running = [task for task in self._commits if task.get_loop() is loop]
         if running:
             await asyncio.wait(running)
-
-    async def _in_time(
-        self,
-        held: Session,
-        path: TurnPath,
-        order: CompactionOrder,
-        nothing: CompactionResult,
-        begun: float,
-        bill: Bill,
-    ) -> _Ready | CompactionResult:
-        async with asyncio.timeout(self._settings.compaction.deadline_seconds + GRACE_SECONDS):
-            return await self._made_ready(held, path, order, nothing, begun, bill)
 
     async def _made_ready(
         self,

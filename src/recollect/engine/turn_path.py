@@ -32,7 +32,7 @@ from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
 from recollect.turn.extend import extend
 from recollect.turn.inject import InjectResult, inject
-from recollect.turn.query import QueryResult, query, spoken_text
+from recollect.turn.query import QueryResult, newest_exchange, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
@@ -339,12 +339,7 @@ class TurnPath:
 
     def _has_its_block(self) -> bool:
         """Whether a block stands that was recalled since the newest user message."""
-        since = len(self.entries)
-        while since > 0:
-            since -= 1
-            if self.entries[since].role == "user" and spoken_text(self.entries[since]):
-                break
-        recent = {entry.key for entry in self.entries[since:]}
+        recent = newest_exchange(self.entries)
         return any(isinstance(edit, Insert) and edit.anchor in recent for edit in self.edits)
 
     def _block_budget(self) -> int:

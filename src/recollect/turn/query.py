@@ -59,3 +59,13 @@ def spoken_text(entry: Entry) -> str:
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]
     return strip_channel_prefix("\n".join(said)).strip()
+
+
+def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
+    """The newest message in which the user says something, and all behind it."""
+    since = len(entries)
+    while since > 0:
+        since -= 1
+        if entries[since].role == "user" and spoken_text(entries[since]):
+            break
+    return frozenset(entry.key for entry in entries[since:])
