@@ -16,6 +16,7 @@
     └── StoreError            a store could not do what it was asked
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
         ├── BatchRefused      it can never take this batch as it is
+        ├── StaleFacts        other facts were written while these were decided upon
         ├── WrongKey          it is encrypted with another key, or not at all
         └── StoreCorrupt      its files are damaged, or of a version this one does not know
 
@@ -98,6 +99,10 @@ class StoreUnavailable(StoreError):  # noqa: N818
 
 class BatchRefused(StoreError):  # noqa: N818
     """The store can never take this batch as it is: something in it breaks a rule of its own."""
+
+
+class StaleFacts(StoreError):  # noqa: N818
+    """Facts were written or forgotten while these were decided upon; decide again."""
 
 
 class WrongKey(StoreError):  # noqa: N818

@@ -11,24 +11,24 @@ from typing import Any, Protocol
 
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
+from recollect.values.fact import Fact, FactId, FactText
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import CandidateQuery, Candidates, EmbedderKind, Surroundings
+from recollect.values.lookup import (
+    CandidateQuery,
+    Candidates,
+    EmbedderKind,
+    FactCandidates,
+    FactQuery,
+    Surroundings,
+)
 from recollect.values.message import MessageId
 from recollect.values.model import Answer, Prompt, ReplyEvent
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled, RecallRequest
 from recollect.values.request import FormatName
-from recollect.values.segment import (
-    Fact,
-    FactId,
-    NewPassage,
-    PassageText,
-    SegmentId,
-    StoredSegment,
-    Vector,
-)
+from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,
@@ -249,6 +249,22 @@ class Archive(Protocol):
         self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
     ) -> tuple[Fact, ...]:
         """Facts by id in this order, or all by time and id; superseded ones on request."""
+        ...
+
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        """The current facts that may answer, with what scoring them needs."""
+        ...
+
+    async def facts_revision(self) -> int:
+        """A number that grows with every write of facts, and whenever facts are forgotten."""
+        ...
+
+    async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+        """Current facts that have no vector of this embedder; a vector goes with its fact."""
+        ...
+
+    async def extracted_to(self, session: SessionId) -> int:
+        """How far a session was read for facts, in the order of arrival; 0: not at all."""
         ...
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:

@@ -21,9 +21,10 @@ from recollect.search.tokenize import tokenize
 from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
+from recollect.values.fact import FactId
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
-from recollect.values.segment import FactId, Vector, VectorSet
+from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store
 

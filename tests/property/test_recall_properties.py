@@ -29,6 +29,7 @@ from recollect.search.rank import Weighing, rank
 from recollect.search.speakers import speaker_of
 from recollect.turn.inject import inject
 from recollect.values.batch import Batch
+from recollect.values.fact import Fact, FactId
 from recollect.values.lookup import (
     AskedVector,
     Candidate,
@@ -37,7 +38,6 @@ from recollect.values.lookup import (
     Scale,
     Surroundings,
 )
-from recollect.values.segment import Fact, FactId
 
 WORDS = ("crane", "quay", "green", "north", "boat", "hm")
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)

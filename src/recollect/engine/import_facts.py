@@ -17,12 +17,11 @@ from recollect.formats.knowledge_jsonl import (
     foreign_of,
     read_knowledge_lines,
 )
-from recollect.memory.matching import fact_identity
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch
-from recollect.values.segment import Fact, FactId
+from recollect.values.fact import Fact, FactId, fact_identity
 
 
 async def import_facts(store: Store, lines: Iterable[bytes], *, rules: ImportRules) -> SeedCounts:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from recollect.formats.js_json import number_at, object_lines, stringify, text_at
-from recollect.values.segment import Fact, FactType
+from recollect.values.fact import Fact, FactType
 
 FIELDS: Final = frozenset({"id", "type", "content", "context", "timestamp", "supersededBy"})
 _TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}

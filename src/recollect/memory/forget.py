@@ -16,10 +16,11 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from recollect.errors import RecollectError
 from recollect.memory.certificate import digest_of, seal
-from recollect.memory.matching import Meant, content_meant, fact_identity, facts_meant, stored_meant
+from recollect.memory.matching import Meant, content_meant, facts_meant, stored_meant
 from recollect.memory.spooled import Gone
 from recollect.ports import Spool, Store
 from recollect.values.certificate import Asked, Certificate
+from recollect.values.fact import fact_identity
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 

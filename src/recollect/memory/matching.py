@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from recollect.formats.held_text import HeldText
 from recollect.ports import Store
-from recollect.values.message import MessageId
-from recollect.values.segment import Fact, FactId, Segment, StoredSegment
+from recollect.values.fact import Fact
+from recollect.values.segment import Segment, StoredSegment
 from recollect.values.upkeep import ForgetOrder
 
 PAGE_SEGMENTS = 500
@@ -85,12 +84,6 @@ async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
         return ()
     found = await store.facts(superseded=True)
     return tuple(fact for fact in found if fact_meant(order, fact))
-
-
-def fact_identity(id: FactId) -> MessageId:  # noqa: A002
-    """What a forgotten fact's tombstone is kept by, so that an import does not bring it back."""
-    named = id.encode("utf-8", "surrogatepass")
-    return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
 
 def _holds(wanted: str | None, texts: tuple[str, ...], line: str | None) -> bool:

@@ -14,13 +14,13 @@ from recollect.formats.session_state import join_state, without_quotes, write_st
 from recollect.memory.matching import (
     bytes_meant,
     content_meant,
-    fact_identity,
     fact_meant,
     place_meant,
 )
 from recollect.values.batch import Batch, SessionWrite
+from recollect.values.fact import Fact, FactId, fact_identity
 from recollect.values.message import MessageId
-from recollect.values.segment import Fact, FactId, Segment, SegmentId
+from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
-from recollect.values.segment import Fact
+from recollect.values.fact import Fact
 
 LEAST_SHARE: Final = 0.3
 """Of the worth of the question's words, for a fact to be shown."""

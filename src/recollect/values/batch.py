@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recollect.values.compaction import CompactionRecord
+from recollect.values.fact import ExtractedTo, Fact, FactVectorSet
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, TurnRecord
 from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Fact, NewSegment, SegmentId, VectorSet
+from recollect.values.segment import NewSegment, SegmentId, VectorSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,13 @@ class Batch:
     turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
     compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
     """Written or, where session and number are known, left as they are."""
+    fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
+    """Of facts that are there, or come with this batch; others are left out."""
+    extracted: tuple[ExtractedTo, ...] = ()
+    """How far sessions were read for facts; never back."""
+    facts_revision: int | None = None
+    """The facts were decided upon at this revision of what is known (`Archive.facts_revision`):
+    where it has moved on, the whole batch is refused with `StaleFacts`."""
 
     @property
     def empty(self) -> bool:
@@ -76,6 +84,8 @@ class Batch:
             or self.pieces
             or self.turns
             or self.compactions
+            or self.fact_vectors
+            or self.extracted
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from recollect.values.fact import Fact
 from recollect.values.message import EntryKey, Role
 from recollect.values.segment import SegmentId, Trust
 
@@ -122,3 +123,40 @@ class Surroundings:
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
     """Of the neighbours, the first few of each, described as candidates of the same query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery:
+    """What to look for among the current facts of one space."""
+
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """Distinct words as `search` counts them."""
+    vectors: tuple[AskedVector, ...] = ()
+    """One an embedder; an embedder that has no vectors of facts here finds nothing."""
+    limit: int = 50
+    """Of those that share words, and of each vector; pinned ones come on top."""
+    session: str | None = None
+    """Only facts of this session and those of no session; None is the whole space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactCandidate:
+    """A current fact that may answer, with what scoring needs."""
+
+    fact: Fact
+    similarities: tuple[float | None, ...] = ()
+    """Cosine with each asked vector, in their order; None where it has none of that embedder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactCandidates:
+    """The pinned, those that share the rarest words, and the nearest, in no meaningful order.
+
+    The statistics are those of all current facts of the space, whatever the filters.
+    """
+
+    facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
+    documents: int = 0
+    """How many current facts there are."""
+    document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """In how many of them each asked word stands."""

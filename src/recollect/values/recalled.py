@@ -6,11 +6,12 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from recollect.values.fact import FactId
+from recollect.values.fact import FactType as FactType
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.hit import GateVerdict, Hit
 from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import FactType as FactType
-from recollect.values.segment import SegmentId
+from recollect.values.segment import SegmentId, Trust
 
 RecallScope: TypeAlias = Literal["session", "space"]
 
@@ -35,6 +36,12 @@ class RecalledFact:
     type: FactType
     text: str = field(repr=False)
     score: float
+    id: FactId | None = None
+    trust: Trust = "medium"
+    said_on: str = ""
+    """The day since when it holds, as shown: `2026-02-10`; empty where it is not shown."""
+    message_ids: tuple[MessageId, ...] = ()
+    """Whose words it rests on, so that forgetting finds the block that quotes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the archive keeps: segments, the passages they are found by, vectors and facts.
+"""What the archive keeps: segments, the passages they are found by, and vectors.
 
 A segment is a message as it was said, redacted; it is kept whole. Passages are spans of its
 text, so no text is stored twice. Always holds: a segment's id names its session and its place
@@ -14,16 +14,13 @@ from recollect.values.message import EntryKey, MessageId, Role
 
 SegmentId = NewType("SegmentId", str)
 """32 hexadecimal digits: a hash of the session and the entry key."""
-FactId = NewType("FactId", str)
 
 Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
 """How a segment came: in a request, as a reply, from a transcript, by a hook, written by hand,
 from a memory file that is followed."""
-Trust: TypeAlias = Literal["high", "medium", "low"]
-"""What may be made of it: the user's and operator's words, the model's, a tool's output."""
-FactType: TypeAlias = Literal[
-    "decision", "implementation", "config", "issue", "task_state", "architecture"
-]
+Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
+"""What may be made of it: the user's and operator's words, the model's, a tool's output, what a
+tool fetched from outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,21 +114,3 @@ class PassageText:
     start: int = 0
     end: int = 0
     """Its span in the segment's text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A short statement extracted from segments."""
-
-    id: FactId
-    type: FactType
-    content: str = field(repr=False)
-    context: str = field(default="", repr=False)
-    at: float
-    superseded_by: FactId | None = None
-    sources: tuple[SegmentId, ...] = ()
-    trust: Trust = "medium"
-    words: tuple[str, ...] = field(default=(), repr=False)
-    """Its words as `search` counts them."""
-    foreign: str | None = field(default=None, repr=False)
-    """As `Segment.foreign`."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from recollect.values.fact import FactId
 from recollect.values.message import MessageId
-from recollect.values.segment import FactId, SegmentId
+from recollect.values.segment import SegmentId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,9 @@ from recollect.formats.segments_jsonl import (
     read_segment_lines,
     write_segment_line,
 )
+from recollect.values.fact import Fact, FactId
 from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Fact, FactId, Segment, SegmentId
+from recollect.values.segment import Segment, SegmentId
 
 NODE = Path(__file__).parents[2] / "node"
 SEGMENT = Segment(

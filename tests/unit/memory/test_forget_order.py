@@ -16,7 +16,7 @@ from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.segment import FactId
+from recollect.values.fact import FactId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 from recollect.wiring import open_store
 

@@ -17,9 +17,10 @@ from recollect.search.lift import NEIGHBOUR_SHARE, lift_neighbours
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.tokenize import tokenize
+from recollect.values.fact import Fact, FactId
 from recollect.values.hit import Hit
 from recollect.values.lookup import Candidate, EmbedderKind, Neighbour, Surroundings
-from recollect.values.segment import Fact, FactId, SegmentId
+from recollect.values.segment import SegmentId
 
 NOTHING_AROUND = Surroundings()
 

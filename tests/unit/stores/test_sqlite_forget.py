@@ -25,10 +25,11 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.values.batch import Batch
 from recollect.values.edit import Shorten
+from recollect.values.fact import Fact, FactId
 from recollect.values.job import NewJob
 from recollect.values.lookup import AskedVector, CandidateQuery
 from recollect.values.message import MessageId
-from recollect.values.segment import Fact, FactId, Vector, VectorSet
+from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"

@@ -31,9 +31,9 @@ from recollect.search.tokenize import tokenize
 from recollect.turn.inject import inject
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
+from recollect.values.fact import Fact, FactId
 from recollect.values.lookup import AskedVector
 from recollect.values.recalled import BLOCK_CLOSING, Recalled
-from recollect.values.segment import Fact, FactId
 
 CRANE = "the green crane stands at the north quay"
 ASKS = "which crane stands at the north quay?"

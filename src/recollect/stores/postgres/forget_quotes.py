@@ -15,7 +15,7 @@ from recollect.stores.postgres import ledger, quotes
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts, uuids
 from recollect.stores.postgres.write_session import forget_sessions, path_of, without
-from recollect.values.segment import FactId
+from recollect.values.fact import FactId
 from recollect.values.upkeep import ForgetOrder
 
 _AT_ONCE: Final = 200

@@ -12,10 +12,9 @@ from recollect.stores.postgres.paths import join_chunks
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, floats_of, maybe_plain, plain, texts
 from recollect.values.batch import StoredSession
+from recollect.values.fact import Fact, FactId
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import (
-    Fact,
-    FactId,
     NewPassage,
     PassageText,
     Segment,

@@ -35,19 +35,12 @@ if TYPE_CHECKING:
 
     from recollect.stores.postgres.pool import Transaction
     from recollect.values.compaction import CompactionRecord
+    from recollect.values.fact import Fact, FactId
     from recollect.values.job import JobRecord, Lease, QueueState
     from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
     from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
     from recollect.values.message import MessageId
-    from recollect.values.segment import (
-        Fact,
-        FactId,
-        NewPassage,
-        PassageText,
-        SegmentId,
-        StoredSegment,
-        Vector,
-    )
+    from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
     from recollect.values.upkeep import (
         CheckResult,
         ForgetOrder,

@@ -22,9 +22,9 @@ from recollect.stores.postgres.wire import (
     plain,
     texts,
 )
+from recollect.values.fact import Fact
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, TurnRecord
-from recollect.values.segment import Fact
 
 _SOURCES: Final = """
     SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])

@@ -31,8 +31,9 @@ from recollect.stores.sqlite.sessions import (
 )
 from recollect.stores.sqlite.vectors import remove_vectors
 from recollect.stores.sqlite.write import forget_facts
+from recollect.values.fact import FactId
 from recollect.values.message import MessageId
-from recollect.values.segment import FactId, SegmentId
+from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten, ScrubResult
 
 _BY_SEGMENT: Final = """

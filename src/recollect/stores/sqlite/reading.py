@@ -21,14 +21,8 @@ from recollect.stores.sqlite.rows import (
     stored_segment,
 )
 from recollect.stores.sqlite.vectors import WAITING
-from recollect.values.segment import (
-    Fact,
-    NewPassage,
-    PassageText,
-    SegmentId,
-    StoredSegment,
-    Vector,
-)
+from recollect.values.fact import Fact
+from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import SessionSummary
 
 _SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608

@@ -17,17 +17,9 @@ from recollect.stores.sqlite.packing import (
     unpack_list,
     unpack_text,
 )
+from recollect.values.fact import Fact, FactId, FactType
 from recollect.values.message import EntryKey, MessageId, Role
-from recollect.values.segment import (
-    Fact,
-    FactId,
-    FactType,
-    Segment,
-    SegmentId,
-    Source,
-    StoredSegment,
-    Trust,
-)
+from recollect.values.segment import Segment, SegmentId, Source, StoredSegment, Trust
 
 T = TypeVar("T")
 

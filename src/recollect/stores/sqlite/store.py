@@ -28,20 +28,13 @@ from recollect.stores.sqlite.sessions import read_session
 from recollect.stores.sqlite.write import known_segments, write_batch
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
+from recollect.values.fact import Fact, FactId
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
 from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
 from recollect.values.message import MessageId
-from recollect.values.segment import (
-    Fact,
-    FactId,
-    NewPassage,
-    PassageText,
-    SegmentId,
-    StoredSegment,
-    Vector,
-)
+from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,

@@ -23,7 +23,8 @@ from recollect.stores.sqlite.rows import INSERT_SEGMENT, REPLACE_FACT, fact_row,
 from recollect.stores.sqlite.sessions import session_number, write_session
 from recollect.stores.sqlite.vectors import write_vectors
 from recollect.values.batch import Batch, Written
-from recollect.values.segment import Fact, NewSegment, SegmentId
+from recollect.values.fact import Fact
+from recollect.values.segment import NewSegment, SegmentId
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from recollect.ports import Store
 from recollect.values.batch import Batch
+from recollect.values.fact import Fact, FactId
 from recollect.values.job import Lease
-from recollect.values.segment import Fact, FactId
 
 PREFIX = "effect of "
 

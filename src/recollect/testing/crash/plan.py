@@ -13,19 +13,11 @@ from hashlib import blake2b
 
 from recollect.rules.identity import segment_id
 from recollect.values.batch import Batch, SessionWrite
+from recollect.values.fact import Fact, FactId
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, PieceHash, TurnRecord
 from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import (
-    Fact,
-    FactId,
-    NewPassage,
-    NewSegment,
-    Segment,
-    SegmentId,
-    Vector,
-    VectorSet,
-)
+from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 
 EMBEDDER = "crash-64"
 DIMENSIONS = 64

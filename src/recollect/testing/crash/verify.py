@@ -21,8 +21,9 @@ from recollect.testing.crash.plan import (
     planned_ids,
     session_of,
 )
+from recollect.values.fact import FactId
 from recollect.values.message import EntryKey
-from recollect.values.segment import FactId, SegmentId, StoredSegment
+from recollect.values.segment import SegmentId, StoredSegment
 
 PAGE = 1000
 ALL = 1_000_000

@@ -24,21 +24,13 @@ from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Edit
+from recollect.values.fact import Fact, FactId
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
 from recollect.values.lookup import AskedVector
 from recollect.values.message import EntryKey, Message, MessageId, Role, Text
-from recollect.values.segment import (
-    Fact,
-    FactId,
-    NewPassage,
-    NewSegment,
-    Segment,
-    SegmentId,
-    Vector,
-    VectorSet,
-)
+from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 
 START: Final = 1_760_000_000.25
 """When the first example was said."""

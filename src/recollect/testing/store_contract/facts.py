@@ -7,7 +7,8 @@ from dataclasses import replace
 from recollect.testing.store_contract.examples import START, fact, ids, segments
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
-from recollect.values.segment import Fact, FactId, SegmentId
+from recollect.values.fact import Fact, FactId
+from recollect.values.segment import SegmentId
 
 
 def _plain(facts: tuple[Fact, ...]) -> list[Fact]:

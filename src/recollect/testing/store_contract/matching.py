@@ -17,8 +17,8 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.values.fact import FactId
 from recollect.values.job import NewJob
-from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder
 
 AT = START + 5_000

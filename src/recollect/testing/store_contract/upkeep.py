@@ -22,10 +22,10 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
+from recollect.values.fact import FactId
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
-from recollect.values.segment import FactId
 from recollect.values.upkeep import ForgetOrder
 
 

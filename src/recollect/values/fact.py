@@ -1,0 +1,181 @@
+"""Facts: short statements extracted from segments, with type, sources, validity and trust.
+
+A fact is never changed into another: what replaces it is a fact of its own, and the one before is
+closed, so that what held at any time can be asked. Always holds: a fact that was extracted names
+the segments it rests on and the spans of them that say so; its trust is no higher than that of
+the least trusted of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, Literal, NewType, TypeAlias
+
+from recollect.values.message import MessageId
+from recollect.values.segment import SegmentId, Trust
+
+FactId = NewType("FactId", str)
+
+FactType: TypeAlias = Literal[
+    "decision",
+    "implementation",
+    "config",
+    "issue",
+    "task_state",
+    "architecture",
+    "preference",
+    "digest",
+]
+"""The six of the seeds, what the user prefers, and the digest of what is known of one subject."""
+MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
+"""Who made a statement a fact: code that knows explicit phrases, a model, a person, a file."""
+Change: TypeAlias = Literal["update", "supersede"]
+"""How a fact followed the one before: it says the same in more detail, or something else."""
+
+EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
+    "decision",
+    "implementation",
+    "config",
+    "issue",
+    "task_state",
+    "architecture",
+    "preference",
+)
+"""What is extracted; digests are made of facts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A span of a segment's text that a fact rests on."""
+
+    segment: SegmentId
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A short statement extracted from segments."""
+
+    id: FactId
+    type: FactType
+    content: str = field(repr=False)
+    context: str = field(default="", repr=False)
+    at: float
+    """Since when it holds: when it was said."""
+    superseded_by: FactId | None = None
+    sources: tuple[SegmentId, ...] = ()
+    """The segments it rests on; each of them alone says it, unless they are `joint`."""
+    trust: Trust = "medium"
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """Its words as `search` counts them."""
+    foreign: str | None = field(default=None, repr=False)
+    """As `Segment.foreign`."""
+    valid_to: float | None = None
+    """Until when it held; None while nothing has replaced it."""
+    recorded_at: float | None = None
+    """When it was written here; None for one of an older version."""
+    subject: str = field(default="", repr=False)
+    """What it is about, as `memory` normalises it; empty where code cannot tell."""
+    attribute: str = field(default="", repr=False)
+    """Which property of the subject it states: a later one of both replaces it."""
+    evidence: tuple[Evidence, ...] = ()
+    """The spans it rests on, of segments among its sources; none for what people wrote."""
+    made_by: MadeBy = "import"
+    change: Change | None = None
+    """How it followed the fact that it replaced; None where it replaced none."""
+    session: str | None = None
+    """The session it was extracted from; None: it belongs to the whole space."""
+    pinned: bool = False
+    """Always offered first, never superseded by extraction."""
+    joint: bool = False
+    """It takes all of its sources to say it, so forgetting any of them takes it away."""
+
+    def held_at(self, moment: float) -> bool:
+        """Whether it was what held at this time, by all that is known now."""
+        return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDraft:
+    """A statement that was found and checked, before it is held against what is known."""
+
+    type: FactType
+    content: str = field(repr=False)
+    context: str = field(default="", repr=False)
+    at: float
+    evidence: tuple[Evidence, ...]
+    """Not empty; several only where it takes all of them (see `joint`)."""
+    trust: Trust
+    made_by: MadeBy
+    session: str | None = None
+    subject: str = field(default="", repr=False)
+    attribute: str = field(default="", repr=False)
+    replaces: str = field(default="", repr=False)
+    """The value that it says no longer holds: "9000, not 8000" replaces "8000"; empty: none said."""
+    corrects: bool = False
+    """It was said as a correction or a reversal of something known: "sorry, it is …"."""
+    lineage: tuple[SegmentId, ...] = ()
+    """Less trusted segments whose words it repeats: its trust is theirs, and it goes with them."""
+
+    @property
+    def joint(self) -> bool:
+        """Whether it takes more than one span to say it."""
+        return len({one.segment for one in self.evidence}) > 1 or bool(self.lineage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedDraft:
+    """A statement that was not taken for a fact, and why; without its words."""
+
+    reason: str
+    segment: SegmentId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactVector:
+    """A fact's embedding; `values` as in `Vector`."""
+
+    fact: FactId
+    values: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactVectorSet:
+    """Vectors of facts by one embedder."""
+
+    embedder: str
+    dimensions: int
+    vectors: tuple[FactVector, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactText:
+    """A fact's text, for those who embed it."""
+
+    fact: FactId
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedTo:
+    """How far a session was read for facts: up to this place in the order of arrival."""
+
+    session: str
+    sequence: int
+
+
+def fact_identity(id: FactId) -> MessageId:  # noqa: A002
+    """What a forgotten fact's tombstone is kept by, so that nothing brings it back."""
+    named = id.encode("utf-8", "surrogatepass")
+    return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
+
+
+def fact_id(evidence: tuple[Evidence, ...], content: str) -> FactId:
+    """The id of an extracted fact: the same statement of the same message is the same fact."""
+    named = "\0".join([*(one.segment for one in evidence), " ".join(content.casefold().split())])
+    hashed = blake2b(
+        named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
+    )
+    return FactId(hashed.hexdigest())
