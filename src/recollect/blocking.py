@@ -11,16 +11,32 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.undo import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
+from recollect.ports import Spool
+from recollect.values.certificate import Certificate
 from recollect.values.compaction import CompactionResult, Trigger
+from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
 from recollect.values.request import FormatName
+from recollect.values.segment import Trust
+from recollect.values.upkeep import ForgetOrder
+
+if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
+    from recollect.engine.facts.book import FactBook
+    from recollect.engine.facts.told import (
+        FactFilter,
+        FactHistory,
+        FactPinned,
+        FactWhy,
+        FactWritten,
+    )
+    from recollect.memory.forget import Cascade
 
 T = TypeVar("T")
 
@@ -83,6 +99,10 @@ class BlockingEngine:
         """As `Engine.flushed`, waited for."""
         self._wait(self.engine.flushed(session))
 
+    def facts(self) -> BlockingFactBook:
+        """As `Engine.facts`, waited for."""
+        return BlockingFactBook(self._wait(self.engine.facts()), self._wait)
+
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
         return self.engine.on(name, hook)
@@ -121,6 +141,86 @@ class BlockingEngine:
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class _Waits(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
+        """What the work gives."""
+        ...
+
+
+class BlockingFactBook:
+    """A `FactBook` for code without an event loop; of no use once its engine is closed."""
+
+    def __init__(self, book: FactBook, wait: _Waits) -> None:
+        self._book = book
+        self._wait = wait
+
+    def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
+        """As `FactBook.list`, waited for."""
+        return self._wait(self._book.list(asked))
+
+    def find(self, id: str) -> Fact:  # noqa: A002
+        """As `FactBook.find`, waited for."""
+        return self._wait(self._book.find(id))
+
+    def add(
+        self,
+        text: str,
+        *,
+        type: FactType | None = None,  # noqa: A002
+        subject: str = "",
+        at: float | None = None,
+        made_by: MadeBy = "user",
+        trust: Trust = "high",
+    ) -> FactWritten:
+        """As `FactBook.add`, waited for."""
+        added = self._book.add(
+            text, type=type, subject=subject, at=at, made_by=made_by, trust=trust
+        )
+        return self._wait(added)
+
+    def edit(
+        self,
+        id: str,  # noqa: A002
+        text: str,
+        *,
+        type: FactType | None = None,  # noqa: A002
+    ) -> FactWritten:
+        """As `FactBook.edit`, waited for."""
+        return self._wait(self._book.edit(id, text, type=type))
+
+    def pin(self, id: str) -> FactPinned:  # noqa: A002
+        """As `FactBook.pin`, waited for."""
+        return self._wait(self._book.pin(id))
+
+    def unpin(self, id: str) -> FactPinned:  # noqa: A002
+        """As `FactBook.unpin`, waited for."""
+        return self._wait(self._book.unpin(id))
+
+    def history(self, id: str) -> FactHistory:  # noqa: A002
+        """As `FactBook.history`, waited for."""
+        return self._wait(self._book.history(id))
+
+    def why(self, id: str) -> FactWhy:  # noqa: A002
+        """As `FactBook.why`, waited for."""
+        return self._wait(self._book.why(id))
+
+    def order_to_forget(
+        self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
+    ) -> ForgetOrder:
+        """As `FactBook.order_to_forget`, waited for."""
+        return self._wait(self._book.order_to_forget(ids, sources=sources, versions=versions))
+
+    def forget(
+        self,
+        order: ForgetOrder,
+        *,
+        spools: Sequence[Spool] = (),
+        cascades: Sequence[Cascade] = (),
+    ) -> Certificate:
+        """As `FactBook.forget`, waited for."""
+        return self._wait(self._book.forget(order, spools=spools, cascades=cascades))
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:

@@ -33,6 +33,10 @@ from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,
     Forgotten,
+    HeldBody,
+    RewriteOrder,
+    Rewritten,
+    Room,
     ScrubResult,
     SessionSummary,
     Stats,
@@ -376,6 +380,21 @@ class Upkeep(Protocol):
         named, ledger pieces, jobs and quoting edits of session states. An identity that is not
         stored gets its tombstone too. Whatever quotes a message that a batch holds and a
         tombstone keeps out is kept out of that batch as well.
+        """
+        ...
+
+    async def held(
+        self, room: Room, *, after: str | None = None, limit: int = 100
+    ) -> tuple[HeldBody, ...]:
+        """What a room holds, beyond the id `after`, in an order that stays."""
+        ...
+
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        """Replace stored texts in one write, and see to it that the old bytes are gone.
+
+        Ids, places in the order of arrival and tombstones stay. Segments lose their old passages,
+        words and vectors; pieces are no longer exact. What is not there, was forgotten or changed
+        since it was read is left as it is.
         """
         ...
 

@@ -12,13 +12,22 @@ from typing import Any, cast
 import pytest
 from hypothesis import Phase, settings
 
+from recollect.errors import StaleFacts
 from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import CONTRACT, run_check
 from recollect.values.batch import Batch, Written
 from recollect.values.compaction import CompactionRecord
+from recollect.values.fact import FactId, FactVectorSet
+from recollect.values.history import SessionId
 from recollect.values.job import Lease
-from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
+from recollect.values.lookup import (
+    CandidateQuery,
+    Candidates,
+    FactCandidates,
+    FactQuery,
+    Surroundings,
+)
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.upkeep import ForgetOrder, Forgotten
@@ -361,7 +370,111 @@ class ForgetsWhenClosed(Whole):
         await self.real.close()
 
 
+class DecidesAnyway(Whole):
+    async def write(self, batch: Batch) -> Written:
+        return await self.real.write(replace(batch, facts_revision=None))
+
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        return await self.real.complete(lease, replace(batch, facts_revision=None))
+
+
+class LooksBeforeItWrites(Whole):
+    """The revision is compared, but not in the transaction that writes."""
+
+    async def write(self, batch: Batch) -> Written:
+        if batch.facts_revision not in (None, await self.real.facts_revision()):
+            raise StaleFacts
+        await asyncio.sleep(0.01)
+        return await self.real.write(replace(batch, facts_revision=None))
+
+
+class DropsStaleJobs(Whole):
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        try:
+            return await self.real.complete(lease, batch)
+        except StaleFacts:
+            await self.real.complete(lease, Batch(at=batch.at))
+            raise
+
+
+class ReadsFromTheStart(Whole):
+    async def extracted_to(self, session: SessionId) -> int:
+        place = await self.real.extracted_to(session)
+        segments = await self.real.page(session=session)
+        return place if segments else 0
+
+
+class CountsFilteredFacts(Whole):
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        found = await self.real.fact_candidates(query)
+        return replace(found, documents=len(found.facts))
+
+
+class FiltersFactsAfterTheLimit(Whole):
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        found = await self.real.fact_candidates(replace(query, session=None))
+        asked = query.session
+        kept = [one for one in found.facts if asked is None or one.fact.session in (None, asked)]
+        return replace(found, facts=tuple(kept))
+
+
+class OffersAllFacts(Whole):
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        wider = replace(query, limit=query.limit + 1 if query.limit else 0)
+        return await self.real.fact_candidates(wider)
+
+
+class KeepsVectorsOfOldWords(Whole):
+    def __init__(self, real: Store) -> None:
+        super().__init__(real)
+        self.vectors: list[FactVectorSet] = []
+
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        self.vectors.extend(batch.fact_vectors)
+        await self.real.write(Batch(at=batch.at, fact_vectors=tuple(self.vectors)))
+        return written
+
+
+class TakesNothingForJoint(Whole):
+    async def write(self, batch: Batch) -> Written:
+        facts = tuple(replace(one, joint=False) for one in batch.facts)
+        return await self.real.write(replace(batch, facts=facts))
+
+
+class OverlooksEvidence(Whole):
+    async def write(self, batch: Batch) -> Written:
+        facts = tuple(replace(one, evidence=()) for one in batch.facts)
+        return await self.real.write(replace(batch, facts=facts))
+
+
+class ForgetsFactsForNow(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        known = {one.id for one in await self.real.facts(superseded=True)}
+        again = tuple(
+            replace(one, id=FactId(f"{one.id} again")) for one in batch.facts if one.id not in known
+        )
+        await self.real.write(Batch(at=batch.at, facts=again))
+        return written
+
+
 BROKEN = (
+    (DecidesAnyway, "stale_decision_is_refused_whole"),
+    (DecidesAnyway, "stale_completion_keeps_the_job"),
+    (LooksBeforeItWrites, "one_of_two_decisions_holds"),
+    (DropsStaleJobs, "stale_completion_keeps_the_job"),
+    (ReadsFromTheStart, "read_place_never_goes_back"),
+    (CountsFilteredFacts, "facts_are_found_in_their_session"),
+    (FiltersFactsAfterTheLimit, "facts_are_found_in_their_session"),
+    (OffersAllFacts, "rare_words_choose_and_ties_go_by_id"),
+    (OffersAllFacts, "nearest_facts_are_found"),
+    (OffersAllFacts, "candidates_are_the_right_ones"),
+    (KeepsVectorsOfOldWords, "facts_without_vectors_are_told"),
+    (TakesNothingForJoint, "joint_fact_goes_with_any_source"),
+    (OverlooksEvidence, "evidence_counts_as_a_source"),
+    (OverlooksEvidence, "facts_come_back"),
+    (ForgetsFactsForNow, "forgotten_fact_stays_away"),
     (WritesInTwo, "batch_is_all_or_nothing"),
     (SaysStoredAgain, "same_batch_twice_is_once"),
     (KeepsUnderAnotherName, "overlapping_batches_add_what_is_new"),

@@ -17,7 +17,7 @@ from recollect.session.record import SessionRecord
 from recollect.session.workspace import Workspace
 from recollect.values.compaction import CompactionResult
 
-CommandName: TypeAlias = Literal["compact", "new", "reset", "status", "undo", "context"]
+CommandName: TypeAlias = Literal["compact", "new", "reset", "status", "undo", "context", "memory"]
 _LINE = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 _DETAILED_FILES = 50
 

@@ -23,6 +23,7 @@ from recollect.agent.commands import (
 from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.events import AgentEvent, Ended, Failed, Told
+from recollect.agent.memory_command import MemoryGround, answer_memory, recordable
 from recollect.agent.one_run import OneRun, Ticket
 from recollect.agent.overview import context_of, status_of
 from recollect.agent.prompt import OWN_WORDS
@@ -222,7 +223,9 @@ class Agent:
             await self._runner.settle(self.conversation)
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
-        await durably(self.conversation.keep_command, command.name, command.argument)
+        is_memory = command.name == "memory"
+        kept = recordable(command.argument) if is_memory else command.argument
+        await durably(self.conversation.keep_command, command.name, kept)
         if command.name == "compact":
             self._stepping.begin()
             done = await self._stepping.compact_on_request(command.argument)
@@ -238,9 +241,18 @@ class Agent:
         elif command.name == "status":
             record = await durably(self.conversation.record)
             yield Told(text=status_of(self._stepping, record))
+        elif is_memory:
+            yield Told(text=await answer_memory(command.argument, self._memory_ground()))
         else:
             yield Told(text=context_of(self._stepping, detail=command.argument == "detail"))
         yield Ended(reason="command")
+
+    def _memory_ground(self) -> MemoryGround:
+        return MemoryGround(
+            engine=self._engine,
+            session_id=self.conversation.session_id,
+            workspace=self._stepping.ground.root,
+        )
 
     async def _undo(self) -> str:
         """The engine's cut and the transcript's compaction go together, whoever took one back."""

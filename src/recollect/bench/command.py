@@ -22,6 +22,7 @@ from recollect.surfaces.cli.progress import ShownProgress
 
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
+    "facts": "what is extracted of what was stated plainly, and how much of noise",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
     "store": "a store beside hand-written SQL of the same durability",
@@ -30,10 +31,14 @@ BENCHES: Final = {
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
 EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
+FACTS_BY: Final = ("none", "rules", "model")
+HALVES: Final = ("tune", "held-out", "both")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "cost": frozenset({"paths", "svg", "quick"}),
+    "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
+        | {"facts", "model", "gguf", "keep", "most_memories", "most_messages"}
     ),
     "store": frozenset({"store", "quick", "large", "spaces"}),
     "turn": frozenset({"recall", "store", "quick"}),
@@ -81,7 +86,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     type=click.IntRange(min=0),
     metavar="N",
     help="recall: show N questions whose evidence was not found, and what was shown instead; none"
-    " of your own transcripts.",
+    " of your own transcripts. facts --half tune: show N facts that were missed or made up.",
 )
 @click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
 @click.option(
@@ -95,11 +100,70 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
 @click.option(
     "--recall", is_flag=True, help="turn: what recalling costs, beside its SQL and products bare."
 )
+@click.option(
+    "--half",
+    type=click.Choice(HALVES),
+    help="facts: which cases; both unless named. Rules are tuned on one half only.",
+)
+@click.option(
+    "--noise",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="facts: how many messages of noise to bury the cases in, 10,000 unless named; 0 for none.",
+)
+@click.option(
+    "--model",
+    metavar="URL",
+    help="facts, recall --facts model: also with a model: a server that speaks Chat Completions,"
+    " or `settings`.",
+)
+@click.option(
+    "--gguf",
+    metavar="FILE",
+    help="facts, recall --facts model: also with a model of these weights, by llama.cpp; needs"
+    " `pip install xllamacpp`.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="facts: read no more than N cases of each half with the model.",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="facts: keep what the model came to, case by case; the next run goes on there.",
+)
+@click.option(
+    "--facts",
+    type=click.Choice(FACTS_BY),
+    help="recall: also after rules, or rules and a model (--gguf, --model), read the memories for"
+    " facts; none unless named.",
+)
+@click.option(
+    "--most-memories",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="recall: only the first N memories of a set.",
+)
+@click.option(
+    "--most-messages",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="recall --facts: read no more than N messages of a memory, those that questions on several"
+    " messages rest on and those near them; memories that need more are left out.",
+)
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    help="recall --facts model: keep the model's answers there, so that a run can go on.",
+)
 def bench(name: str, *, as_json: bool, **options: Any) -> None:
     """Measure one part of Recollect; figures in the documentation come from here.
 
     \b
     cost       what a long conversation costs under prompt caching, and what is kept of it
+    facts      what is extracted of what was stated plainly, and how much of noise
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
     store      a store beside hand-written SQL of the same durability

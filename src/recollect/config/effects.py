@@ -34,7 +34,6 @@ class Effect:
 
 
 ACTIVE: Final = Effect(state="active")
-_FACTS: Final = Effect(state="later", why="facts")
 
 EFFECTS: Final[Mapping[str, Effect]] = {
     "preset": ACTIVE,
@@ -121,14 +120,17 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "jobs.max_attempts": ACTIVE,
     "ledger.enabled": ACTIVE,
     "ledger.retention_days": ACTIVE,
-    "facts.enabled": _FACTS,
+    "facts.enabled": ACTIVE,
+    "facts.idle_seconds": ACTIVE,
+    "facts.window_tokens": ACTIVE,
+    "facts.digests": ACTIVE,
     "models.provider": ACTIVE,
     "models.base_url": ACTIVE,
     "models.key_variable": ACTIVE,
     "models.main": ACTIVE,
     "models.summary": ACTIVE,
     "models.flush": ACTIVE,
-    "models.extraction": _FACTS,
+    "models.extraction": ACTIVE,
     "models.deadline_seconds": ACTIVE,
     "embedding_cache.enabled": ACTIVE,
     "embedding_cache.max_entries": ACTIVE,

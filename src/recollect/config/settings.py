@@ -149,7 +149,17 @@ class Redaction(Validated):
 class Facts(Validated):
     """Statements extracted from what was said."""
 
-    enabled: Annotated[bool, "Extract facts when messages leave the view"] = True
+    enabled: Annotated[
+        bool, "Extract facts when messages leave the view or the session goes idle"
+    ] = True
+    idle_seconds: Annotated[Seconds, "How long a session must be silent to be read"] = 600.0
+    window_tokens: Annotated[
+        Annotated[int, Range(at_least=500)],
+        "How much of a session a model reads in one call, never over half of its window",
+    ] = 6000
+    digests: Annotated[
+        bool, "Let the model write a digest of subjects that many facts are about"
+    ] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +228,12 @@ class Store(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs(Validated):
-    """Work in the background: embedding, packing, eviction, and later extraction."""
+    """Work in the background: embedding, packing, eviction, extraction."""
 
     in_process: Annotated[bool, "Run jobs in this process; off: `recollect worker` does"] = True
     day_tokens: Annotated[
         Positive | None, "Tokens that the jobs of a space may spend a day; none: no limit"
-    ] = None
+    ] = 1_000_000
     lease_seconds: Annotated[Seconds, "How long a job is lent to a worker that went silent"] = 60.0
     max_attempts: Annotated[Positive, "How often a job is tried before it is set aside"] = 5
 

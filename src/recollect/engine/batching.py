@@ -14,6 +14,7 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.recording import quoted_by
 from recollect.formats.session_state import split_state
 from recollect.rules.redaction import redact
+from recollect.rules.trust import fetched_calls
 from recollect.values.batch import SessionWrite
 from recollect.values.carried import Carried
 from recollect.values.edit import Cut, Edit, Insert, Shorten
@@ -64,6 +65,19 @@ def called_tools(fresh: Sequence[Entry], history: Sequence[Entry]) -> dict[CallI
             if isinstance(part, ToolCall) and part.id in wanted:
                 names.setdefault(part.id, part.name)
     return names
+
+
+def earlier_fetches(fresh: Sequence[Entry], history: Sequence[Entry]) -> frozenset[CallId]:
+    """The earlier calls that new results answer and that brought in content from elsewhere."""
+    wanted = {call_id for entry in fresh for call_id in entry.results}
+    if not wanted:
+        return frozenset()
+    return fetched_calls(
+        part
+        for entry in history
+        if entry.calls and not wanted.isdisjoint(entry.calls)
+        for part in entry.parts
+    )
 
 
 def _masked(edit: _E, redaction: RedactionSettings) -> _E:

@@ -24,9 +24,11 @@ from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.compactions import Compactions
+from recollect.engine.facts.book import FactBook
 from recollect.engine.files.following import Following
 from recollect.engine.freeing import free
 from recollect.engine.gate import Gate
+from recollect.engine.hearing import Heard
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeping import SessionKeeper
 from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
@@ -35,7 +37,7 @@ from recollect.engine.reporting import report_of
 from recollect.engine.session import Context, Observation, Session
 from recollect.engine.telling import said_of_compaction
 from recollect.engine.turn_path import TurnPath
-from recollect.errors import StaleSession
+from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
 from recollect.formats.request import join_request, split_request
 from recollect.memory.jobs import BackgroundJobs
@@ -70,6 +72,7 @@ class Engine:
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
+        extracted: Heard | None = None,
         model: Model | None = None,
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
@@ -96,7 +99,9 @@ class Engine:
                 kept=self._wake_jobs,
             )
         self._jobs = jobs
+        self._embedders = tuple(embedders)
         self._files = files
+        self._extracted = extracted or Heard()
         self._clock = clock or SystemClock()
         self._recaller = recaller
         count = counter.count_text if counter else None
@@ -184,6 +189,8 @@ class Engine:
         async with held.lock:
             boundary = self._boundary()
             self._follow_files(boundary)
+            for line in self._extracted.told():
+                boundary.note("extract", "done", line)
             ended, held.compacted_meanwhile = held.compacted_meanwhile, None
             if compacted is None and ended is not None:
                 outcome, said = said_of_compaction(ended)
@@ -358,6 +365,21 @@ class Engine:
         held = session if isinstance(session, Session) else self.session(session)
         async with held.lock:
             await self._compactions.flushed(held)
+
+    async def facts(self) -> FactBook:
+        """The facts of this space: to list, add, correct and pin, and to ask where they came from.
+
+        StoreError where nothing is kept, or the store cannot be opened.
+        """
+        if self._keeper is None:
+            raise StoreError("nothing is kept, so there are no facts: set ingest.enabled")
+        return FactBook(
+            await self._keeper.archive.store(),
+            self.settings,
+            self._clock,
+            model=self._model,
+            embedders=self._embedders,
+        )
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions; what is returned stops it.

@@ -1,14 +1,17 @@
 """The jobs that this version knows, and those that an engine runs in its own process.
 
 Owns which handler stands behind which kind of job. What the jobs do is in `memory`, or in the
-store where it looks after its own index; here they are given the store and the settings.
+store where it looks after its own index; here they are given the store and the settings. Always
+holds: what reads sessions for facts is imported with the first such job, and in a thread: its
+rules are many patterns, which cost more to compile than all the rest of an engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
@@ -18,9 +21,12 @@ from recollect.memory.embed import embed
 from recollect.memory.evict import evict
 from recollect.memory.expire import expire
 from recollect.memory.jobs import BackgroundJobs, Handler, JobRunner
-from recollect.ports import Clock, Embedder, Store
+from recollect.ports import Clock, Embedder, Model, Store
 from recollect.values.batch import Batch
-from recollect.values.job import EMBED_JOB, Lease
+from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease
+
+if TYPE_CHECKING:
+    from recollect.engine.facts.extracting import Told
 
 
 @runtime_checkable
@@ -33,9 +39,37 @@ class PacksItsIndex(Protocol):
 
 
 def handlers_of(
-    store: Store, settings: Settings, clock: Clock, embedders: Sequence[Embedder] = ()
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    told: Told = lambda _: None,
 ) -> Mapping[str, Handler]:
-    """What to do for each kind of job of this space."""
+    """What to do for each kind of job of this space; `model` reads sessions for facts."""
+    names = tuple(one.name for one in embedders)
+
+    def extraction() -> Handler:
+        from recollect.engine.facts.extracting import Extraction
+
+        return Extraction(
+            store=store,
+            settings=settings,
+            clock=clock,
+            model=model,
+            embedders=names,
+            max_attempts=settings.jobs.max_attempts,
+            told=told,
+        ).extract
+
+    def digesting() -> Handler:
+        from recollect.engine.facts.digesting import Digesting
+
+        return Digesting(
+            store=store, settings=settings, clock=clock, model=model, embedders=names
+        ).digest
+
     handlers: dict[str, Handler] = {
         "evict": partial(
             evict,
@@ -48,6 +82,9 @@ def handlers_of(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
     }
+    handlers[EXTRACT_JOB] = _made_when_needed(extraction)
+    if model is not None:  # without one they wait for a worker that has it
+        handlers[DIGEST_JOB] = _made_when_needed(digesting)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
     if isinstance(store, PacksItsIndex):
@@ -55,17 +92,32 @@ def handlers_of(
     return handlers
 
 
+def _made_when_needed(make: Callable[[], Handler]) -> Handler:
+    """A handler that is made with its first job, in a thread: no turn waits for its imports."""
+    made: list[Handler] = []
+
+    async def handle(lease: Lease) -> Batch:
+        if not made:
+            made.append(await asyncio.to_thread(make))
+        return await made[0](lease)
+
+    return handle
+
+
 def runner_of(
     store: Store,
     settings: Settings,
     clock: Clock | None = None,
     embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    told: Told = lambda _: None,
 ) -> JobRunner:
     """A worker for this space."""
     clock = clock or SystemClock()
     return JobRunner(
         store,
-        handlers_of(store, settings, clock, embedders),
+        handlers_of(store, settings, clock, embedders, model=model, told=told),
         clock,
         attempt=attempted,
         lease_seconds=settings.jobs.lease_seconds,
@@ -79,13 +131,16 @@ def in_process_jobs(
     settings: Settings,
     clock: Clock | None,
     embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    told: Told = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Jobs beside the engine; None where a worker runs them."""
+    """Jobs beside the engine; None where a worker runs them. `told` hears what facts were found."""
     if not settings.jobs.in_process:
         return None
 
     async def open_runner() -> JobRunner:
-        return runner_of(await archive.store(), settings, clock, embedders)
+        return runner_of(await archive.store(), settings, clock, embedders, model=model, told=told)
 
     return BackgroundJobs(open_runner, attempt=attempted)
 

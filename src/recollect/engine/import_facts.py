@@ -1,7 +1,9 @@
 """The seeds' `knowledge.jsonl` into the archive.
 
 A fact keeps its file's id and line; one that is there as it is stays as it is, one that was
-changed here since is not put back, and one that was forgotten stays out.
+changed here since is not put back, and one that was forgotten stays out. What a line of our own
+says beyond the seeds' keys is taken over, within the bounds that `with_own_keys` sets: a file never
+makes anything more trusted than what a model says, unless it says that a person wrote it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from recollect.formats.knowledge_jsonl import (
     foreign_of,
     read_knowledge_lines,
 )
+from recollect.formats.knowledge_own import with_own_keys
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.search.tokenize import tokenize
@@ -60,20 +63,26 @@ def _facts(chunk: Sequence[KnowledgeLine], rules: ImportRules) -> Iterator[tuple
         value, altered = masked_object(line.value, FIELDS, rules.redaction)
         content, context = value.get("content"), value.get("context")
         text = clean_text(content if isinstance(content, str) else "")
-        yield (
-            Fact(
-                id=FactId(clean_text(line.id)),
-                type=line.type,
-                content=text,
-                context=clean_text(context) if isinstance(context, str) else "",
-                at=rules.now if line.at is None else line.at,
-                superseded_by=FactId(clean_text(line.superseded_by))
-                if line.superseded_by is not None
-                else None,
-                words=tuple(tokenize(text)),
-                foreign=foreign_of(
-                    line.number, line_again(value, line.line) if altered else line.line
-                ),
-            ),
-            altered,
+        bare = Fact(
+            id=FactId(clean_text(line.id)),
+            type=line.type,
+            content=text,
+            context=clean_text(context) if isinstance(context, str) else "",
+            at=rules.now if line.at is None else line.at,
+            superseded_by=FactId(clean_text(line.superseded_by))
+            if line.superseded_by is not None
+            else None,
+            words=tuple(tokenize(text)),
+            foreign=foreign_of(line.number, line_again(value, line.line) if altered else line.line),
         )
+        yield _cleaned(with_own_keys(bare, value)), altered
+
+
+def _cleaned(fact: Fact) -> Fact:
+    """The fact with its free texts as every text is stored."""
+    return replace(
+        fact,
+        subject=clean_text(fact.subject),
+        attribute=clean_text(fact.attribute),
+        session=None if fact.session is None else clean_text(fact.session),
+    )

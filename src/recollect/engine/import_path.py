@@ -7,11 +7,12 @@ second run, or one after a kill, goes on where the first ended. It never lowers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from recollect.config.settings import Redaction
+from recollect.engine.facts.jobs import extract_job
 from recollect.engine.import_lineage import Lineage, place_items
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
@@ -19,6 +20,7 @@ from recollect.formats.session_state import join_state, split_state
 from recollect.memory.evict import KIND as EVICT_JOB
 from recollect.ports import Store
 from recollect.rules.identity import segment_id
+from recollect.rules.trust import fetched_calls
 from recollect.rules.weigh import Weigher
 from recollect.turn.ingest import ingest
 from recollect.turn.read import Reading, Remembered, enter, read
@@ -73,6 +75,14 @@ class ImportRules:
     weigher: Weigher
     now: float
     embedders: tuple[str, ...] = ()
+    facts: bool = False
+    """Whether what is imported is read for facts, in the background."""
+
+    def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
+        """The jobs that read these sessions for facts."""
+        if not self.facts:
+            return ()
+        return tuple(extract_job(one, run_at=self.now, left=False) for one in sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,7 @@ class _Recording:
     said_at: Mapping[EntryKey, float] = field(repr=False)
     origins: Mapping[EntryKey, str] = field(repr=False)
     tool_names: Mapping[CallId, str] = field(repr=False)
+    fetched: frozenset[CallId] = field(repr=False)
 
 
 async def import_transcript(
@@ -154,6 +165,7 @@ def _recording(
         said_at=said_at,
         origins=origins,
         tool_names=names,
+        fetched=fetched_calls(part for one in readings if one.calls for part in one.message.parts),
     )
 
 
@@ -182,8 +194,9 @@ async def _write_stretch(
         embedders=rules.embedders,
         origins=recording.origins,
         tool_names=recording.tool_names,
+        fetched=recording.fetched,
     )
-    jobs = (*made.jobs, evict_job(rules.now))
+    jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
     written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=jobs))
     stored = set(written.stored)
     return ImportCounts(

@@ -161,10 +161,12 @@ def _vector_sets(vectors: SeedVectors | None, attached: Sequence[Vector]) -> tup
 def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]:
     if not fresh:
         return ()
+    sessions = dict.fromkeys(new.segment.session for new in fresh)
+    chores = (evict_job(rules.now), *rules.reading(sessions))
     if not rules.embedders or not any(new.passages for new in fresh):
-        return (evict_job(rules.now),)
+        return chores
     embed = (NewJob(kind=EMBED_JOB, key=name, run_at=rules.now) for name in rules.embedders)
-    return evict_job(rules.now), *embed
+    return *chores, *embed
 
 
 def _new_segment(

@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Kept, Where
-from recollect.engine.batching import called_tools, session_write
+from recollect.engine.batching import called_tools, earlier_fetches, session_write
 from recollect.engine.boundary import Boundary, Failure, attempted
+from recollect.engine.facts.jobs import extract_job
 from recollect.engine.recording import LastRecord, Recorded, kept_rows, record_turn
 from recollect.errors import FormatError
 from recollect.formats.session_state import join_state
@@ -171,7 +172,10 @@ class SessionKeeper:
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Kept:
-        """Write a session's state apart from a turn, and wait for it; nothing is cut before."""
+        """Write a session's state apart from a turn, and wait for it; nothing is cut before.
+
+        With a compaction messages leave the view: they are read for facts.
+        """
         kept = Kept(where="nowhere", said="it could not be written")
 
         async def write() -> Kept:
@@ -180,6 +184,7 @@ class SessionKeeper:
                 at=now,
                 session=session_write(session, state, keeping.path, self._settings.redaction),
                 compactions=compactions,
+                jobs=self._extraction(session, now, left=True) if compactions else (),
             )
             kept = self._learn_place(await self.archive.write(batch), state.path, keeping)
             return kept
@@ -236,12 +241,13 @@ class SessionKeeper:
     ) -> Kept:
         recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
         chores = self._chores(now)
+        left = any(edit.stage == "trim" and edit.turn == state.turn for edit in state.edits)
         batch = Batch(
             at=now,
             session=session_write(report.session, state, keeping.path, self._settings.redaction),
             pieces=() if recorded is None else recorded.pieces,
             turns=() if recorded is None else (recorded.record,),
-            jobs=chores,
+            jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),
         )
         kept = await self._write(
             report.session, report.entries, keeping, now=now, source="request", batch=batch
@@ -319,7 +325,8 @@ class SessionKeeper:
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
             made = await self._ingested(session, chunk, entries, now=now, source=source)
-            whole = replace(whole, segments=made.segments, jobs=(*whole.jobs, *made.jobs))
+            jobs = (*whole.jobs, *made.jobs, *self._extraction(session, now, left=False))
+            whole = replace(whole, segments=made.segments, jobs=jobs if chunk else whole.jobs)
             if not whole.empty:
                 kept = await self.archive.write(whole)
             if kept.where == "nowhere":
@@ -349,6 +356,7 @@ class SessionKeeper:
                 embedders=self._embedders,
                 indexed="sessions" in self._settings.index.sources,
                 tool_names=called_tools(chunk, entries),
+                fetched=earlier_fetches(chunk, entries),
             ),
         )
 
@@ -366,6 +374,14 @@ class SessionKeeper:
     async def _off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:
         inline = size_bytes <= INLINE_BYTES and not self._off_the_loop
         return work() if inline else await asyncio.to_thread(work)
+
+    def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
+        """The job that reads a session for facts: now, or once it is idle."""
+        facts = self._settings.facts
+        if not facts.enabled:
+            return ()
+        run_at = now if left else now + facts.idle_seconds
+        return (extract_job(session, run_at=run_at, left=left),)
 
     def _chores(self, now: float) -> tuple[NewJob, ...]:
         """What has to be looked after once a day: the size of the index, the ledger's age."""

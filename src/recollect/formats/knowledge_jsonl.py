@@ -3,6 +3,10 @@
 As `segments_jsonl`, but a store keeps facts by time and not by arrival: an imported fact
 carries the number of its line in front of the line itself, so that an export can put them
 back in order.
+
+A fact of our own has more to say than the seeds' six keys: further keys, each only where it says
+something (`knowledge_own`). Always holds: a line that came in goes out byte for byte, unless its
+fact was closed, pinned or otherwise changed here. Digests are made of other facts and are left out.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from recollect.formats.js_json import number_at, object_lines, stringify, text_at
+from recollect.formats.knowledge_own import OWN_KEYS, own_keys, with_own_keys
 from recollect.values.fact import Fact, FactType
 
-FIELDS: Final = frozenset({"id", "type", "content", "context", "timestamp", "supersededBy"})
+FIELDS: Final = OWN_KEYS | {"id", "type", "content", "context", "timestamp", "supersededBy"}
 _TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}
 
 
@@ -75,22 +80,26 @@ def write_knowledge_line(fact: Fact) -> str:
     }
     if fact.superseded_by is not None:
         own["supersededBy"] = fact.superseded_by
-    return stringify(own) + "\n"
+    return stringify({**own, **own_keys(fact)}) + "\n"
 
 
 def _up_to_date(fact: Fact, line: str) -> str:
-    """The line a fact came as, unless it was superseded since."""
+    """The line a fact came as, unless it was superseded or otherwise changed since."""
     found = next(object_lines([line.encode()], []), None)
-    if found is None or found.value.get("supersededBy") == fact.superseded_by:
+    if found is None:
         return line
-    value = {key: item for key, item in found.value.items() if key != "supersededBy"}
+    said, now = own_keys(with_own_keys(fact, found.value)), own_keys(fact)
+    if found.value.get("supersededBy") == fact.superseded_by and said == now:
+        return line
+    changing = OWN_KEYS | {"supersededBy"}
+    value = {key: item for key, item in found.value.items() if key not in changing}
     if fact.superseded_by is not None:
         value["supersededBy"] = fact.superseded_by
-    return stringify(value) + "\n"
+    return stringify({**value, **now}) + "\n"
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Imported facts in the order of their file, then our own by time and id."""
+    """Imported facts in the order of their file, then our own by time and id; no digests."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, tab, _ = (fact.foreign or "").partition("\t")
@@ -98,4 +107,4 @@ def in_order(facts: Iterable[Fact]) -> list[Fact]:
             return 0, int(number), fact.at, fact.id
         return 1, 0, fact.at, fact.id
 
-    return sorted(facts, key=place)
+    return sorted((fact for fact in facts if fact.type != "digest"), key=place)

@@ -7,7 +7,7 @@ said does not stand in it, but for the text of edits: shortened results and reca
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
@@ -31,6 +31,8 @@ _EDITS: dict[str, type[Edit]] = {
     "inserted": Insert,
     "cut": Cut,
 }
+_SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
+"""The fields of edits, and of what cuts carry, that hold what was said."""
 _FIELDS = {name: frozenset(field.name for field in fields(kind)) for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
@@ -117,6 +119,33 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
             )
         )
     )
+
+
+def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
+    """A stored state whose texts are what `change` makes of them; its own bytes where none is
+    changed. Whom it quotes and whom its cuts cover stays."""
+    held = decode(_unpacked(raw))
+    changed = False
+
+    def walk(value: Any, *, said: bool) -> Any:
+        nonlocal changed
+        if isinstance(value, str) and said:
+            new = change(value)
+            changed = changed or new != value
+            return new
+        if isinstance(value, list):
+            return [walk(one, said=said) for one in value]
+        if isinstance(value, dict):
+            return {key: walk(one, said=key in _SAID) for key, one in value.items()}
+        return value
+
+    if not isinstance(held, dict) or held.get("version") != VERSION:
+        raise FormatError(f"not a session state of version {VERSION}: it may be a newer one's")
+    left = {
+        key: walk(value, said=False) if key in ("edits", "dormant") else value
+        for key, value in held.items()
+    }
+    return _packed(encode(left)) if changed else raw
 
 
 def _packed(raw: bytes) -> bytes:

@@ -18,6 +18,13 @@ from recollect.values.message import MessageId
 
 _DIGEST_BYTES: Final = 32
 _FORMAT: Final = "recollect-certificate-1"
+_LATER: Final[Mapping[str, Any]] = {
+    "matching": False,
+    "said_after": None,
+    "pattern": False,
+    "facts": 0,
+}
+"""Ways of asking that came later: left out where they were not used."""
 
 
 def seal(certificate: Certificate) -> Certificate:
@@ -61,8 +68,9 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     """One object that `from_json` takes back."""
     held = asdict(certificate)
     held["counts"] = dict(certificate.counts)
-    if not certificate.asked.matching:  # as certificates said it before texts could be asked for
-        del held["asked"]["matching"]
+    for name, unasked in _LATER.items():  # as certificates said it before it could be asked for
+        if held["asked"][name] == unasked:
+            del held["asked"][name]
     return {"format": _FORMAT, **held}
 
 
@@ -124,8 +132,14 @@ def _asked(asked: Asked, plain: Callable[[str], str]) -> str:
         parts.append("sessions " + ", ".join(map(plain, asked.sessions)))
     if asked.said_before is not None:
         parts.append(f"all said before {_time(asked.said_before)}")
+    if asked.said_after is not None:
+        parts.append(f"all said from {_time(asked.said_after)} on")
+    if asked.facts:
+        parts.append(f"{asked.facts:,} facts by id")
     if asked.matching:
         parts.append("all that holds a text, which is not repeated here")
+    if asked.pattern:
+        parts.append("all that a pattern matches, which is not repeated here")
     return "; ".join(parts) or "nothing"
 
 

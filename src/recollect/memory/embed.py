@@ -1,4 +1,4 @@
-"""Embed: give passages that wait for it their vector.
+"""Embed: give passages, and then facts, that wait for it their vector.
 
 Asks the store what is missing rather than carrying texts in the job, so a job holds no content
 and one that comes late finds nothing to do. Never writes: its vectors are written with the
@@ -15,6 +15,7 @@ from recollect.memory.runner import GiveUp
 from recollect.ports import Archive, Clock, Embedder
 from recollect.rules.vectors import what_is_wrong
 from recollect.values.batch import Batch
+from recollect.values.fact import FactVector, FactVectorSet
 from recollect.values.job import EMBED_JOB, Lease, NewJob
 from recollect.values.segment import Vector, VectorSet
 
@@ -35,6 +36,8 @@ async def embed(
     if embedder is None:
         raise GiveUp("it is for an embedder that this worker does not have")
     batch, more = await embed_next(store, embedder, clock, passages=passages)
+    if not more:
+        batch, more = await _with_facts(batch, store, embedder, limit=passages)
     if not more:
         return batch
     return replace(batch, jobs=(NewJob(kind=EMBED_JOB, key=lease.key, run_at=batch.at),))
@@ -64,3 +67,23 @@ async def embed_next(
     )
     made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
     return Batch(at=now, vectors=(made,)), len(found) > passages
+
+
+async def _with_facts(
+    batch: Batch, store: Archive, embedder: Embedder, *, limit: int
+) -> tuple[Batch, bool]:
+    """The batch with the vectors of the next facts that wait for one, and whether more wait."""
+    revision = await store.facts_revision()
+    found = await store.unembedded_facts(embedder.name, limit=limit + 1)
+    if not found:
+        return batch, False
+    chosen = found[:limit]
+    values = await embedder.embed([one.text for one in chosen])
+    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+        raise GiveUp(f"the embedder gave {wrong}")
+    vectors = tuple(
+        FactVector(fact=one.fact, values=value) for one, value in zip(chosen, values, strict=True)
+    )
+    made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    # a fact whose text is another one by then must not get the vector of what it said
+    return replace(batch, fact_vectors=(made,), facts_revision=revision), len(found) > limit

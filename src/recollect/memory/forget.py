@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, TypeAlias
 
 from recollect.errors import RecollectError
 from recollect.memory.certificate import digest_of, seal
+from recollect.memory.forget_rooms import forget_in_rooms
 from recollect.memory.matching import Meant, content_meant, facts_meant, stored_meant
-from recollect.memory.spooled import Gone
+from recollect.memory.spooled import Gone, damaged_parts
 from recollect.ports import Spool, Store
 from recollect.values.certificate import Asked, Certificate
 from recollect.values.fact import fact_identity
@@ -33,6 +34,7 @@ One that cannot raises `Unreached`.
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
     "facts that rest on them alone, and those that hold a text that was asked for",
+    "digests that rest on any of them, or on a fact that was named",
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
@@ -52,13 +54,6 @@ class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgott
     """What a cascade could not remove, and what to do: a line of the certificate."""
 
 
-@runtime_checkable
-class _SetsDamageAside(Protocol):
-    def unreadable_files(self) -> tuple[str, ...]:
-        """Files with what could not be read."""
-        ...
-
-
 async def forget(
     store: Store,
     spools: Sequence[Spool],
@@ -75,39 +70,59 @@ async def forget(
     forgotten = await _forget_in_store(store, named, gone)
     counts = Counter(_counts(forgotten))
     cannot = list(forgotten.cannot)
+    rooms = await forget_in_rooms(store, order)
+    counts.update(_counts(rooms))
+    cannot += rooms.cannot
     for cascade in cascades:
         try:
             counts.update(await cascade(store, forgotten))
         except Unreached as left:
             cannot.append(str(left))
-    known = set(gone.message_ids)
-    for spool in spools:
-        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
-    if gone.message_ids != known:  # spooled while we were at it
-        late = ForgetOrder(
-            at=order.at,
-            message_ids=tuple(sorted(gone.message_ids - known)),
-            facts=tuple(sorted(gone.facts)),
-        )
-        counts.update(_counts(await _forget_in_store(store, late, gone)))
+    counts.update(await _forget_spooled(store, spools, order, gone))
+    told = (*cannot, *_unreached(spools, gone), *CANNOT)
     return seal(
         Certificate(
             at=now,
             space=store.space,
             engine=(await store.stats()).engine,
             version=_version(),
-            asked=Asked(
-                segments=len(order.segments),
-                identities=len(order.message_ids),
-                sessions=order.sessions,
-                said_before=order.said_before,
-                matching=order.matching is not None,
-            ),
+            asked=_asked(order),
             counts=dict(counts),
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
-            cannot=tuple(dict.fromkeys((*cannot, *_unreached(spools, gone), *CANNOT))),
+            cannot=tuple(dict.fromkeys(told)),
         )
+    )
+
+
+async def _forget_spooled(
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: Gone
+) -> Counter[str]:
+    """Forget in what waits, and in the store what was spooled while we were at it."""
+    known = set(gone.message_ids)
+    counts: Counter[str] = Counter()
+    for spool in spools:
+        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
+    if gone.message_ids != known:
+        late = ForgetOrder(
+            at=order.at,
+            message_ids=tuple(sorted(gone.message_ids - known)),
+            facts=tuple(sorted(gone.facts)),
+        )
+        counts.update(_counts(await _forget_in_store(store, late, gone)))
+    return counts
+
+
+def _asked(order: ForgetOrder) -> Asked:
+    return Asked(
+        segments=len(order.segments),
+        identities=len(order.message_ids),
+        sessions=order.sessions,
+        said_before=order.said_before,
+        said_after=order.said_after,
+        matching=order.matching is not None,
+        pattern=order.pattern is not None,
+        facts=len(order.facts),
     )
 
 
@@ -144,17 +159,15 @@ def _gone(order: ForgetOrder) -> Gone:
 
 async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder:
     """The order in words that a store knows: a text becomes the segments and facts with it."""
-    if order.matching is None:
-        return replace(order, facts=tuple(sorted(gone.facts)))
-    for fact in await facts_meant(store, order):
+    for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))
-    found = [one.segment.id async for one in stored_meant(store, order)]
-    return replace(
-        order,
-        segments=tuple(dict.fromkeys((*order.segments, *found))),
-        facts=tuple(sorted(gone.facts)),
-    )
+    named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
+    if order.matching is None and order.pattern is None:
+        return named
+    by_text = replace(order, sessions=(), said_before=None, said_after=None)
+    found = [one.segment.id async for one in stored_meant(store, by_text)]
+    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *found))))
 
 
 async def _forget_in_store(store: Store, order: ForgetOrder, gone: Gone) -> Forgotten:
@@ -164,6 +177,11 @@ async def _forget_in_store(store: Store, order: ForgetOrder, gone: Gone) -> Forg
     )
     gone.message_ids.update(forgotten.message_ids)
     gone.segments.update(forgotten.segments)
+    gone.facts.update(forgotten.facts)
+    marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
+    if marks:  # of facts that rested on it: whoever asks for one is told that it was forgotten
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
+        gone.message_ids.update(marks)
     return forgotten
 
 
@@ -181,12 +199,7 @@ def _counts(forgotten: Forgotten) -> dict[str, int]:
 
 
 def _unreached(spools: Sequence[Spool], gone: Gone) -> list[str]:
-    lines = [
-        f"{name}, a damaged part of the spool: look into it, or delete it"
-        for spool in spools
-        if isinstance(spool, _SetsDamageAside)
-        for name in spool.unreadable_files()
-    ]
+    lines = damaged_parts(spools)
     if gone.unread:
         lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
     return lines

@@ -1,4 +1,4 @@
-"""Which messages and facts an order to forget means: by id, session, age, or by their text.
+"""Which messages and facts an order to forget means: by id, session, time, or by their text.
 
 Pure tests, and the walk through a store that applies them. Always holds: whatever holds the
 text is found wherever it stands, in the line it was imported as, too, however that is spelled.
@@ -6,10 +6,13 @@ text is found wherever it stands, in the line it was imported as, too, however t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from recollect.formats.held_text import HeldText
+from recollect.memory.redact_masks import own_patterns, strings_in
 from recollect.ports import Store
 from recollect.values.fact import Fact
 from recollect.values.segment import Segment, StoredSegment
@@ -43,29 +46,45 @@ def content_meant(order: ForgetOrder, segment: Segment) -> bool:
     return (
         segment.id in order.segments
         or segment.message_id in order.message_ids
-        or _holds(order.matching, (segment.text,), segment.foreign)
+        or _holds(order, (segment.text,), segment.foreign)
     )
 
 
 def place_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """Whether it means just this segment: a session, an age, or both together."""
-    if not order.sessions and order.said_before is None:
+    """Whether it means just this segment: a session, a time, or both together."""
+    if not order.sessions and not order.by_time:
         return False
-    return (not order.sessions or segment.session in order.sessions) and (
-        order.said_before is None or segment.said_at < order.said_before
+    return (not order.sessions or segment.session in order.sessions) and order.said_then(
+        segment.said_at
     )
 
 
 def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
     """Whether a piece, job, compaction or state holds the text, whomever it is about."""
-    return order.matching is not None and HeldText(order.matching).stands_in(held)
+    if order.matching is not None and HeldText(order.matching).stands_in(held):
+        return True
+    return any(True for _ in matches_in(order, held))
+
+
+def matches_in(order: ForgetOrder, held: bytes) -> Iterator[str]:
+    """What the order's pattern matches in JSON, or in other bytes."""
+    if order.pattern is not None:
+        search = compiled(order.pattern)
+        for said in strings_in(held, keys=True):
+            yield from (match[0] for match in search.finditer(said))
+
+
+@lru_cache(maxsize=8)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern of an order; SettingsError where it is none."""
+    (made,) = own_patterns((pattern,))
+    return made
 
 
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
     """Whether the order names a fact itself, not what it rests on."""
-    return fact.id in order.facts or _holds(
-        order.matching, (fact.content, fact.context), fact.foreign
-    )
+    said = (fact.content, fact.context, fact.subject, fact.attribute)
+    return fact.id in order.facts or _holds(order, said, fact.foreign)
 
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
@@ -80,15 +99,32 @@ async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[Stored
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     """The facts of a store that the order names themselves."""
-    if order.matching is None and not order.facts:
+    if order.matching is None and order.pattern is None and not order.facts:
         return ()
     found = await store.facts(superseded=True)
-    return tuple(fact for fact in found if fact_meant(order, fact))
+    meant = {fact.id: fact for fact in found if fact_meant(order, fact)}
+    # A digest says what the facts it was made of say.
+    subjects = {fact.subject for fact in meant.values() if fact.subject}
+    sources = {source for fact in meant.values() for source in fact.sources}
+    for fact in found:
+        rests = fact.subject in subjects or not sources.isdisjoint(fact.sources)
+        if fact.type == "digest" and rests:
+            meant.setdefault(fact.id, fact)
+    return tuple(meant.values())
 
 
-def _holds(wanted: str | None, texts: tuple[str, ...], line: str | None) -> bool:
+def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool:
     """Texts as they were said; a line as JSON spells it."""
-    if wanted is None:
+    if order.matching is not None:
+        folded = order.matching.casefold()
+        if any(folded in text.casefold() for text in texts):
+            return True
+        if HeldText(order.matching).stands_in(line):
+            return True
+    if order.pattern is None:
         return False
-    folded = wanted.casefold()
-    return any(folded in text.casefold() for text in texts) or HeldText(wanted).stands_in(line)
+    search = compiled(order.pattern)
+    if any(search.search(text) for text in texts):
+        return True
+    held = (line or "").encode("utf-8", "surrogatepass")
+    return any(True for _ in matches_in(order, held))

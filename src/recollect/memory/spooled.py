@@ -6,7 +6,9 @@ batch that holds none of them is left as it was, byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 from recollect.errors import FormatError
 from recollect.formats.batches import read_batch, write_batch
@@ -17,11 +19,29 @@ from recollect.memory.matching import (
     fact_meant,
     place_meant,
 )
+from recollect.ports import Spool
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.fact import Fact, FactId, fact_identity
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder
+
+
+@runtime_checkable
+class _SetsDamageAside(Protocol):
+    def unreadable_files(self) -> tuple[str, ...]:
+        """Files with what could not be read."""
+        ...
+
+
+def damaged_parts(spools: Iterable[Spool]) -> list[str]:
+    """What of spools nobody can look into, one line each with what to do."""
+    return [
+        f"{name}, a damaged part of the spool: look into it, or delete it"
+        for spool in spools
+        if isinstance(spool, _SetsDamageAside)
+        for name in spool.unreadable_files()
+    ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +113,7 @@ class Gone:
     def _without_text(self, batch: Batch) -> Batch:
         """Without pieces, jobs, compactions and a state that hold the text, whomever about."""
         order = self.order
-        if order.matching is None:
+        if order.matching is None and order.pattern is None:
             return batch
         state = b"" if batch.session is None else _unpacked(batch.session)
         return replace(
@@ -106,7 +126,7 @@ class Gone:
 
     def _without_sessions(self, batch: Batch) -> Batch:
         """Without what is remembered of sessions that go as a whole."""
-        whole = () if self.order.said_before is not None else self.order.sessions
+        whole = () if self.order.by_time else self.order.sessions
         gone = batch.session is not None and batch.session.session in whole
         return replace(
             batch,
@@ -131,18 +151,25 @@ def without(
     quoted = message_ids | unsaid
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped
+    kept = {
+        left.id: left
+        for fact in batch.facts
+        if fact.id not in facts and (left := _fact(fact, gone)) is not None
+    }
+    lost = facts | {fact.id for fact in batch.facts if fact.id not in kept}
     return replace(
         batch,
         segments=tuple(new for new in batch.segments if new.segment.id not in gone),
         vectors=tuple(
-            replace(held, vectors=kept)
+            replace(held, vectors=vectors)
             for held in batch.vectors
-            if (kept := tuple(one for one in held.vectors if one.segment not in gone))
+            if (vectors := tuple(one for one in held.vectors if one.segment not in gone))
         ),
-        facts=tuple(
-            left
-            for fact in batch.facts
-            if fact.id not in facts and (left := _fact(fact, gone)) is not None
+        facts=tuple(kept[fact.id] for fact in batch.facts if fact.id in kept),
+        fact_vectors=tuple(
+            replace(held, vectors=fact_vectors)
+            for held in batch.fact_vectors
+            if (fact_vectors := tuple(one for one in held.vectors if one.fact not in lost))
         ),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
@@ -152,11 +179,14 @@ def without(
 
 
 def _fact(fact: Fact, gone: frozenset[SegmentId]) -> Fact | None:
-    """A fact that rests on others too stays, without the sources that went."""
+    """A fact that others say too stays, without the sources that went; a joint one does not."""
     left = tuple(source for source in fact.sources if source not in gone)
-    if fact.sources and not left:
+    if left == fact.sources:
+        return fact
+    if fact.joint or not left:
         return None
-    return fact if left == fact.sources else replace(fact, sources=left)
+    evidence = tuple(one for one in fact.evidence if one.segment not in gone)
+    return replace(fact, sources=left, evidence=evidence)
 
 
 def _unpacked(write: SessionWrite) -> bytes:

@@ -1,44 +1,123 @@
-"""Finds facts by the words they share with a question, rare words counting most.
+"""Ranks facts for a question by the words they share, rare words counting most, and by meaning.
 
 Owns when a fact is near enough to be shown: it must hold enough of what the question's words are
-worth, by how rare they are among the facts. Must never need a threshold on counts of words,
-which no short fact could reach. What always holds: superseded facts are the caller's to leave
-out; ties go by time, newest first, then by id.
+worth, or lie near enough by vector. Must never need a threshold on counts of words, which no
+short fact could reach, nor a number of facts: a single one is found. What always holds: superseded
+facts are the caller's to leave out; pinned ones come first, whatever is asked; ties go by time,
+newest first, then by id; the order of the candidates does not matter.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
+from recollect.search.tokenize import is_unspaced_pair
 from recollect.values.fact import Fact
+from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates
 
-LEAST_SHARE: Final = 0.3
-"""Of the worth of the question's words, for a fact to be shown."""
+LEAST_SCORE: Final = 0.3
+"""For a fact to be shown: by words alone, so much of the worth of the question's words."""
+TAIL_SHARE: Final = 0.5
+"""Of the best score, for a fact to be shown beside it."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
 """Of a block's budget, what facts may take; passages get the rest (seeds 000)."""
+PRIOR_FACTS: Final = 50
+"""So many facts that hold none of the words are imagined beside those there are: the worth of a
+word among one or two facts would say nothing."""
+_FAR: Final = 2.0
+_NEAR: Final = 6.0
+"""Spreads above what is unrelated, between which nearness grows from nothing to all of it."""
+_BY_VECTOR: Final = 0.6
+"""What meaning alone can reach: without a shared word a fact is never certain."""
 
 
-def find_facts(words: Sequence[str], facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
-    """The facts that answer, best first, each with its share of the question's worth."""
-    asked = dict.fromkeys(words)
-    held = [asked.keys() & set(fact.words) for fact in facts]
-    frequencies = Counter(word for shared in held for word in shared)
-    worths = {
-        word: inverse_document_frequency(document_frequency=frequencies[word], documents=len(facts))
-        for word in asked
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedFact:
+    """A fact that answers, and how well."""
+
+    fact: Fact
+    score: float
+    """Between 0 and 1."""
+    shared: int
+    """How many of the question's words it holds; in a script without spaces those that do not
+    overlap."""
+    nearness: float = 0.0
+    """By meaning, between 0 and 1."""
+
+
+def rank_facts(
+    words: Sequence[str], found: FactCandidates, vectors: Sequence[AskedVector] = ()
+) -> tuple[RankedFact, ...]:
+    """The facts that answer, best first; `vectors` are those of the similarities."""
+    worths = _worths(words, found)
     total = sum(worths.values())
-    if not total:
-        return []
-    scored = [
-        (sum(worths[word] for word in asked if word in shared) / total, fact)
-        for fact, shared in zip(facts, held, strict=True)
-        if shared
-    ]
-    near = [(share, fact) for share, fact in scored if share >= LEAST_SHARE]
-    near.sort(key=lambda item: (-item[0], -item[1].at, item[1].id))
-    return [(fact, share) for share, fact in near[:MOST_FACTS]]
+    ranked = [_ranked(one, worths, total, vectors) for one in found.facts]
+    near = [one for one in ranked if one.fact.pinned or one.score >= LEAST_SCORE]
+    near.sort(key=lambda one: (not one.fact.pinned, -one.score, -one.fact.at, one.fact.id))
+    least = TAIL_SHARE * max((one.score for one in near), default=0.0)
+    return tuple(one for one in near[:MOST_FACTS] if one.fact.pinned or one.score >= least)
+
+
+def _worths(words: Sequence[str], found: FactCandidates) -> dict[str, float]:
+    """What each word of the question is worth, in its order.
+
+    A word that no fact holds is no rarer than one that a single fact does, as far as facts can
+    tell. Where words are not written apart, most pairs of characters are no words at all.
+    """
+    held = found.document_frequencies
+    return {
+        word: inverse_document_frequency(
+            document_frequency=max(1, held.get(word, 0)),
+            documents=found.documents + PRIOR_FACTS,
+        )
+        for word in dict.fromkeys(words)
+        if held.get(word) or not is_unspaced_pair(word)
+    }
+
+
+def _ranked(
+    one: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
+) -> RankedFact:
+    own = set(one.fact.words)
+    # in the order they were asked in, so that the sum is the same in every process
+    held = [word for word in worths if word in own]
+    by_words = sum(worths[word] for word in held) / (total or 1.0)
+    nearness = _nearness(one, vectors)
+    return RankedFact(
+        fact=one.fact,
+        score=1 - (1 - by_words) * (1 - _BY_VECTOR * nearness),
+        shared=_words_apart(held),
+        nearness=nearness,
+    )
+
+
+def _words_apart(held: Sequence[str]) -> int:
+    """How many words these are: of a script without spaces the index knows characters and pairs,
+    which overlap; only pairs say something there."""
+    taken: set[str] = set()
+    count = 0
+    for word in held:
+        if word.isascii():
+            count += 1
+        elif is_unspaced_pair(word):
+            if not taken & set(word):
+                taken |= set(word)
+                count += 1
+        elif len(word) > 1:
+            count += 1
+    return count
+
+
+def _nearness(one: FactCandidate, vectors: Sequence[AskedVector]) -> float:
+    """By the embedder that puts it nearest, of those whose similarities can be compared."""
+    best = 0.0
+    for similarity, vector in zip(one.similarities, vectors, strict=False):
+        if similarity is None or vector.scale is None or not vector.scale.spread:
+            continue
+        spreads = (similarity - vector.scale.mean) / vector.scale.spread
+        best = max(best, min(1.0, (spreads - _FAR) / (_NEAR - _FAR)))
+    return best

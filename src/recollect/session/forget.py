@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.formats.held_text import HeldText
 from recollect.formats.pi_session import read_session
+from recollect.memory.matching import bytes_meant
 from recollect.session.disk import open_for_one, read_all, replace_file
 from recollect.session.forget_entries import EntriesForgotten, forget_entries
 from recollect.session.forget_notes import forget_notes
@@ -96,6 +96,7 @@ def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -
         notes = forget_notes(
             files.workspace,
             matching=files.order.matching,
+            pattern=files.order.pattern,
             said=files.all_said,
             only_look=only_look,
         )
@@ -209,11 +210,15 @@ class _Transcripts:
         """What goes from a session; None for all of it."""
         order = self._order
         named = bool(order.sessions) and self._is_named(path, data)
-        if named and order.said_before is None:
+        if named and not order.by_time:
             return None
-        aged = named or not order.sessions
+        timely = named or not order.sessions
         return MeantEntries(
-            matching=order.matching, said=self._said, before=order.said_before if aged else None
+            matching=order.matching,
+            pattern=order.pattern,
+            said=self._said,
+            before=order.said_before if timely else None,
+            after=order.said_after if timely else None,
         )
 
     def _tell(self, path: Path, left: EntriesForgotten | None) -> None:
@@ -257,7 +262,7 @@ class _Transcripts:
 
     def _drop_rows(self) -> None:
         """Rows of sessions that go as a whole and whose transcript is gone."""
-        if self._only_look or self._order.said_before is not None:
+        if self._only_look or self._order.by_time:
             return
         for key, row in self._rows.items():
             named = key in self._order.sessions or row.session_id in self._order.sessions
@@ -269,10 +274,8 @@ class _Transcripts:
 
     def _tell_names(self, folder: Path) -> None:
         """Keys and other programs' fields in the index are names, which only their owner knows."""
-        if self._order.matching is None:
-            return
         index = folder / self._index.path.name
-        if index.is_file() and HeldText(self._order.matching).stands_in(index.read_bytes()):
+        if index.is_file() and bytes_meant(self._order, index.read_bytes()):
             self.cannot.append(
                 f"{index.name}, the index of sessions: a name in it holds the text; forget that "
                 "session by --session, or edit it"

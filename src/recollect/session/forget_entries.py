@@ -113,13 +113,13 @@ def _in_pieces(entries: Sequence[PiEntry], said: tuple[str, ...]) -> set[int]:
 
 
 def _aged(session: PiSession, search: EntrySearch) -> set[int]:
-    """Entries that are too old; one without a time is as old as the one before it."""
+    """Entries that go by their time; one without a time is as old as the one before it."""
     header = session.header
     at = PiEntry(number=0, line=b"", value=header.value).milliseconds if header else 0
     found: set[int] = set()
     for entry in session.entries:
         at = entry.milliseconds or at
-        if search.is_old(at):
+        if search.is_timely(at):
             found.add(entry.number)
     return found
 
@@ -175,6 +175,7 @@ def _lines(
     """The file's lines afterwards, and how many went that nobody could read."""
     known = {entry.number for entry in session.entries}
     aged = _aged(session, search)
+    oldest = max(aged, default=0) if search.by_age_alone else 0
     lines = data.split(b"\n")
     first = 0 if session.header is None else lines.index(session.header.line) + 1
     left: list[bytes] = []
@@ -186,7 +187,7 @@ def _lines(
             left.append(header)
         elif number in known or number == first or not line.strip():
             left.append(line)
-        elif before in aged or number < max(aged, default=0) or search.unread_line(line):
+        elif before in aged or number < oldest or search.unread_line(line):
             unread += 1
             if number == len(lines):
                 left.append(b"")  # the line before it keeps its end

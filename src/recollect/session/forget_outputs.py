@@ -54,6 +54,6 @@ def _is_meant(path: Path, search: EntrySearch, said: Sequence[str]) -> bool:
     """By its age, by what it holds, or because its result goes: that one names it."""
     if path.is_symlink():
         return False
-    if search.is_old(round(path.stat().st_mtime * 1000)):
+    if search.is_timely(round(path.stat().st_mtime * 1000)):
         return True
     return any(path.name in text for text in said) or search.unread_line(path.read_bytes())

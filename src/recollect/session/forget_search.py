@@ -15,6 +15,8 @@ from recollect.formats.held_text import HeldText
 from recollect.formats.json_spans import encode
 from recollect.formats.pi import PiCodec
 from recollect.formats.pi_session import PiEntry
+from recollect.memory.matching import compiled
+from recollect.memory.redact_masks import strings_in
 from recollect.rules.redaction import redact
 from recollect.rules.segment_text import segment_text, without_thinking
 from recollect.session.forget_blank import said_in, said_in_message
@@ -34,13 +36,18 @@ class MeantEntries:
     """Whatever holds this text, case aside."""
     said: tuple[str, ...] = field(default=(), repr=False)
     """Texts of messages, as the archive kept them."""
+    pattern: str | None = field(default=None, repr=False)
+    """Whatever a part of which this regular expression matches."""
     before: float | None = None
-    """Whatever was said before, in seconds."""
+    """Whatever was said before, in seconds; with `after`, between the two."""
+    after: float | None = None
+    """Whatever was said from then on, in seconds."""
 
     @property
     def nothing(self) -> bool:
         """Whether nothing at all is meant."""
-        return self.matching is None and not self.said and self.before is None
+        texts = self.matching is not None or self.pattern is not None or bool(self.said)
+        return not texts and self.before is None and self.after is None
 
 
 class EntrySearch:
@@ -48,22 +55,37 @@ class EntrySearch:
 
     def __init__(self, meant: MeantEntries) -> None:
         self._matching = HeldText(meant.matching) if meant.matching else None
+        self._pattern = None if meant.pattern is None else compiled(meant.pattern)
         self._before = None if meant.before is None else round(meant.before * 1000)
+        self._after = None if meant.after is None else round(meant.after * 1000)
         self.said = tuple(text for text in map(comparable, meant.said) if text)
         self._held = tuple([HeldText(one) for one in meant.said if len(one.strip()) >= LEAST_CHARS])
 
     def holds(self, text: str) -> bool:
         """Whether a string holds the text that is asked for."""
-        return self._matching is not None and self._matching.stands_in(text)
+        if self._matching is not None and self._matching.stands_in(text):
+            return True
+        return self._pattern is not None and self._pattern.search(text) is not None
 
-    def is_old(self, milliseconds: int) -> bool:
-        """Whether what was said then goes by its age."""
-        return self._before is not None and milliseconds < self._before
+    @property
+    def by_age_alone(self) -> bool:
+        """Whether all before a moment goes, however old it is."""
+        return self._before is not None and self._after is None
+
+    def is_timely(self, milliseconds: int) -> bool:
+        """Whether what was said then goes by its time."""
+        if self._before is None and self._after is None:
+            return False
+        return (self._before is None or milliseconds < self._before) and (
+            self._after is None or milliseconds >= self._after
+        )
 
     def unread_line(self, line: bytes) -> bool:
         """Whether a line that is no entry holds a text that goes."""
         held = (*self._held, *(() if self._matching is None else (self._matching,)))
-        return any(one.stands_in(line) for one in held)
+        if any(one.stands_in(line) for one in held):
+            return True
+        return self._pattern is not None and any(map(self.holds, strings_in(line, keys=True)))
 
     def entry(self, entry: PiEntry) -> bool:
         """Whether an entry goes by what it says."""
@@ -78,7 +100,7 @@ class EntrySearch:
     def message(self, message: Mapping[str, Any]) -> bool:
         """Whether a message that a compaction carries goes."""
         at = message.get("timestamp")
-        if isinstance(at, int | float) and at > 0 and self.is_old(int(at)):
+        if isinstance(at, int | float) and at > 0 and self.is_timely(int(at)):
             return True
         text = _message_text(message)
         if any(map(self.holds, (*said_in_message(message), text))):

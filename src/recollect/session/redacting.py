@@ -15,7 +15,7 @@ from recollect.config.settings import Redaction
 from recollect.errors import FormatError
 from recollect.formats.json_spans import decode, encode
 from recollect.formats.pi_entries import entry_line
-from recollect.rules.json_redaction import redact_json
+from recollect.memory.redact_masks import Masks
 
 _OF_ENTRIES: Final = (
     "type",
@@ -50,21 +50,25 @@ _SEALED: Final = ("type", "id", "encrypted_content")
 
 def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
     """The entry with its secrets masked; the same object where there are none."""
-    if not settings.enabled:
-        return value
-    masked, exact = redact_json(entry_line(value), pii=settings.pii)
-    if exact and not _says_something(value, settings):
+    return mask_entry(value, Masks(pii=settings.pii)) if settings.enabled else value
+
+
+def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
+    """The entry as these masks leave it; the same object where they find nothing."""
+    line = entry_line(value)
+    masked = masks.json(line).body
+    if masked == line and not _says_something(value, masks):
         return value
     entry: dict[str, Any] = decode(masked)
     _restore(entry, value, _OF_ENTRIES)
     if value.get("type") == "message":
-        _restore_message(entry.get("message"), value.get("message"), settings)
+        _restore_message(entry.get("message"), value.get("message"), masks)
     for changed, original in _pairs(entry.get("retainedTail"), value.get("retainedTail")):
-        _restore_message(changed, original, settings)
-    return entry
+        _restore_message(changed, original, masks)
+    return value if entry == value else entry
 
 
-def _restore_message(changed: Any, original: Any, settings: Redaction) -> None:
+def _restore_message(changed: Any, original: Any, masks: Masks) -> None:
     if not isinstance(changed, dict) or not isinstance(original, Mapping):
         return
     _restore(changed, original, _OF_MESSAGES)
@@ -76,29 +80,29 @@ def _restore_message(changed: Any, original: Any, settings: Redaction) -> None:
             _restore(block, was, ("data",))
         if block.get("thinking") != was.get("thinking"):
             block.pop("thinkingSignature", None)  # the provider would refuse the pair
-        for name in _telling(was, settings):
+        for name in _telling(was, masks):
             block.pop(name, None)  # masked, it would be no signature
 
 
-def _says_something(entry: Mapping[str, Any], settings: Redaction) -> bool:
+def _says_something(entry: Mapping[str, Any], masks: Masks) -> bool:
     """A signature of the entry tells a secret, which its quoting may have hidden."""
     tail = entry.get("retainedTail")
     messages = [entry.get("message"), *(tail if isinstance(tail, list | tuple) else ())]
     contents = [one.get("content") for one in messages if isinstance(one, Mapping)]
     return any(
-        isinstance(block, Mapping) and _telling(block, settings)
+        isinstance(block, Mapping) and _telling(block, masks)
         for content in contents
         if isinstance(content, list | tuple)
         for block in content
     )
 
 
-def _telling(block: Mapping[str, Any], settings: Redaction) -> list[str]:
+def _telling(block: Mapping[str, Any], masks: Masks) -> list[str]:
     """The names of its signatures that are JSON and hold a secret."""
-    return [name for name in _SIGNATURES if _tells(block.get(name), settings)]
+    return [name for name in _SIGNATURES if _tells(block.get(name), masks)]
 
 
-def _tells(signature: Any, settings: Redaction) -> bool:
+def _tells(signature: Any, masks: Masks) -> bool:
     if not isinstance(signature, str) or not signature.lstrip().startswith(("{", "[")):
         return False
     try:
@@ -107,7 +111,7 @@ def _tells(signature: Any, settings: Redaction) -> bool:
         return False
     if isinstance(said, dict):
         said = {name: held for name, held in said.items() if name not in _SEALED}
-    return not redact_json(encode(said), pii=settings.pii)[1]
+    return bool(masks.json(encode(said)).kinds)
 
 
 def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: tuple[str, ...]) -> None:

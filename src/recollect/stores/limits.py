@@ -46,6 +46,9 @@ def _times(batch: Batch) -> Iterator[tuple[str, float]]:
         yield "the time of a segment", new.segment.said_at
     for fact in batch.facts:
         yield "the time of a fact", fact.at
+        for time in (fact.valid_to, fact.recorded_at):
+            if time is not None:
+                yield "the time of a fact", time
     for job in batch.jobs:
         yield "the time of a job", job.run_at
     for turn in batch.turns:
@@ -62,6 +65,7 @@ def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
             yield "the end of a passage", passage.end
     for vectors in batch.vectors:
         yield "the dimensions of a set of vectors", vectors.dimensions
+    yield from _fact_numbers(batch)
     for job in batch.jobs:
         yield "the cost of a job", job.cost_tokens
     for turn in batch.turns:
@@ -72,3 +76,16 @@ def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
     if batch.session is not None:
         yield "the turn of a session", batch.session.turn
         yield "the path of a session", batch.session.path_from
+
+
+def _fact_numbers(batch: Batch) -> Iterator[tuple[str, int]]:
+    for fact in batch.facts:
+        for span in fact.evidence:
+            yield "the start of a span", span.start
+            yield "the end of a span", span.end
+    for fact_vectors in batch.fact_vectors:
+        yield "the dimensions of a set of vectors", fact_vectors.dimensions
+    for read in batch.extracted:
+        yield "how far a session was read", read.sequence
+    if batch.facts_revision is not None:
+        yield "the revision of facts", batch.facts_revision

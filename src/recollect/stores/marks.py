@@ -36,3 +36,9 @@ def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[
         for record in gone
         if record is not None and but_about.isdisjoint(record.about)
     ]
+
+
+def session_mark(session: str) -> str:
+    """What the place up to which a session was read is kept by; its name may be forgotten."""
+    named = session.encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()

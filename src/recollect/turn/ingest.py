@@ -12,7 +12,7 @@ as the model's words: what they stand for may never have come by here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.config.settings import Redaction as RedactionSettings
@@ -28,12 +28,12 @@ from recollect.rules.segment_text import (
     without_thinking,
 )
 from recollect.rules.topics import topics_of
-from recollect.rules.trust import trust_of
+from recollect.rules.trust import fetched_calls, trust_of
 from recollect.turn.index import index
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import CallId, EntryKey, ToolCall
-from recollect.values.segment import NewSegment, Segment, Source
+from recollect.values.segment import NewSegment, Segment, Source, Trust
 
 _OWN_NOTE = "[recollect]"
 
@@ -63,14 +63,18 @@ def ingest(
     indexed: bool = True,
     origins: Mapping[EntryKey, str] | None = None,
     tool_names: Mapping[CallId, str] | None = None,
+    fetched: Collection[CallId] = (),
 ) -> IngestResult:
     """What to write for these messages of a session.
 
     Times that `said_at` does not know are `now`. Where they are not `indexed` they are kept, and
     not found. `tool_names` says which tool a call was for
-    where the call is not among the entries.
+    where the call is not among the entries, and `fetched` which of those calls fetch from
+    elsewhere (`rules.trust.fetched_calls`).
     """
     names = _tool_names(entries, tool_names)
+    called = fetched_calls(part for entry in entries for part in entry.parts)
+    outside = called | frozenset(fetched)
     segments: list[NewSegment] = []
     skipped: list[EntryKey] = []
     redacted = 0
@@ -83,7 +87,8 @@ def ingest(
         redacted += masked
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
-        new = _segment(entry, written, session, source, float(said), origin)
+        trust = trust_of(entry.message, names, outside)
+        new = _segment(entry, written, session, source, float(said), origin, trust)
         segments.append(new if indexed else replace(new, passages=()))
     jobs: tuple[NewJob, ...] = ()
     if embedders and _has_embeddable(segments):
@@ -130,6 +135,7 @@ def _segment(
     source: Source,
     said_at: float,
     origin: str | None,
+    trust: Trust,
 ) -> NewSegment:
     said = without_thinking(written.text) if entry.role == "assistant" else written.text
     noise = _noise(entry, written, said)
@@ -143,7 +149,7 @@ def _segment(
         tokens=entry.tokens,
         said_at=said_at,
         source=source,
-        trust=trust_of(entry.message),
+        trust=trust,
         noise=noise,
         tool=written.tool,
         topics=() if noise else topics_of(said),

@@ -51,14 +51,14 @@ def inject(
     if entries[-1].role == "assistant":
         reason = "the request ends with the assistant's own words, which it is to continue"
         return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
-    text, fill, details = _packed(recalled, weigher, budget_tokens)
+    text, fill, facts, details = _packed(recalled, weigher, budget_tokens)
     if not text:
         reason = f"not even the facts fit into {budget_tokens} tokens"
         return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
     tokens = weigher.text(text)
     reason = f"a recalled block of {tokens} tokens ({fill})"
-    edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(details))
-    edit = replace(edit, recalled=_recalled(details))
+    edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(facts, details))
+    edit = replace(edit, recalled=_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
@@ -80,20 +80,24 @@ def _placed(
     )
 
 
-def _quoted(passages: Sequence[RecalledPassage]) -> tuple[MessageId, ...]:
+def _quoted(
+    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
+) -> tuple[MessageId, ...]:
     ids = [passage.message_id for passage in passages if passage.message_id is not None]
-    return tuple(dict.fromkeys(ids))
+    return tuple(dict.fromkeys([*ids, *(id_ for fact in facts for id_ in fact.message_ids)]))
 
 
-def _recalled(passages: Sequence[RecalledPassage]) -> tuple[str, ...]:
-    names = [passage.name for passage in passages if passage.name is not None]
-    return tuple(dict.fromkeys(names))
+def _recalled(
+    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
+) -> tuple[str, ...]:
+    names = [*(one.name for one in passages), *(one.name for one in facts)]
+    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def _packed(
     recalled: Recalled, weigher: Weigher, budget_tokens: int
-) -> tuple[str, Fill, Sequence[RecalledPassage]]:
-    """The block's text, how full it is, and the passages that stand in it."""
+) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
+    """The block's text, how full it is, and the facts and passages that stand in it."""
     facts = _within(
         _best_first(recalled.facts),
         weigher,
@@ -106,7 +110,8 @@ def _packed(
         excess = weigher.text(text) - budget_tokens
         if excess <= 0:
             whole = count == len(passages) and len(facts) == len(recalled.facts)
-            return text, "everything" if whole else "fewer details", passages[:count]
+            fill: Fill = "everything" if whole else "fewer details"
+            return text, fill, facts, passages[:count]
         # as many of the last as surely are too much, at least one
         while count and excess > 0:
             count -= 1
@@ -114,9 +119,9 @@ def _packed(
     while facts:
         text = write_block(facts, [])
         if weigher.text(text) <= budget_tokens:
-            return text, "facts only", ()
+            return text, "facts only", facts, ()
         facts = facts[:-1]
-    return "", "none", ()
+    return "", "none", (), ()
 
 
 def _within(

@@ -19,7 +19,7 @@ from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import FACTS_SHARE, find_facts
+from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.question import Question, question_text, read_question
@@ -28,6 +28,7 @@ from recollect.search.substance import is_echo
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.quote import quote
+from recollect.turn.recall_facts import recall_facts
 from recollect.values.history import SessionId
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import (
@@ -72,8 +73,11 @@ async def recall(
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
+    told = await recall_facts(request, question, verdict, archive=archive, vectors=asked.vectors)
     if not verdict.open:
-        return Recalled(gate=verdict)
+        if not told.opens:
+            return Recalled(gate=verdict)
+        return Recalled(facts=told.facts, gate=replace(verdict, open=True, reason=told.opens))
     weighing = _weighing(asked.vectors, settings, request.now)
     if verdict.lost_words:
         found = _holding(found, verdict.lost_words)
@@ -89,8 +93,12 @@ async def recall(
         ranking = ranking.near_best(_tail_share(question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
-    facts = await _facts(archive, question)
-    passages = await _packed(archive, ranking, request, facts, settings)
+    passages = await _packed(archive, ranking, request, told.facts, settings)
+    facts = told.beside(passages)
+    if len(facts) < len(told.facts):  # what passages say in full gives its place to others
+        more = await _packed(archive, ranking, request, facts, settings)
+        if told.beside(more) == facts:  # a larger one may have come in its place
+            passages = more
     notes = () if passages or facts else (f"nothing fits into {request.budget_tokens} tokens",)
     hits = ranking.hits(request.most_hits)
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
@@ -238,13 +246,6 @@ def _vector_share(hybrid: Hybrid) -> float:
     return vector / (vector + text)
 
 
-async def _facts(archive: Archive, question: Question) -> tuple[RecalledFact, ...]:
-    found = find_facts(question.words, await archive.facts())
-    return tuple(
-        RecalledFact(type=fact.type, text=fact.content, score=share) for fact, share in found
-    )
-
-
 async def _packed(
     archive: Archive,
     ranking: Ranking,
@@ -254,7 +255,7 @@ async def _packed(
 ) -> tuple[RecalledPassage, ...]:
     """The passages that fit what the frame and the facts leave of the budget, best first."""
     count = request.count_tokens
-    taken = count(write_block(facts[:0], ())) + count("<detail>\n</detail>\n\n")
+    taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
     if facts:
         taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
     budget = request.budget_tokens - taken

@@ -20,8 +20,13 @@ class Asked:
     """How many messages were named by their identity."""
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
+    said_after: float | None = None
     matching: bool = False
     """Whether a text was searched for; it is not repeated here."""
+    pattern: bool = False
+    """Whether a pattern was searched for; it is not repeated here."""
+    facts: int = 0
+    """How many facts were named one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

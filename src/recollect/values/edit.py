@@ -25,6 +25,7 @@ StageName: TypeAlias = Literal[
     "recall",
     "inject",
     "compact",
+    "extract",
     "check",
     "send",
 ]

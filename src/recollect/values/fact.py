@@ -113,7 +113,7 @@ class FactDraft:
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
     replaces: str = field(default="", repr=False)
-    """The value that it says no longer holds: "9000, not 8000" replaces "8000"; empty: none said."""
+    """The value that it says no longer holds: "9000, not 8000" replaces "8000"."""
     corrects: bool = False
     """It was said as a correction or a reversal of something known: "sorry, it is …"."""
     lineage: tuple[SegmentId, ...] = ()

@@ -17,6 +17,11 @@ JobState: TypeAlias = Literal["waiting", "leased", "dead"]
 
 EMBED_JOB: Final = "embed"
 """The kind of the jobs that make vectors; their key is the embedder's name."""
+EXTRACT_JOB: Final = "extract"
+"""The kind of the jobs that read a session for facts; their key is the session's name, with what
+makes it urgent."""
+DIGEST_JOB: Final = "digest"
+"""The kind of the jobs that write a digest of a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +29,7 @@ class NewJob:
     """A job to be enqueued."""
 
     kind: str
-    """What is to be done: "embed", "pack", "evict", "expire", later "extract" and others."""
+    """What is to be done: "embed", "pack", "evict", "expire", "extract", "digest"."""
     key: str
     """Two jobs of one kind and key are one job while it waits; a leased one does not count."""
     payload: bytes = field(default=b"{}", repr=False)

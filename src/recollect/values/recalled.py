@@ -29,6 +29,11 @@ def passage_name(segment: SegmentId, ordinal: int | None) -> str:
     return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
+def fact_name(id: FactId) -> str:  # noqa: A002
+    """What a block keeps of a fact that it shows; no segment's name is like it."""
+    return f"fact{_OF}{id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledFact:
     """A fact that may go into the block."""
@@ -42,6 +47,11 @@ class RecalledFact:
     """The day since when it holds, as shown: `2026-02-10`; empty where it is not shown."""
     message_ids: tuple[MessageId, ...] = ()
     """Whose words it rests on, so that forgetting finds the block that quotes it."""
+
+    @property
+    def name(self) -> str | None:
+        """What keeps it from being recalled again while its block stands."""
+        return None if self.id is None else fact_name(self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

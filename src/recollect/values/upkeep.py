@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
 
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
-from recollect.values.segment import SegmentId
+from recollect.values.segment import NewSegment, SegmentId
+
+Room: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
+"""Where a store keeps bytes that quote messages, besides segments and facts."""
+ROOMS: Final[tuple[Room, ...]] = get_args(Room)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,10 @@ class ForgetOrder:
 
     By content: `segments` and `message_ids` mean what was said, wherever it was said; every
     segment of the identity goes, and a tombstone for the identity keeps it out everywhere.
-    By place: `sessions` and `said_before` mean just these segments; given together, those of
-    the sessions that were said before. A tombstone for each segment keeps it out of its place;
-    the same words elsewhere stay, and so do pieces, jobs and quotes that are about them, too.
+    By place: `sessions`, `said_after` and `said_before` mean just these segments; given together,
+    those of the sessions that were said then. A tombstone for each segment keeps it out of its
+    place; the same words elsewhere stay, and so do pieces, jobs and quotes that are about them,
+    too.
     """
 
     at: float
@@ -73,6 +79,8 @@ class ForgetOrder:
     message_ids: tuple[MessageId, ...] = ()
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
+    said_after: float | None = None
+    """From this moment on, itself included."""
     facts: tuple[FactId, ...] = ()
     """Facts to remove whatever they rest on."""
     matching: str | None = field(default=None, repr=False)
@@ -80,6 +88,21 @@ class ForgetOrder:
     in the store and in spools, and named to the store one by one; the store itself removes
     ledger pieces, jobs, compactions and session states that hold it, also those that are about no
     message, as system prompts and tool schemas are."""
+
+    pattern: str | None = field(default=None, repr=False)
+    """Whatever a part of which matches this regular expression. `memory.forget` finds it and names
+    it to the store: messages and facts one by one, texts in its rooms as `matching`."""
+
+    @property
+    def by_time(self) -> bool:
+        """Whether a time bounds it: then no session goes as a whole."""
+        return self.said_before is not None or self.said_after is not None
+
+    def said_then(self, said_at: float) -> bool:
+        """Whether what was said at this moment lies within its bounds of time."""
+        return (self.said_before is None or said_at < self.said_before) and (
+            self.said_after is None or said_at >= self.said_after
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +123,53 @@ class Forgotten:
     """Records of compactions that stood for what was forgotten."""
     cannot: tuple[str, ...] = ()
     """What it could not reach from where it stands, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBody:
+    """Bytes that a store keeps in one of its rooms."""
+
+    room: Room
+    id: str
+    """Names it within its room, as the store has it."""
+    body: bytes = field(repr=False)
+    session: str | None = None
+    """The session it belongs to, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBody:
+    """What is to stand instead of bytes that were read."""
+
+    room: Room
+    id: str
+    was: bytes = field(repr=False)
+    """As they were read: what changed since is left as it is."""
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteOrder:
+    """Stored texts that are to read otherwise from now on; who they are stays."""
+
+    at: float
+    segments: tuple[NewSegment, ...] = field(default=(), repr=False)
+    """Under their own ids, with new texts, tags and passages; their vectors go."""
+    bodies: tuple[NewBody, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What a rewriting did."""
+
+    segments: tuple[SegmentId, ...] = ()
+    """Those that were there."""
+    bodies: int = 0
+    """How many were replaced; the others went, or changed meanwhile."""
+    vectors: int = 0
+    """How many went."""
+    cannot: tuple[str, ...] = ()
+    """As in `Forgotten`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

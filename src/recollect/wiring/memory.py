@@ -57,6 +57,7 @@ def open_memory(
     """
     from recollect.engine import Engine
     from recollect.engine.clock import SystemClock
+    from recollect.engine.hearing import Heard
     from recollect.engine.housekeeping import in_process_jobs
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.embedders import Embedders, cached, choose_embedders
@@ -74,6 +75,7 @@ def open_memory(
             file=None if config is None else Path(config),
             openclaw=None if openclaw is None else Path(openclaw),
         ).settings
+    heard = Heard()
     archive = jobs = files = None
     vectors = Embedders()
     if chosen.ingest.enabled:
@@ -87,7 +89,8 @@ def open_memory(
         if not is_server(url):  # a server's vectors are all in it; many nodes share it
             file = sqlite_path(url, space)
             makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
-        jobs = in_process_jobs(archive, chosen, clock, makers)
+        reader = summariser if summariser is not None else choose_model(chosen, "extraction")
+        jobs = in_process_jobs(archive, chosen, clock, makers, model=reader, told=heard.hear)
         if chosen.recall.enabled and recaller is None:
             recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
         files = follow_files(
@@ -110,6 +113,7 @@ def open_memory(
         archive=archive,
         jobs=jobs,
         files=files,
+        extracted=heard,
         model=summariser if summariser is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),

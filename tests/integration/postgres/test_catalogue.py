@@ -18,7 +18,9 @@ CONTENT = {
     "postings": {"block", "first_term", "last_term"},
     "vectors": {"v"},
     "sign_blocks": {"block"},
-    "facts": {"content", "context", "words", "foreign_line"},
+    "facts": {"content", "context", "words", "foreign_line", "subject", "attribute"},
+    "fact_terms": {"term"},
+    "fact_vectors": {"v"},
     "sessions": {"state"},
     "compactions": {"body"},
     "jobs": {"payload", "key", "reason"},
@@ -131,10 +133,11 @@ def test_what_a_search_reads_is_never_compressed_nor_torn_out(
     }
     plain = [("postings", "block"), ("sign_blocks", "block")]
     # These may be larger than a page: unpacked, and in the row up to 8 kB.
-    external = [("passage_terms", "terms"), ("passage_terms", "counts"), ("vectors", "v")]
+    external = [("passage_terms", "terms"), ("passage_terms", "counts"), ("vectors", "v"),
+                ("fact_vectors", "v")]  # fmt: skip
     assert [storage[one] for one in plain] == ["p"] * len(plain)
     assert [storage[one] for one in external] == ["e"] * len(external)
-    for table in ("passage_terms", "vectors"):
+    for table in ("passage_terms", "vectors", "fact_vectors"):
         options = catalogue.execute(
             "SELECT reloptions FROM pg_class WHERE oid = %s::regclass", (f"recollect.{table}",)
         ).fetchone()

@@ -15,6 +15,7 @@ from recollect.stores.postgres.fleet import space_uuid
 from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
+from recollect.values.fact import ExtractedTo
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
@@ -31,7 +32,16 @@ async def fill(url: str) -> None:
         quoting = examples.session_write(
             new, turn=1, session="s3", about=(new[0].segment.message_id,)
         )
-        await store.write(Batch(at=examples.START, session=quoting))
+        known = examples.fact("known")
+        await store.write(
+            Batch(
+                at=examples.START,
+                session=quoting,
+                facts=(known,),
+                fact_vectors=(examples.fact_vectors((known,)),),
+                extracted=(ExtractedTo(session="s3", sequence=1),),
+            )
+        )
         await store.pack(least=1)
         first = examples.full_batch(0, session="s0").segments[0].segment
         await store.forget(ForgetOrder(at=examples.START, segments=(first.id,)))

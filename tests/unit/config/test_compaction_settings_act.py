@@ -366,6 +366,34 @@ def _(tmp: Path) -> None:
     assert other == ["the-main-one", "the-flush-one"]
 
 
+@acts("models.extraction")
+def _(tmp: Path) -> None:
+    def asked_by(models: dict[str, Any]) -> set[str]:
+        """Which models are asked once messages left the view; the jobs run beside the engine."""
+        place = tmp / f"{len(list(tmp.iterdir()))}.db"
+
+        def say(asked: Asked) -> Says:
+            return Says(text=notes(Prompt(text=asked.content.decode())))
+
+        async def run(server: ModelServer) -> None:
+            settings = {"recall.embedder": "none", "models.base_url": server.url}
+            settings |= {"models.provider": "openai-chat", "models.main": "the-main-one", **models}
+            async with open_memory(store=place, window_tokens=WINDOW, settings=settings) as memory:
+                await memory.compact(SESSION, Talk().ask(DECISION).exchange(9).body("so?"))
+                summaries = len(server.asked)
+                for _ in range(100):
+                    if len(server.asked) > summaries:
+                        break
+                    await asyncio.sleep(0.05)
+
+        with ModelServer(say) as server:
+            asyncio.run(run(server))
+            return {one.body["model"] for one in server.asked if "model" in one.body}
+
+    assert asked_by({}) == {"the-main-one"}
+    assert asked_by({"models.extraction": "the-reader"}) == {"the-main-one", "the-reader"}
+
+
 @acts("models.deadline_seconds")
 def _(tmp: Path) -> None:
     settings = {"provider": "openai-chat", "main": "m"}

@@ -196,7 +196,8 @@ def _(tmp: Path) -> None:
         file = tmp / f"{in_process}.db"
 
         async def run() -> None:
-            memory = open_memory(store=file, settings={"jobs.in_process": in_process})
+            settings = {"jobs.in_process": in_process, "facts.enabled": False}  # it waits for idle
+            memory = open_memory(store=file, settings=settings)
             await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
             await memory.observe("s", {"role": "assistant", "content": []})
             await memory.prepare("s", said("the lighthouse keeps its lamp lit", "indeed it does"))

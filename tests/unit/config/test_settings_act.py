@@ -16,6 +16,7 @@ from tests.unit.config.test_compaction_settings_act import (
     COMPACTION_GROUPS,
     IN_TEST_SETTINGS_ACT,
 )
+from tests.unit.config.test_facts_settings_act import FACTS_GROUPS
 from tests.unit.config.test_memory_settings_act import MEMORY_GROUPS
 from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 
@@ -451,6 +452,6 @@ def test_the_key_changes_what_it_says(key: str) -> None:
 
 
 def test_no_active_key_is_without_a_test() -> None:
-    groups = (*MEMORY_GROUPS, *RECALL_GROUPS, *COMPACTION_GROUPS, *AGENT_GROUPS)
+    groups = (*MEMORY_GROUPS, *RECALL_GROUPS, *COMPACTION_GROUPS, *AGENT_GROUPS, *FACTS_GROUPS)
     elsewhere = {key for key in active_keys() if key.startswith(groups)}
     assert set(ACTS) == set(active_keys()) - (elsewhere - ELSEWHERE - IN_TEST_SETTINGS_ACT)

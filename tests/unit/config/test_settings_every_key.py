@@ -208,7 +208,7 @@ def test_active_keys_are_those_of_the_turn_path() -> None:
     groups = {key.partition(".")[0] for key in active_keys()}
     assert set(active_keys()) <= set(known_keys())
     assert {"pruning", "trim", "query", "tokens", "turn"} <= groups
-    assert "facts" not in groups
+    assert "facts" in groups
 
 
 def test_every_default_of_a_seeds_preset_differs_from_ours() -> None:

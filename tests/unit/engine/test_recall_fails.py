@@ -48,7 +48,7 @@ def test_without_a_failure_it_is_recalled(tmp_path: Path) -> None:
     assert TOLD in str(asked(tmp_path).request)
 
 
-@pytest.mark.parametrize("broken", ["candidates", "around", "segments", "facts"])
+@pytest.mark.parametrize("broken", ["candidates", "around", "segments", "fact_candidates"])
 def test_the_turn_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     async def fail(self: SQLiteStore, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"{TOLD} is not to be told")

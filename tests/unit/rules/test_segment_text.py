@@ -110,7 +110,8 @@ def test_pictures_are_placeholders() -> None:
         ({"role": "tool", "tool_call_id": "a", "content": "hi"}, "openai-chat", "low"),
         ({"role": "toolResult", "toolCallId": "a", "content": []}, "pi", "low"),
         ({"role": "compactionSummary", "summary": "was so"}, "pi", "medium"),
-        ({"type": "web_search_call", "id": "w", "action": {}}, "openai-responses", "low"),
+        ({"type": "web_search_call", "id": "w", "action": {}}, "openai-responses", "outside"),
+        ({"type": "file_search_call", "id": "w", "results": []}, "openai-responses", "low"),
         ({"type": "function_call", "call_id": "w", "name": "f"}, "openai-responses", "medium"),
     ],
 )

@@ -1,9 +1,8 @@
-"""Ranking: what is fused, lent, lifted and aged, what fits a block, and facts by their words."""
+"""Ranking: what is fused, lent, lifted and aged, and what fits a block."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,13 +10,10 @@ from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.search.dates import windows_asked
 from recollect.search.evidence import ROLE_POINTS, SPEAKER_POINTS, STANDING_MOST
-from recollect.search.facts import find_facts
 from recollect.search.fuse import fuse, vector_shares
 from recollect.search.lift import NEIGHBOUR_SHARE, lift_neighbours
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.rank import Ranking, Weighing, rank, seeds
-from recollect.search.tokenize import tokenize
-from recollect.values.fact import Fact, FactId
 from recollect.values.hit import Hit
 from recollect.values.lookup import Candidate, EmbedderKind, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
@@ -265,42 +261,3 @@ class TestPack:
 
     def test_never_more_than_asked_for(self) -> None:
         assert packed([10] * 9, 1000, most=3) == [0, 1, 2]
-
-
-def fact(name: str, content: str, at: float = NOW) -> Fact:
-    return Fact(
-        id=FactId(name), type="config", content=content, at=at, words=tuple(tokenize(content))
-    )
-
-
-class TestFacts:
-    FACTS = (
-        fact("port", "the gateway listens on port 8443"),
-        fact("crane", "the gateway is painted green"),
-        fact("db", "orders are kept in PostgreSQL"),
-    )
-
-    def found(self, question: str, facts: Any = FACTS) -> list[str]:
-        return [one.id for one, _ in find_facts(tokenize(question), facts)]
-
-    def test_rare_words_count_most(self) -> None:
-        assert self.found("which port has the gateway?")[0] == "port"
-        assert self.found("is the gateway painted?")[0] == "crane"
-        assert self.found("which port has the orange gateway of my old aunt?") == []
-        assert self.found("what colour has my bicycle?") == []
-        assert self.found("") == []
-        assert self.found("port", ()) == []
-
-    def test_a_single_fact_is_found(self) -> None:
-        assert self.found("which port?", self.FACTS[:1]) == ["port"]
-
-    def test_ties_go_to_the_newest_and_then_by_id(self) -> None:
-        facts = (fact("b", "a crane"), fact("a", "a crane"), fact("new", "a crane", NOW + 1))
-        assert self.found("crane", facts) == ["new", "a", "b"]
-        assert self.found("crane", facts[::-1]) == ["new", "a", "b"]
-
-    def test_they_are_few_and_their_shares_fall(self) -> None:
-        facts = [fact(f"{n:02}", "crane " + "quay " * (n % 2)) for n in range(40)]
-        shares = [share for _, share in find_facts(["crane", "quay"], facts)]
-        assert len(shares) == 10
-        assert all(one >= other for one, other in pairwise(shares))

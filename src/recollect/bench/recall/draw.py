@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recollect.bench.recall.fact_page import draw_facts, is_of_facts
 from recollect.bench.recall.figures import GATED, MEASURES
 from recollect.bench.recall.floors import Floor
 from recollect.bench.recall.result import Miss, RecallResult, SetResult
@@ -22,6 +23,9 @@ def draw(result: RecallResult) -> None:
     """Everything the run came to."""
     console = Console()
     for one in result.sets:
+        if is_of_facts(one.figures):
+            draw_facts(one.name, one.figures)
+            continue
         title = f"recollect bench recall --set {one.name} --embedder {one.embedder}"
         console.print(Text(title, style="italic"), soft_wrap=True)
         console.print(_table(one))

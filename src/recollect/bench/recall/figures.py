@@ -28,11 +28,11 @@ def recall_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """What recall found asked outright and behind its gate, and what the gate lost."""
     figures: dict[str, float] = {}
     for name, measure in _MEASURES.items():
-        figures |= _by_part(name, [(one.question, measure(one.verdict)) for one in outcomes])
+        figures |= by_part(name, [(one.question, measure(one.verdict)) for one in outcomes])
         if name in GATED:
             behind = [(one.question, measure(one.behind)) for one in outcomes]
-            figures |= _by_part(GATED[name], behind)
-    figures |= _by_part("lost", [(one.question, float(one.lost)) for one in outcomes])
+            figures |= by_part(GATED[name], behind)
+    figures |= by_part("lost", [(one.question, float(one.lost)) for one in outcomes])
     return _whole_first(figures)
 
 
@@ -40,7 +40,7 @@ def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, flo
     """The three measures of what was found: whole first, then by split and category."""
     figures: dict[str, float] = {}
     for name, measure in _MEASURES.items():
-        figures |= _by_part(name, [(question, measure(found)) for question, found in judged])
+        figures |= by_part(name, [(question, measure(found)) for question, found in judged])
     return _whole_first(figures)
 
 
@@ -61,7 +61,8 @@ def stranger_figures(outcomes: Sequence[StrangerOutcome]) -> dict[str, float]:
     return figures
 
 
-def _by_part(name: str, values: Sequence[tuple[Question, float]]) -> dict[str, float]:
+def by_part(name: str, values: Sequence[tuple[Question, float]]) -> dict[str, float]:
+    """A figure over all of these questions, then over each split and category of them."""
     if not values:
         return {}
     figures = {name: _mean(value for _, value in values)}

@@ -7,7 +7,7 @@ every figure that has one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,8 @@ class SetResult:
     """The figures of each baseline, by its name."""
     floors: dict[str, Floor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    told: Mapping[str, str | int] = field(default_factory=dict)
+    """What else was chosen for the run, for the object of `--json`."""
     misses: tuple[Miss, ...] = field(default=(), repr=False)
 
     def flat_baselines(self) -> dict[str, float]:
@@ -119,7 +121,8 @@ class RecallResult(BenchResult):
         if self.sets:
             first = self.sets[0]
             names = [one.name for one in self.sets]
-            told["run"] = {"sets": names, "embedder": first.embedder, "store": first.store}
+            run = {"sets": names, "embedder": first.embedder, "store": first.store}
+            told["run"] = run | dict(first.told)
         misses = [miss.as_json() for one in self.sets for miss in one.misses]
         return told | {"misses": misses} if misses else told
 

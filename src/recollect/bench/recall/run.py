@@ -64,7 +64,7 @@ async def measure_set(
     """The figures of a set."""
     gathered = _Gathered()
     for memory in whole.memories:
-        async with _filled(memory, whole, asker, target, progress) as stored:
+        async with filled(memory, whole, asker, target, progress) as stored:
             await _measure_memory(whole, stored, asker, gathered, progress)
     figures = {
         **recall_figures(gathered.outcomes),
@@ -91,12 +91,18 @@ async def measure_set(
 
 
 @asynccontextmanager
-async def _filled(
-    memory: Memory, whole: QuestionSet, asker: Asker, target: Target, progress: Progress
+async def filled(
+    memory: Memory,
+    whole: QuestionSet,
+    asker: Asker,
+    target: Target,
+    progress: Progress,
+    *,
+    again: str = "",
 ) -> AsyncIterator[StoredMemory]:
-    """A memory in a store of its own, with all its vectors."""
+    """A memory in a store of its own, with all its vectors; `again` names a second one of it."""
     where = f"{whole.name} {memory.name}"
-    store = await target.open(f"{whole.name}-{memory.name}")
+    store = await target.open(f"{whole.name}-{memory.name}{again}")
     try:
         progress(f"{where}: writing", 0, len(memory.messages))
         stored = await write_memory(store, memory)
@@ -170,8 +176,8 @@ async def compare_stores(
     for memory in whole.memories:
         first, second = targets
         async with (
-            _filled(memory, whole, asker, first, progress) as ours,
-            _filled(memory, whole, asker, second, progress) as theirs,
+            filled(memory, whole, asker, first, progress) as ours,
+            filled(memory, whole, asker, second, progress) as theirs,
         ):
             vectors = await asker.vectors(ours, memory.questions)
             for done, question in enumerate(memory.questions):

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.postgres.fact_check import fact_problems
 from recollect.stores.postgres.lexical import decode_block
 from recollect.stores.postgres.packing import FORWARDS, forwards_of
 from recollect.stores.postgres.paths import decode_chunk
@@ -164,6 +165,7 @@ async def check(work: Transaction) -> CheckResult:
     problems += _ledger_problems(await work.rows(_TURNS, (work.space_id,)))
     problems += await _index_problems(work)
     problems += await _sign_problems(work)
+    problems += await fact_problems(work)
     return CheckResult(
         checked=(
             "rows without their like",
@@ -172,6 +174,7 @@ async def check(work: Transaction) -> CheckResult:
             "turns of the ledger",
             "index of words",
             "signs of vectors",
+            "facts",
         ),
         problems=tuple(problems),
     )

@@ -55,6 +55,7 @@ _BY_PLACE: Final = """
     WHERE space_id = %(space)s
         AND (%(anywhere)s OR session = ANY(%(sessions)s::text[]))
         AND (%(before)s::float8 IS NULL OR said_at < %(before)s)
+        AND (%(after)s::float8 IS NULL OR said_at >= %(after)s)
     ORDER BY sequence
 """
 _BY_ID: Final = """
@@ -120,7 +121,7 @@ async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> in
     if not found:
         return 0
     sequences = int8s([sequence for (sequence,) in found])
-    numbers = await _passages_of(work, sequences)
+    numbers = await passages_of(work, sequences)
     await drop_index(work, numbers, ground)
     await drop_vectors(work, numbers)
     # Nobody asked for these words to be gone for good: the next merge takes them out of the runs.
@@ -131,7 +132,8 @@ async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> in
     return len(found)
 
 
-async def _passages_of(work: Transaction, sequences: Raw) -> Ints:
+async def passages_of(work: Transaction, sequences: Raw) -> Ints:
+    """The numbers of the passages of these segments."""
     found = await work.rows(_PASSAGES, (work.space_id, sequences))
     return np.array([number for (number,) in found], np.int64)
 
@@ -149,12 +151,13 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
         )
     )
     found: list[tuple[Any, ...]] = []
-    if order.sessions or order.said_before is not None:
+    if order.sessions or order.by_time:
         given = {
             "space": work.space_id,
             "anywhere": not order.sessions,
             "sessions": texts(order.sessions),
             "before": order.said_before,
+            "after": order.said_after,
         }
         known = {sequence for sequence, _, _ in by_content}
         found = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
@@ -180,7 +183,7 @@ async def _remove_segments(work: Transaction, meant: _Meant, ground: Ground) -> 
     if not meant.rows:
         return 0, 0
     sequences = int8s([sequence for sequence, _, _ in meant.rows])
-    numbers = await _passages_of(work, sequences)
+    numbers = await passages_of(work, sequences)
     terms = await drop_index(work, numbers, ground)
     vectors = await drop_vectors(work, numbers)
     await erase(work, numbers[numbers <= ground.packed_to], terms)
@@ -213,7 +216,7 @@ async def _remove_compactions(
 ) -> int:
     """Remove what stands for forgotten messages, or for places of its session that went."""
     went = zip(meant.sessions, (identity for _, _, identity in meant.places), strict=True)
-    whole = () if order.said_before is not None else order.sessions
+    whole = () if order.by_time else order.sessions
     gone = await compactions.forget(work, unsaid=unsaid, places=list(went), whole=whole)
     if order.matching:
         gone += await compactions.forget_text(work, HeldText(order.matching))

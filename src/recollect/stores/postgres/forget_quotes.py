@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from recollect.formats.held_text import HeldText
-from recollect.stores.postgres import ledger, quotes
+from recollect.stores.postgres import facts, ledger, quotes
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts, uuids
 from recollect.stores.postgres.write_session import forget_sessions, path_of, without
-from recollect.values.fact import FactId
+from recollect.values.fact import FactId, fact_identity
 from recollect.values.upkeep import ForgetOrder
 
 _AT_ONCE: Final = 200
@@ -24,16 +24,6 @@ TOMBSTONES: Final = """
     INSERT INTO recollect.tombstones (space_id, message_id, at)
     SELECT %s, u.message_id, %s FROM unnest(%s::text[]) AS u (message_id)
     ON CONFLICT DO NOTHING
-"""
-_NAMED_FACTS: Final = """
-    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[]) RETURNING id
-"""
-_RESTING: Final = """
-    SELECT id, sources FROM recollect.facts WHERE space_id = %s AND sources && %s::text[]
-    FOR UPDATE
-"""
-_NEW_SOURCES: Final = """
-    UPDATE recollect.facts SET sources = %s::text[] WHERE space_id = %s AND id = %s
 """
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
@@ -98,12 +88,15 @@ async def remove_quotes(
 ) -> Removed:
     """Remove what quotes the `unsaid`, and what rests on segments that are `gone`, each with the
     twin that says the same elsewhere."""
-    facts = await _forget_facts(work, order.facts, gone)
+    if order.facts:
+        marks = texts(map(fact_identity, order.facts))
+        await work.send(TOMBSTONES, (work.space_id, order.at, marks))
+    removed = await facts.forget(work, order.facts, gone)
     messages = texts(unsaid)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
     states = 0
-    if order.sessions and order.said_before is None:  # these go as a whole
+    if order.sessions and not order.by_time:  # these go as a whole
         pieces += await ledger.forget_turns(work, order.sessions)
         states += await forget_sessions(work, order.sessions)
     states += await _unquote(work, unsaid)
@@ -112,25 +105,7 @@ async def remove_quotes(
         pieces += await _forget_text_in_pieces(work, text, at=order.at)
         jobs += await _forget_text_in_jobs(work, text)
         states += await _forget_text_in_states(work, text)
-    return Removed(facts=facts, pieces=pieces, jobs=jobs, states=states)
-
-
-async def _forget_facts(
-    work: Transaction, named: tuple[FactId, ...], gone: Mapping[str, str | None]
-) -> tuple[FactId, ...]:
-    """Facts that are named, or rest on forgotten segments alone, go; others lose those sources."""
-    dropped = [id_ for (id_,) in await work.rows(_NAMED_FACTS, (work.space_id, texts(named)))]
-    resting = await work.rows(_RESTING, (work.space_id, texts(gone))) if gone else []
-    bare: list[str] = []
-    for id_, sources in resting:
-        kept = [gone.get(source, source) for source in map(plain, sources)]
-        left = dict.fromkeys(source for source in kept if source is not None)
-        if left:
-            await work.send(_NEW_SOURCES, (texts(left), work.space_id, id_))
-        else:
-            bare.append(plain(id_))
-    dropped += [id_ for (id_,) in await work.rows(_NAMED_FACTS, (work.space_id, texts(bare)))]
-    return tuple(sorted(FactId(plain(id_)) for id_ in dropped))
+    return Removed(facts=removed, pieces=pieces, jobs=jobs, states=states)
 
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:

@@ -14,6 +14,7 @@ class Ground:
     next_embedder: int
     next_job: int
     packed_to: int
+    facts_revision: int
     known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
     """Identities and segments that a tombstone stands for."""

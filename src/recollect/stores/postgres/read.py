@@ -1,4 +1,4 @@
-"""Reads the archive: segments, sessions, passages, vectors, facts. Changes nothing."""
+"""Reads the archive: segments, sessions, passages, vectors. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from recollect.stores.postgres.paths import join_chunks
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, floats_of, maybe_plain, plain, texts
 from recollect.values.batch import StoredSession
-from recollect.values.fact import Fact, FactId
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import (
     NewPassage,
@@ -111,16 +110,6 @@ _VECTORS: Final = """
     WHERE s.space_id = %(space)s
         AND (s.id > %(id)s OR (s.id = %(id)s AND p.ordinal > %(ordinal)s))
     ORDER BY s.id, p.ordinal LIMIT %(limit)s
-"""
-_FACTS: Final = """
-    SELECT id, type, content, context, at, superseded_by, sources, trust, words, foreign_line
-    FROM recollect.facts WHERE space_id = %s AND (%s OR superseded_by IS NULL)
-    ORDER BY at, id
-"""
-_FACTS_BY_ID: Final = """
-    SELECT id, type, content, context, at, superseded_by, sources, trust, words, foreign_line
-    FROM recollect.facts
-    WHERE space_id = %s AND id = ANY(%s::text[]) AND (%s OR superseded_by IS NULL)
 """
 
 
@@ -258,18 +247,6 @@ async def vectors(
     )
 
 
-async def facts(
-    work: Transaction, ids: Sequence[FactId] | None, *, superseded: bool
-) -> tuple[Fact, ...]:
-    """Facts by id in this order, or all by time and id."""
-    if ids is None:
-        rows = await work.rows(_FACTS, (work.space_id, superseded))
-        return tuple(_fact(row) for row in rows)
-    rows = await work.rows(_FACTS_BY_ID, (work.space_id, texts(ids), superseded))
-    by_id = {fact.id: fact for fact in map(_fact, rows)}
-    return tuple(by_id[one] for one in ids if one in by_id)
-
-
 def _readable(rows: Iterable[tuple[Any, ...]]) -> list[StoredSegment]:
     """Segments from rows; one that cannot be read is left out, and `check` tells of it."""
     made = []
@@ -308,18 +285,3 @@ def _segment(row: tuple[Any, ...]) -> StoredSegment:
         foreign=maybe_plain(row[15]),
     )
     return StoredSegment(segment=kept, sequence=row[0], cold=row[16])
-
-
-def _fact(row: tuple[Any, ...]) -> Fact:
-    return Fact(
-        id=FactId(plain(row[0])),
-        type=row[1],
-        content=plain(row[2]),
-        context=plain(row[3]),
-        at=row[4],
-        superseded_by=None if row[5] is None else FactId(plain(row[5])),
-        sources=tuple(SegmentId(plain(one)) for one in row[6]),
-        trust=row[7],
-        words=tuple(plain(one) for one in row[8]),
-        foreign=maybe_plain(row[9]),
-    )

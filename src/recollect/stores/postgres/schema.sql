@@ -30,6 +30,8 @@ CREATE TABLE recollect.counters (
     total_length  bigint NOT NULL DEFAULT 0,
     packed_to     bigint NOT NULL DEFAULT 0,
     index_epoch   bigint NOT NULL DEFAULT 0,
+    next_fact     bigint NOT NULL DEFAULT 1,
+    facts_revision bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (space_id)
 ) WITH (fillfactor = 50);
 
@@ -158,6 +160,7 @@ CREATE TABLE recollect.sign_blocks (
 );
 ALTER TABLE recollect.sign_blocks ALTER COLUMN block SET STATISTICS 0;
 
+-- A fact's number is never given again; rows of older code have none until facts are looked for.
 CREATE TABLE recollect.facts (
     space_id      uuid NOT NULL,
     id            text COLLATE "C" NOT NULL,
@@ -170,13 +173,60 @@ CREATE TABLE recollect.facts (
     trust         text NOT NULL,
     words         text[] NOT NULL,
     foreign_line  text,
+    fact_no       bigint,
+    valid_to      double precision,
+    recorded_at   double precision,
+    subject       text NOT NULL DEFAULT '',
+    attribute     text NOT NULL DEFAULT '',
+    evidence      text,
+    made_by       text NOT NULL DEFAULT 'import',
+    change        text,
+    session       text COLLATE "C",
+    pinned        boolean NOT NULL DEFAULT false,
+    joint         boolean NOT NULL DEFAULT false,
     PRIMARY KEY (space_id, id)
 );
 ALTER TABLE recollect.facts
     ALTER COLUMN content SET STATISTICS 0,
     ALTER COLUMN context SET STATISTICS 0,
     ALTER COLUMN words SET STATISTICS 0,
-    ALTER COLUMN foreign_line SET STATISTICS 0;
+    ALTER COLUMN foreign_line SET STATISTICS 0,
+    ALTER COLUMN subject SET STATISTICS 0,
+    ALTER COLUMN attribute SET STATISTICS 0,
+    ALTER COLUMN evidence SET STATISTICS 0;
+CREATE UNIQUE INDEX facts_number ON recollect.facts (space_id, fact_no);
+CREATE INDEX facts_unnumbered ON recollect.facts (space_id) WHERE fact_no IS NULL;
+CREATE INDEX facts_current ON recollect.facts (space_id, session, fact_no)
+    WHERE superseded_by IS NULL AND valid_to IS NULL;
+CREATE INDEX facts_pinned ON recollect.facts (space_id, fact_no)
+    WHERE pinned AND superseded_by IS NULL AND valid_to IS NULL;
+
+-- Of current facts only, as are their vectors.
+CREATE TABLE recollect.fact_terms (
+    space_id uuid NOT NULL,
+    term     bigint NOT NULL,
+    fact_no  bigint NOT NULL,
+    PRIMARY KEY (space_id, term, fact_no)
+);
+CREATE INDEX fact_terms_fact ON recollect.fact_terms (space_id, fact_no);
+ALTER TABLE recollect.fact_terms ALTER COLUMN term SET STATISTICS 0;
+
+CREATE TABLE recollect.fact_vectors (
+    space_id    uuid NOT NULL,
+    embedder_no integer NOT NULL,
+    fact_no     bigint NOT NULL,
+    v           vector STORAGE EXTERNAL NOT NULL,
+    PRIMARY KEY (space_id, embedder_no, fact_no)
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE recollect.fact_vectors ALTER COLUMN v SET STATISTICS 0;
+
+-- How far sessions were read for facts, by a mark of their name, which may be forgotten.
+CREATE TABLE recollect.extracted (
+    space_id uuid NOT NULL,
+    session  text COLLATE "C" NOT NULL,
+    sequence bigint NOT NULL,
+    PRIMARY KEY (space_id, session)
+);
 
 CREATE TABLE recollect.sessions (
     space_id    uuid NOT NULL,

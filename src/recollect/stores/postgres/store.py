@@ -17,12 +17,15 @@ from recollect.stores.postgres import (
     candidates,
     check,
     compactions,
+    fact_candidates,
+    facts,
     forget,
     jobs,
     ledger,
     moves,
     packing,
     read,
+    rewrite,
     scrub,
     write,
 )
@@ -35,16 +38,26 @@ if TYPE_CHECKING:
 
     from recollect.stores.postgres.pool import Transaction
     from recollect.values.compaction import CompactionRecord
-    from recollect.values.fact import Fact, FactId
+    from recollect.values.fact import Fact, FactId, FactText
     from recollect.values.job import JobRecord, Lease, QueueState
     from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-    from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
+    from recollect.values.lookup import (
+        CandidateQuery,
+        Candidates,
+        FactCandidates,
+        FactQuery,
+        Surroundings,
+    )
     from recollect.values.message import MessageId
     from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
     from recollect.values.upkeep import (
         CheckResult,
         ForgetOrder,
         Forgotten,
+        HeldBody,
+        RewriteOrder,
+        Rewritten,
+        Room,
         ScrubResult,
         SessionSummary,
         Stats,
@@ -100,7 +113,7 @@ class PostgresStore:
     async def write(self, batch: Batch) -> Written:
         """Write a batch, all of it or nothing."""
         turn = self._turn()
-        if batch.empty:
+        if batch.empty and batch.facts_revision is None:
             return Written()
         async with turn as work:
             written, tail = await write.write_batch(work, batch, self.space)
@@ -226,7 +239,34 @@ class PostgresStore:
     ) -> tuple[Fact, ...]:
         """Facts by id in this order, or all by time and id."""
         async with self._reading() as work:
-            return await read.facts(work, ids, superseded=superseded)
+            return await facts.read(work, ids, superseded=superseded)
+
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        """The current facts that may answer."""
+        async with self._reading() as work:
+            found = await fact_candidates.find(work, query)
+        if found is None:  # older code wrote facts, which are not indexed yet
+            async with self._turn() as work:
+                await write.lock_space(work, self.space)
+                await facts.adopt(work)
+                found = await fact_candidates.find(work, query)
+        assert found is not None
+        return found
+
+    async def facts_revision(self) -> int:
+        """How often the facts of the space have changed."""
+        async with self._reading() as work:
+            return await facts.revision(work)
+
+    async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+        """Current facts that have no vector of this embedder."""
+        async with self._reading() as work:
+            return await facts.unembedded(work, embedder, limit=limit)
+
+    async def extracted_to(self, session: SessionId) -> int:
+        """How far a session was read for facts."""
+        async with self._reading() as work:
+            return await facts.extracted_to(work, session)
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold."""
@@ -356,6 +396,18 @@ class PostgresStore:
         """Remove segments and all that quotes them."""
         async with self._turn() as work:
             return await forget.forget(work, self.space, order)
+
+    async def held(
+        self, room: Room, *, after: str | None = None, limit: int = 100
+    ) -> tuple[HeldBody, ...]:
+        """What a room holds, beyond an id."""
+        async with self._reading() as work:
+            return await rewrite.held(work, room, after=after, limit=limit)
+
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        """Replace stored texts in one write."""
+        async with self._turn() as work:
+            return await rewrite.rewrite(work, self.space, order)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
         """See to it that removed bytes are in no data file; needs the tables' owner."""

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from recollect.errors import StaleFacts
 from recollect.stores.limits import require_storable
 from recollect.stores.marks import compaction_mark
 from recollect.stores.outcome import SessionOutcome
-from recollect.stores.postgres import compactions, write_parts, write_session, write_vectors
+from recollect.stores.postgres import compactions, facts, write_parts, write_session, write_vectors
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.lexical import forward
 from recollect.stores.postgres.packing import PACK_AFTER
@@ -32,12 +33,13 @@ from recollect.stores.postgres.wire import (
     texts,
 )
 from recollect.values.batch import Batch, Written
+from recollect.values.fact import fact_identity
 from recollect.values.job import NewJob
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
 _COUNTERS: Final = """
-    SELECT next_sequence, next_passage, next_embedder, next_job, packed_to
+    SELECT next_sequence, next_passage, next_embedder, next_job, packed_to, facts_revision
     FROM recollect.counters WHERE space_id = %s FOR UPDATE
 """
 _NEW_SPACE: Final = """
@@ -104,7 +106,7 @@ async def lock_space(work: Transaction, name: str) -> Ground:
 def _ground(row: tuple[Any, ...]) -> Ground:
     return Ground(
         next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
-        packed_to=row[4],
+        packed_to=row[4], facts_revision=row[5],
     )  # fmt: skip
 
 
@@ -121,6 +123,8 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     """Write a batch in this transaction; also how many passages wait to be packed."""
     require_storable(batch)
     ground, looked = await _meet(work, batch, name)
+    if batch.facts_revision not in (None, ground.facts_revision):
+        raise StaleFacts("other facts were written meanwhile: read them and decide again")
     before = ground.tail
     stored, known, forgotten = _sort_out(batch.segments, ground)
     if forgotten:  # what rests on one alone may come in a later batch
@@ -139,8 +143,8 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     if batch.session is not None and looked.session is not None:
         kept = await write_session.write(work, batch.session, looked.session, refused, said)
         stale = batch.session.session if kept.stale else None
-    if batch.facts:
-        await write_parts.facts(work, batch.facts, looked.sources, frozenset(forgotten))
+    if looked.facts is not None:
+        await facts.write(work, batch, looked.facts, ground, frozenset(forgotten))
     # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
     jobs = list(batch.jobs) if stored or not batch.segments else []
     if ground.tail // PACK_AFTER > before // PACK_AFTER:
@@ -179,7 +183,7 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[Ground, _Lo
 class _Looked:
     known: Cursor
     tombstoned: Cursor
-    sources: Cursor | None
+    facts: facts.Meeting | None
     session: write_session.Meeting | None
     vectors: tuple[write_vectors.Meeting, ...]
     compacted: Cursor | None
@@ -192,13 +196,13 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
     identities.update(one for job in batch.jobs for one in job.about)
     identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
     identities.update(map(compaction_mark, batch.compactions))
-    sources = {source for fact in batch.facts for source in fact.sources}
+    identities.update(fact_identity(fact.id) for fact in batch.facts)
     return _Looked(
         known=await work.send(
             _KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
         ),
         tombstoned=await work.send(_TOMBSTONED, (work.space_id, texts(identities))),
-        sources=await write_parts.look_at_sources(work, sources) if sources else None,
+        facts=await facts.look(work, batch),
         session=(
             await write_session.look(work, batch.session) if batch.session is not None else None
         ),
@@ -252,7 +256,7 @@ async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground:
             texts(one.trust for one in kept),
             texts(one.noise for one in kept),
             texts(one.tool for one in kept),
-            texts(_tags(one) for one in kept),
+            texts(tags_of(one) for one in kept),
             texts(one.origin for one in kept),
             texts(one.foreign for one in kept),
         ),
@@ -302,7 +306,8 @@ async def insert_passages(
     )  # fmt: skip
 
 
-def _tags(segment: Segment) -> str | None:
+def tags_of(segment: Segment) -> str | None:
+    """Topics and entities as their column holds them."""
     if not segment.topics and not segment.entities:
         return None
     kinds = (segment.topics, segment.entities)

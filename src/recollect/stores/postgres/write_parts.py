@@ -1,43 +1,27 @@
-"""The smaller parts of a batch: facts, jobs, ledger pieces and turns.
+"""The smaller parts of a batch: jobs, ledger pieces and turns.
 
-Each leaves out what a tombstone stands for: a piece or job that quotes a forgotten message, a
-fact whose sources were all forgotten.
+Each leaves out what a tombstone stands for: a piece or job that quotes a forgotten message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import (
     bools,
     byteas,
     escaped,
     float8s,
     int8s,
-    maybe_escaped,
-    plain,
     texts,
 )
-from recollect.values.fact import Fact
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, TurnRecord
 
-_SOURCES: Final = """
-    SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
-"""
-_FACT: Final = """
-    INSERT INTO recollect.facts (space_id, id, type, content, context, at, superseded_by,
-        sources, trust, words, foreign_line)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s::text[], %s, %s::text[], %s)
-    ON CONFLICT (space_id, id) DO UPDATE SET type = excluded.type, content = excluded.content,
-        context = excluded.context, at = excluded.at, superseded_by = excluded.superseded_by,
-        sources = excluded.sources, trust = excluded.trust, words = excluded.words,
-        foreign_line = excluded.foreign_line
-"""
 _JOBS: Final = """
     INSERT INTO recollect.jobs
         (space_id, job_no, kind, key, payload, about, cost_tokens, run_at, state)
@@ -72,29 +56,6 @@ _TURNS: Final = """
               edits_hash, report_hash, kept_rows, row_hashes)
     ON CONFLICT DO NOTHING
 """
-
-
-async def look_at_sources(work: Transaction, sources: Iterable[str]) -> Cursor:
-    """Queue the question which of these segments were forgotten."""
-    return await work.send(_SOURCES, (work.space_id, texts(sources)))
-
-
-async def facts(
-    work: Transaction, given: Sequence[Fact], sources: Cursor | None, refused: frozenset[str]
-) -> None:
-    """Write facts, or replace those whose id is known."""
-    forgotten = {plain(id_) for (id_,) in await sources.fetchall()} if sources else set()
-    forgotten |= refused
-    for fact in given:
-        stands = [source for source in fact.sources if source not in forgotten]
-        if fact.sources and not stands:
-            continue
-        await work.send(
-            _FACT,
-            (work.space_id, escaped(fact.id), fact.type, escaped(fact.content),
-             escaped(fact.context), fact.at, maybe_escaped(fact.superseded_by), texts(stands),
-             fact.trust, texts(fact.words), maybe_escaped(fact.foreign)),
-        )  # fmt: skip
 
 
 async def jobs(

@@ -18,6 +18,7 @@ from recollect.stores.postgres import signs
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import bools, escaped, int8s, plain, texts, vectors
+from recollect.values.fact import FactVectorSet
 from recollect.values.segment import VectorSet
 
 _EMBEDDER: Final = """
@@ -70,7 +71,7 @@ async def look(work: Transaction, given: VectorSet) -> Meeting:
     name = escaped(given.embedder)
     segments = {one.segment for one in given.vectors}
     return Meeting(
-        embedder=await work.send(_EMBEDDER, (work.space_id, name)),
+        embedder=await look_at_embedder(work, given.embedder),
         places=await work.send(
             _PLACES, {"space": work.space_id, "name": name, "ids": texts(segments)}
         ),
@@ -79,23 +80,11 @@ async def look(work: Transaction, given: VectorSet) -> Meeting:
 
 async def write(work: Transaction, given: VectorSet, meeting: Meeting, ground: Ground) -> None:
     """Write one set of vectors."""
-    stored = await meeting.embedder.fetchone()
-    known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
-    if known is not None and known[1] != given.dimensions:
-        raise BatchRefused(
-            f"embedder {given.embedder!r} has {known[1]} dimensions here, not {given.dimensions}"
-        )
+    known = known_embedder(given, await meeting.embedder.fetchone(), ground)
     chosen = _chosen(given, await meeting.places.fetchall(), ground)
     if not chosen:
         return
-    if known is None:
-        known = (ground.next_embedder, given.dimensions)
-        ground.next_embedder += 1
-        ground.embedders[given.embedder] = known
-        await work.send(
-            _NEW_EMBEDDER, (work.space_id, known[0], escaped(given.embedder), given.dimensions)
-        )
-    number = known[0]
+    number = await new_embedder(work, given, ground) if known is None else known
     new = {
         place: values
         for place, values in chosen.items()
@@ -105,6 +94,36 @@ async def write(work: Transaction, given: VectorSet, meeting: Meeting, ground: G
         ground.vectored.update((number, passage) for passage, _ in new)
         await _insert(work, number, given.dimensions, new)
         await work.send(_COUNTED, (len(new), work.space_id, number))
+
+
+async def look_at_embedder(work: Transaction, name: str) -> Cursor:
+    """Queue the question what an embedder is known as."""
+    return await work.send(_EMBEDDER, (work.space_id, escaped(name)))
+
+
+def known_embedder(
+    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, ground: Ground
+) -> int | None:
+    """The number of a set's embedder, given as it is stored; None where it is new."""
+    known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
+    if known is None:
+        return None
+    if known[1] != given.dimensions:
+        raise BatchRefused(
+            f"embedder {given.embedder!r} has {known[1]} dimensions here, not {given.dimensions}"
+        )
+    return known[0]
+
+
+async def new_embedder(work: Transaction, given: VectorSet | FactVectorSet, ground: Ground) -> int:
+    """Note a new embedder; its number."""
+    number = ground.next_embedder
+    ground.next_embedder += 1
+    ground.embedders[given.embedder] = (number, given.dimensions)
+    await work.send(
+        _NEW_EMBEDDER, (work.space_id, number, escaped(given.embedder), given.dimensions)
+    )
+    return number
 
 
 def _chosen(

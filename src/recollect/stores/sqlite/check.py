@@ -14,16 +14,12 @@ import numpy as np
 
 from recollect.stores.sqlite.compactions import SELECT_COMPACTION, stored_compaction
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.fact_check import check_facts
+from recollect.stores.sqlite.fact_rows import SELECT_FACT, stored_fact
 from recollect.stores.sqlite.ledger import rebuilt_turn
 from recollect.stores.sqlite.packing import text_of, unpack_ids
 from recollect.stores.sqlite.passages import INDEXES, IndexName
-from recollect.stores.sqlite.rows import (
-    SELECT_FACT,
-    SELECT_SEGMENT,
-    readable,
-    stored_fact,
-    stored_segment,
-)
+from recollect.stores.sqlite.rows import SELECT_SEGMENT, readable, stored_segment
 from recollect.stores.sqlite.sessions import read_path
 from recollect.values.upkeep import CheckResult, Stats
 
@@ -84,6 +80,7 @@ def check(db: Database) -> CheckResult:
         "the word index": _word_index,
         "segments, passages and counters": _counters,
         "vectors": _vectors,
+        "facts": check_facts,
         "records can be read": _records,
         "session paths": _paths,
         "ledger": _ledger,

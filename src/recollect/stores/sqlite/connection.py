@@ -16,7 +16,9 @@ from pathlib import Path
 import apsw
 
 from recollect.errors import MissingExtra, StoreCorrupt, StoreError
+from recollect.stores.fact_scores import word_numbers
 from recollect.stores.sqlite.keys import EncryptionKey
+from recollect.stores.sqlite.packing import json_list, unpack_list
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.stores.sqlite.trouble import BUSY, encrypted, key_error, told
 
@@ -166,6 +168,7 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: Patience) -
 def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
     if _version(connection, file) == len(MIGRATIONS):
         return
+    connection.create_scalar_function("word_numbers", _word_numbers, 1, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection, file)
@@ -178,6 +181,16 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _word_numbers(*given: apsw.SQLiteValue) -> str:
+    """The words of a fact as a migration indexes them; none where they cannot be read."""
+    (packed,) = given
+    try:
+        words = unpack_list(packed) if isinstance(packed, str | bytes) else []
+    except ValueError:
+        words = []
+    return json_list(word_numbers(words))
 
 
 def _version(connection: apsw.Connection, file: SpaceFile) -> int:

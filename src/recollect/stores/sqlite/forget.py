@@ -9,6 +9,7 @@ emptied after. Always holds: whatever could not be reached is told, one sentence
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,6 +18,7 @@ from recollect.formats.held_text import HeldText
 from recollect.stores.marks import marks_of
 from recollect.stores.sqlite.compactions import forget_compactions, forget_text_in_compactions
 from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.facts import forget_facts, forget_named_facts
 from recollect.stores.sqlite.jobs import forget_jobs, forget_text_in_jobs
 from recollect.stores.sqlite.lanes import checkpoint
 from recollect.stores.sqlite.ledger import forget_pieces, forget_text_in_pieces, forget_turns
@@ -30,7 +32,6 @@ from recollect.stores.sqlite.sessions import (
     known_session,
 )
 from recollect.stores.sqlite.vectors import remove_vectors
-from recollect.stores.sqlite.write import forget_facts
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
@@ -45,8 +46,8 @@ _ROWS: Final = (
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
-_OF_TIME: Final = _ROWS + "WHERE said_at < ?"
-_OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at < ?"
+_OF_TIME: Final = _ROWS + "WHERE said_at >= ? AND said_at < ?"
+_OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at >= ? AND said_at < ?"
 _TWINS: Final = """
 SELECT message_id, id, min(sequence) FROM segment
 WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
@@ -56,8 +57,6 @@ _COUNT_GONE: Final = """
 UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
   tokens = tokens - ?
 """
-_FACTS: Final = "SELECT id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
-_DELETE_FACTS: Final = "DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))"
 _SEPARATORS: Final = "SELECT term FROM {name}_idx"
 _STILL_SAID: Final = "SELECT 1 FROM {name}_at WHERE term >= ? AND term < ? LIMIT 1"
 
@@ -79,7 +78,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     put_tombstones(db, marks, order.at)
     put_gone(db, [(row[1], row[2]) for row in rows])
     removed = _remove_quotes(db, order, meant)
-    _clear_separators(db, gone.words)
+    clear_separators(db, gone.words)
     return replace(
         removed,
         segments=tuple(SegmentId(row[1]) for row in rows),
@@ -97,7 +96,7 @@ def withdraw(db: Database, ids: Iterable[SegmentId]) -> int:
     """
     rows = db.rows(_OF_IDS, (json_list(ids),))
     if rows:
-        _clear_separators(db, _remove(db, rows).words)
+        clear_separators(db, _remove(db, rows).words)
     return len(rows)
 
 
@@ -115,7 +114,7 @@ def _remove(db: Database, rows: list[Row]) -> _Gone:
     """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
     warm = passages_of(db, [row[0] for row in rows if not row[3]])
     cold = passages_of(db, [row[0] for row in rows if row[3]])
-    said = _words_of(db, warm, cold)
+    said = words_of(db, warm, cold)
     vectors = remove_vectors(db, [*warm, *cold])
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
@@ -149,16 +148,18 @@ def _meant(db: Database, order: ForgetOrder) -> _Meant:
         identities=identities,
         rows=[rows[sequence] for sequence in sorted(rows)],
         places=places,
-        sessions=sessions if order.said_before is None else [],
+        sessions=[] if order.by_time else sessions,
     )
 
 
 def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Row]:
-    if order.said_before is None:
+    if not order.by_time:
         return db.rows(_OF_SESSIONS, (json_list(sessions),))
+    first = -math.inf if order.said_after is None else order.said_after
+    end = math.inf if order.said_before is None else order.said_before
     if order.sessions:
-        return db.rows(_OF_SESSIONS_AND_TIME, (json_list(sessions), order.said_before))
-    return db.rows(_OF_TIME, (order.said_before,))
+        return db.rows(_OF_SESSIONS_AND_TIME, (json_list(sessions), first, end))
+    return db.rows(_OF_TIME, (first, end))
 
 
 def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten:
@@ -167,7 +168,9 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
     twins: dict[str, str] = {one: twin for one, twin, _ in db.rows(_TWINS, (asked,))}
     unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
     resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
-    facts = [*_named_facts(db, order.facts), *(forget_facts(db, resting) if meant.rows else [])]
+    facts = forget_named_facts(db, order.facts, order.at)
+    if meant.rows:
+        facts += forget_facts(db, resting)
     pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
     compactions = _remove_compactions(db, order, meant, unsaid)
     states = 0
@@ -203,29 +206,21 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Meant, unsaid:
     return len(gone)
 
 
-def _named_facts(db: Database, ids: tuple[FactId, ...]) -> list[str]:
-    if not ids:
-        return []
-    named = (json_list(ids),)
-    found = [one for (one,) in db.rows(_FACTS, named)]
-    db.run(_DELETE_FACTS, named)
-    return found
-
-
 def _remove_segments(db: Database, rows: list[Row]) -> None:
     db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
     gone = (len(rows), sum(row[3] for row in rows), sum(row[4] for row in rows))
     db.run(_COUNT_GONE, (*gone, sum(row[5] for row in rows)))
 
 
-def _words_of(db: Database, warm: Iterable[int], cold: Iterable[int]) -> set[bytes]:
+def words_of(db: Database, warm: Iterable[int], cold: Iterable[int]) -> set[bytes]:
+    """The words of these passages, as the index has them."""
     words: set[bytes] = set()
     for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
         words.update(bag.encode().split(b" "))
     return words
 
 
-def _clear_separators(db: Database, said: set[bytes]) -> None:
+def clear_separators(db: Database, said: set[bytes]) -> None:
     """Rebuild an index whose inner pages still show the beginning of a word nobody said.
 
     FTS5 overwrites the entries of a word, but not the marks that say where its pages begin. A

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.matrix import Matrices, Matrix
+from recollect.stores.sqlite.matrix import Matrix
 from recollect.stores.sqlite.vectors import Numbers
 from recollect.values.lookup import AskedVector
 
@@ -104,14 +104,22 @@ def _held(matrix: Matrix, passages: Numbers) -> Rows:
     return rows[rows >= 0]
 
 
+class HeldVectors(Protocol):
+    """The vectors in memory, by embedder: of passages or of facts."""
+
+    def fresh(self, db: Database, embedder: str) -> Matrix | None:
+        """The vectors of an embedder as this snapshot has them; None when it has none."""
+        ...
+
+
 def asked_vectors(
-    db: Database, matrices: Matrices, vectors: Sequence[AskedVector]
+    db: Database, matrices: HeldVectors, vectors: Sequence[AskedVector]
 ) -> list[Asked | None]:
     """Each vector beside what it is compared with; None where there is nothing to compare."""
     return [_asked(db, matrices, vector) for vector in vectors]
 
 
-def _asked(db: Database, matrices: Matrices, vector: AskedVector) -> Asked | None:
+def _asked(db: Database, matrices: HeldVectors, vector: AskedVector) -> Asked | None:
     matrix = matrices.fresh(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None

@@ -11,15 +11,10 @@ from typing import Final
 import numpy as np
 
 from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.fact_rows import SELECT_FACT, stored_fact
 from recollect.stores.sqlite.matrix import Matrices
 from recollect.stores.sqlite.packing import json_list, pack_text, text_of
-from recollect.stores.sqlite.rows import (
-    SELECT_FACT,
-    SELECT_SEGMENT,
-    readable,
-    stored_fact,
-    stored_segment,
-)
+from recollect.stores.sqlite.rows import SELECT_SEGMENT, readable, stored_segment
 from recollect.stores.sqlite.vectors import WAITING
 from recollect.values.fact import Fact
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector

@@ -1,6 +1,6 @@
-"""Segments and facts as rows, and back.
+"""Segments as rows, and back.
 
-Owns the columns of both. A row that cannot be read is left out and never hides the others:
+Owns the columns of `segment`. A row that cannot be read is left out and never hides the others:
 free text is read as bytes and decoded here, one row at a time. `check` tells of such rows.
 """
 
@@ -17,7 +17,6 @@ from recollect.stores.sqlite.packing import (
     unpack_list,
     unpack_text,
 )
-from recollect.values.fact import Fact, FactId, FactType
 from recollect.values.message import EntryKey, MessageId, Role
 from recollect.values.segment import Segment, SegmentId, Source, StoredSegment, Trust
 
@@ -38,22 +37,9 @@ SELECT g.sequence, g.id, CAST(s.name AS BLOB), g.key, g.message_id, g.role, g.to
 FROM segment AS g JOIN session AS s ON s.number = g.session
 """
 
-REPLACE_FACT: Final = """
-REPLACE INTO fact (
-  id, type, at, superseded_by, trust, sources, words, content, context, foreign_line
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-SELECT_FACT: Final = """
-SELECT id, type, at, superseded_by, trust, CAST(sources AS BLOB), CAST(words AS BLOB),
-  CAST(content AS BLOB), CAST(context AS BLOB), CAST(foreign_line AS BLOB)
-FROM fact
-"""
-
 _ROLES: Final = frozenset(get_args(Role))
 _SOURCES: Final = frozenset(get_args(Source))
 _TRUSTS: Final = frozenset(get_args(Trust))
-_FACT_TYPES: Final = frozenset(get_args(FactType))
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
@@ -97,11 +83,11 @@ def stored_segment(row: Row) -> StoredSegment:
         session=text_of(row[2]),
         key=EntryKey(row[3]),
         message_id=MessageId(row[4]),
-        role=_one_of(row[5], _ROLES),
+        role=one_of(row[5], _ROLES),
         tokens=int(row[6]),
         said_at=float(row[7]),
-        source=_one_of(row[8], _SOURCES),
-        trust=_one_of(row[9], _TRUSTS),
+        source=one_of(row[8], _SOURCES),
+        trust=one_of(row[9], _TRUSTS),
         noise=unpack_text(row[10]),
         tool=unpack_text(row[11]),
         topics=tuple(unpack_list(row[13])),
@@ -113,39 +99,8 @@ def stored_segment(row: Row) -> StoredSegment:
     return StoredSegment(segment=segment, sequence=row[0], cold=bool(row[12]))
 
 
-def fact_row(fact: Fact) -> Row:
-    """A fact for `REPLACE_FACT`."""
-    return (
-        fact.id,
-        fact.type,
-        fact.at,
-        fact.superseded_by,
-        fact.trust,
-        pack_list(fact.sources),
-        pack_list(fact.words),
-        pack_text(fact.content),
-        pack_text(fact.context),
-        pack_text(fact.foreign),
-    )
-
-
-def stored_fact(row: Row) -> Fact:
-    """A row of `SELECT_FACT`; ValueError or TypeError when it cannot be read."""
-    return Fact(
-        id=FactId(row[0]),
-        type=_one_of(row[1], _FACT_TYPES),
-        at=float(row[2]),
-        superseded_by=None if row[3] is None else FactId(row[3]),
-        trust=_one_of(row[4], _TRUSTS),
-        sources=tuple(map(SegmentId, unpack_list(row[5]))),
-        words=tuple(unpack_list(row[6])),
-        content=text_of(row[7]),
-        context=text_of(row[8]),
-        foreign=unpack_text(row[9]),
-    )
-
-
-def _one_of(value: Any, allowed: frozenset[str]) -> Any:
+def one_of(value: Any, allowed: frozenset[str]) -> Any:
+    """A word that must be one of a few; ValueError when it is another."""
     if value not in allowed:
         raise ValueError("not one of the words it may be")
     return cast("Any", value)

@@ -268,5 +268,75 @@ _FOURTH: Final = (
     "CREATE INDEX gone_message ON gone_segment (message_id)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# Facts with their history, evidence and place, found by words and vectors. A fact has a number that
+# is never given again: one that is replaced is another row, so that what was made of the old one
+# (words, vectors) can never be taken for its own. Words stand as numbers made of them (see
+# `stores/fact_scores.py`); `fact_word` and `fact_vector` hold current facts only.
+_FIFTH: Final = (
+    """
+    CREATE TABLE fact_with_history (
+      number INTEGER PRIMARY KEY,
+      id TEXT NOT NULL UNIQUE,
+      current INTEGER NOT NULL,
+      type TEXT NOT NULL,
+      at REAL NOT NULL,
+      superseded_by TEXT,
+      trust TEXT NOT NULL,
+      sources,
+      words,
+      content NOT NULL,
+      context NOT NULL,
+      foreign_line,
+      valid_to REAL,
+      recorded_at REAL,
+      subject NOT NULL DEFAULT '',
+      attribute NOT NULL DEFAULT '',
+      evidence,
+      made_by TEXT NOT NULL DEFAULT 'import',
+      change TEXT,
+      session,
+      pinned INTEGER NOT NULL DEFAULT 0,
+      joint INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    INSERT INTO fact_with_history (id, current, type, at, superseded_by, trust, sources, words,
+      content, context, foreign_line)
+    SELECT id, superseded_by IS NULL, type, at, superseded_by, trust, sources, words, content,
+      context, foreign_line
+    FROM fact ORDER BY at, id
+    """,
+    "DROP TABLE fact",
+    "ALTER TABLE fact_with_history RENAME TO fact",
+    "CREATE INDEX fact_current ON fact (session, number) WHERE current",
+    "CREATE INDEX fact_pinned ON fact (number) WHERE current AND pinned",
+    """
+    CREATE TABLE fact_word (
+      word INTEGER NOT NULL,
+      fact INTEGER NOT NULL REFERENCES fact (number),
+      PRIMARY KEY (word, fact)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX fact_word_fact ON fact_word (fact)",
+    """
+    INSERT INTO fact_word (word, fact)
+    SELECT j.value, f.number FROM fact AS f, json_each(word_numbers(f.words)) AS j WHERE f.current
+    """,
+    """
+    CREATE TABLE fact_vector (
+      id INTEGER PRIMARY KEY,
+      embedder INTEGER NOT NULL REFERENCES embedder (number),
+      fact INTEGER NOT NULL REFERENCES fact (number),
+      numbers BLOB NOT NULL,
+      UNIQUE (embedder, fact)
+    )
+    """,
+    "CREATE INDEX fact_vector_fact ON fact_vector (fact)",
+    "CREATE TABLE extracted (session TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID",
+    "ALTER TABLE totals ADD COLUMN next_fact INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE totals ADD COLUMN facts_revision INTEGER NOT NULL DEFAULT 0",
+    "UPDATE totals SET next_fact = (SELECT coalesce(max(number), 0) + 1 FROM fact)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

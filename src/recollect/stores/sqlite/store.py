@@ -13,12 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recollect.stores.sqlite import check, cold, forget, jobs, ledger, reading
+from recollect.stores.sqlite import check, cold, facts, forget, jobs, ledger, reading, rewrite
 from recollect.stores.sqlite.around import find_around
 from recollect.stores.sqlite.candidates import find_candidates
 from recollect.stores.sqlite.compactions import read_compactions
 from recollect.stores.sqlite.connection import SpaceFile, space_file
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.fact_candidates import find_fact_candidates
+from recollect.stores.sqlite.fact_vectors import FactMatrices, unembedded_facts
 from recollect.stores.sqlite.keys import EncryptionKey
 from recollect.stores.sqlite.lanes import Lane
 from recollect.stores.sqlite.marks import tombstoned
@@ -28,17 +30,27 @@ from recollect.stores.sqlite.sessions import read_session
 from recollect.stores.sqlite.write import known_segments, write_batch
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import Fact, FactId
+from recollect.values.fact import Fact, FactId, FactText
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.job import JobRecord, Lease, QueueState
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import CandidateQuery, Candidates, Surroundings
+from recollect.values.lookup import (
+    CandidateQuery,
+    Candidates,
+    FactCandidates,
+    FactQuery,
+    Surroundings,
+)
 from recollect.values.message import MessageId
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,
     Forgotten,
+    HeldBody,
+    RewriteOrder,
+    Rewritten,
+    Room,
     ScrubResult,
     SessionSummary,
     Stats,
@@ -55,6 +67,7 @@ class SQLiteStore:
         self._reader = Lane(file, name="read")
         self._searcher = Lane(file, name="search")
         self._matrices = Matrices()
+        self._fact_matrices = FactMatrices()
         self._recent = Recent()
 
     @classmethod
@@ -210,6 +223,24 @@ class SQLiteStore:
         """As `Archive.facts`."""
         return await self._reader.read(partial(reading.facts, ids=ids, superseded=superseded))
 
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        """As `Archive.fact_candidates`."""
+        return await self._searcher.read(
+            lambda db: find_fact_candidates(db, self._fact_matrices, query)
+        )
+
+    async def facts_revision(self) -> int:
+        """As `Archive.facts_revision`."""
+        return await self._reader.read(facts.facts_revision)
+
+    async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+        """As `Archive.unembedded_facts`."""
+        return await self._reader.read(partial(unembedded_facts, embedder=embedder, limit=limit))
+
+    async def extracted_to(self, session: SessionId) -> int:
+        """As `Archive.extracted_to`."""
+        return await self._reader.read(partial(facts.extracted_to, session=session))
+
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """As `Archive.evict`."""
         step = partial(cold.evict, max_segments=max_segments, said_before=said_before)
@@ -321,6 +352,18 @@ class SQLiteStore:
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """As `Upkeep.forget`."""
         return await self._writer.run_after(partial(forget.forget, order=order), forget.told_of_log)
+
+    async def held(
+        self, room: Room, *, after: str | None = None, limit: int = 100
+    ) -> tuple[HeldBody, ...]:
+        """As `Upkeep.held`."""
+        return await self._reader.read(partial(rewrite.held, room=room, after=after, limit=limit))
+
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        """As `Upkeep.rewrite`."""
+        return await self._writer.run_after(
+            partial(rewrite.rewrite, order=order), rewrite.told_of_log
+        )
 
     async def scrub(self) -> ScrubResult:
         """As `Upkeep.scrub`."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import json_list
+from recollect.values.fact import FactVectorSet
 from recollect.values.segment import Vector, VectorSet
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -26,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 _BLOCK_BYTES: Final = 512 << 10
 _SMALL_SHARE: Final = 16
 _JOIN_FROM: Final = 16
-_FLOAT_BYTES: Final = 4
+FLOAT_BYTES: Final = 4
 _NOBODY: Final = -1
 # What float32 makes of a vector of length one; others are scaled when they are compared.
 _UNIT_MARGIN: Final = 2e-6
@@ -78,11 +79,11 @@ def write_vectors(db: Database, vectors: VectorSet) -> None:
     """Keep the vectors of passages that are stored and have none of this embedder yet."""
     if not vectors.vectors:
         return
-    embedder = _embedder(db, vectors)
+    embedder = embedder_number(db, vectors)
     new = _new_vectors(db, embedder, vectors.vectors)
     if not new:
         return
-    size = _FLOAT_BYTES * vectors.dimensions
+    size = FLOAT_BYTES * vectors.dimensions
     if any(len(values) != size for values in new.values()):
         raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
     passages = np.fromiter(sorted(new), dtype="<i8", count=len(new))
@@ -110,7 +111,8 @@ def look_again(db: Database, passages: Iterable[int]) -> None:
         db.run("UPDATE embedder SET complete_to = min(complete_to, ?)", (first - 1,))
 
 
-def _embedder(db: Database, vectors: VectorSet) -> int:
+def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
+    """The number of a set's embedder, which is noted where it is new."""
     found = db.rows(_EMBEDDER, (vectors.embedder,))
     if not found:
         db.run(_ADD_EMBEDDER, (vectors.embedder, vectors.dimensions))
@@ -138,7 +140,7 @@ def _new_vectors(db: Database, embedder: int, vectors: Sequence[Vector]) -> dict
 
 
 def _block_vectors(dimensions: int) -> int:
-    return max(1, _BLOCK_BYTES // (_FLOAT_BYTES * dimensions))
+    return max(1, _BLOCK_BYTES // (FLOAT_BYTES * dimensions))
 
 
 def _put_blocks(db: Database, embedder: int, passages: Numbers, numbers: Floats) -> None:

@@ -6,33 +6,31 @@ nothing, and nothing is written of what a tombstone stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Final
 
 from recollect.stores.limits import require_storable
 from recollect.stores.outcome import SessionOutcome
 from recollect.stores.sqlite.compactions import add_compactions, covers_forgotten
 from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.fact_vectors import write_fact_vectors
+from recollect.stores.sqlite.facts import read_to, require_revision, write_facts
 from recollect.stores.sqlite.jobs import add_jobs
 from recollect.stores.sqlite.ledger import add_pieces, add_turns
-from recollect.stores.sqlite.marks import gone_segments, put_gone, tombstoned
-from recollect.stores.sqlite.packing import json_list, pack_list, unpack_list
+from recollect.stores.sqlite.marks import put_gone, tombstoned
+from recollect.stores.sqlite.packing import json_list
 from recollect.stores.sqlite.passages import add_passages, index_words
-from recollect.stores.sqlite.rows import INSERT_SEGMENT, REPLACE_FACT, fact_row, segment_row
+from recollect.stores.sqlite.rows import INSERT_SEGMENT, segment_row
 from recollect.stores.sqlite.sessions import session_number, write_session
 from recollect.stores.sqlite.vectors import write_vectors
 from recollect.values.batch import Batch, Written
-from recollect.values.fact import Fact
+from recollect.values.fact import fact_identity
 from recollect.values.segment import NewSegment, SegmentId
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
 # Asked for one by one: making and reading a list takes longer.
 _FEW: Final = 5
-_FACT_SOURCES: Final = """
-SELECT id, CAST(sources AS BLOB) FROM fact WHERE sources IS NOT NULL
-"""
 _NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
@@ -43,6 +41,7 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 def write_batch(db: Database, batch: Batch) -> Written:
     """Write everything the batch holds."""
     require_storable(batch)
+    require_revision(db, batch.facts_revision)
     tombstones = tombstoned(db, _identities(batch))
     refused, said = _identities_met(batch.segments, tombstones)
     forgotten = tombstones | refused
@@ -57,7 +56,11 @@ def write_batch(db: Database, batch: Batch) -> Written:
     for vectors in batch.vectors:
         write_vectors(db, vectors)
     if batch.facts:
-        _write_facts(db, batch.facts)
+        write_facts(db, batch.facts, tombstones)
+    for fact_vectors in batch.fact_vectors:
+        write_fact_vectors(db, fact_vectors)
+    if batch.extracted:
+        read_to(db, batch.extracted)
     if new or not batch.segments:  # else they were enqueued with the segments, perhaps done
         add_jobs(db, batch.jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
@@ -84,6 +87,7 @@ def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
 def _identities(batch: Batch) -> set[str]:
     ids: set[str] = {new.segment.message_id for new in batch.segments}
     ids.update(new.segment.id for new in batch.segments)
+    ids.update(fact_identity(fact.id) for fact in batch.facts)
     for job in batch.jobs:
         ids.update(job.about)
     for piece in batch.pieces:
@@ -148,41 +152,3 @@ def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
         if new.segment.noise is None
     )
     return add_passages(db, indexed, passage)
-
-
-def _write_facts(db: Database, facts: tuple[Fact, ...]) -> None:
-    gone = gone_segments(db, {source for fact in facts for source in fact.sources})
-    kept = [_without(fact, gone) for fact in facts]
-    db.run_many(REPLACE_FACT, [fact_row(fact) for fact in kept if fact is not None])
-
-
-def _without(fact: Fact, gone: set[str]) -> Fact | None:
-    """The fact without forgotten sources; None when it rests on nothing else."""
-    left = tuple(source for source in fact.sources if source not in gone)
-    if len(left) == len(fact.sources):
-        return fact
-    return replace(fact, sources=left) if left else None
-
-
-def forget_facts(db: Database, twins: Mapping[str, str]) -> list[str]:
-    """Remove the facts that rest on forgotten segments alone; others lose those sources.
-
-    A fact of a segment whose words are said elsewhere still rests on its twin there.
-    """
-    sources: dict[str, list[str]] = {}
-    for id_, packed in db.rows(_FACT_SOURCES):
-        try:
-            sources[id_] = unpack_list(packed)
-        except (ValueError, TypeError):
-            continue
-    gone = gone_segments(db, {source for held in sources.values() for source in held})
-    removed = []
-    for id_, held in sources.items():
-        kept = (twins.get(source) if source in gone else source for source in held)
-        left = list(dict.fromkeys(source for source in kept if source is not None))
-        if not left:
-            removed.append(id_)
-        elif left != held:
-            db.run("UPDATE fact SET sources = ? WHERE id = ?", (pack_list(left), id_))
-    db.run("DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))", (json_list(removed),))
-    return sorted(removed)

@@ -105,6 +105,7 @@ def _rules(place: Place) -> ImportRules:
         redaction=place.settings.redaction,
         weigher=Weigher(place.settings.tokens.counter),
         now=time.time(),
+        facts=place.settings.facts.enabled,
     )
 
 

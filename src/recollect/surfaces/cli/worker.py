@@ -24,6 +24,7 @@ from recollect.ports import Store
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.worker_fleet import FleetWorker
 from recollect.wiring.embedders import choose_embedders
+from recollect.wiring.models import choose_model
 
 IDLE_SECONDS = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -56,7 +57,7 @@ def worker(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """Do the jobs that wait in a store: embedding, packing, eviction, expiry.
+    """Do the jobs that wait in a store: embedding, facts, packing, eviction, expiry.
 
     Runs until it gets a signal to stop; then it finishes what it has begun, or gives it back.
     """
@@ -131,7 +132,10 @@ async def _fleet(
     fleet = await wiring.open_fleet(url)
     try:
         worker_ = FleetWorker(fleet, settings, tally.add, concurrency=concurrency)
-        await _until_stopped(worker_.run_due if once else worker_.run)
+        try:
+            await _until_stopped(worker_.run_due if once else worker_.run)
+        finally:
+            await worker_.close()
     finally:
         await fleet.close()
 
@@ -171,15 +175,20 @@ async def _spaces(
 async def _run(
     store: Store, settings: config.Settings, tally: Tally, stop: asyncio.Event, *, once: bool
 ) -> None:
-    runner = runner_of(store, settings, embedders=choose_embedders(settings).used)
+    reader = choose_model(settings, "extraction")
+    runner = runner_of(store, settings, embedders=choose_embedders(settings).used, model=reader)
 
     def told(result: RunResult) -> None:
         tally.add(store.space, result)
 
-    if once:
-        await runner.run_due(stop=stop, told=told)
-    else:
-        await runner.run(stop, idle_seconds=IDLE_SECONDS, told=told)
+    try:
+        if once:
+            await runner.run_due(stop=stop, told=told)
+        else:
+            await runner.run(stop, idle_seconds=IDLE_SECONDS, told=told)
+    finally:
+        if reader is not None:
+            await reader.close()
 
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[object]]) -> None:

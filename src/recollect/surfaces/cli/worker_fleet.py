@@ -19,6 +19,7 @@ from recollect.memory.jobs import RunResult
 from recollect.memory.runner import until
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.wiring.embedders import choose_embedders
+from recollect.wiring.models import choose_model
 
 if TYPE_CHECKING:
     from recollect.config import Settings
@@ -44,6 +45,7 @@ class FleetWorker:
         self._fleet = fleet
         self._settings = settings
         self._embedders = choose_embedders(settings).used
+        self._reader = choose_model(settings, "extraction")
         self._told = told
         self._concurrency = concurrency
         self._quiet_until: dict[str, float] = {}
@@ -58,6 +60,11 @@ class FleetWorker:
                 taken = 0
             if not taken:
                 await until(stop, IDLE_SECONDS)
+
+    async def close(self) -> None:
+        """Give back the model's connections."""
+        if self._reader is not None:
+            await self._reader.close()
 
     async def run_due(self, stop: asyncio.Event) -> None:
         """Serve spaces until none has anything due."""
@@ -86,7 +93,8 @@ class FleetWorker:
         store = await self._fleet.space(name)
         taken = 0
         try:
-            result = await runner_of(store, self._settings, embedders=self._embedders).run_due(
+            runner = runner_of(store, self._settings, embedders=self._embedders, model=self._reader)
+            result = await runner.run_due(
                 stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
             )
             taken = result.taken

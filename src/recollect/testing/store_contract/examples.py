@@ -24,7 +24,7 @@ from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Edit
-from recollect.values.fact import Fact, FactId
+from recollect.values.fact import Fact, FactId, FactVector, FactVectorSet
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
@@ -206,6 +206,17 @@ def fact(name: str, *, sources: Iterable[SegmentId] = (), at: float = START, **m
         words=tuple(tokenize(content)),
         **more,
     )
+
+
+def fact_vectors(
+    given: Iterable[Fact], *, embedder: str = EMBEDDER, dimensions: int = DIMENSIONS
+) -> FactVectorSet:
+    """A vector for each of these facts, made from its content."""
+    made = tuple(
+        FactVector(fact=one.id, values=vector(embedder + one.content, dimensions=dimensions))
+        for one in given
+    )
+    return FactVectorSet(embedder=embedder, dimensions=dimensions, vectors=made)
 
 
 def session_write(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from recollect.testing.store_contract.examples import START, fact, ids, segments
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId
+from recollect.values.fact import Evidence, Fact, FactId
 from recollect.values.segment import SegmentId
 
 
@@ -23,7 +23,11 @@ async def facts_come_back(spaces: Spaces) -> None:
     given = (
         fact("full", sources=ids(new), at=START + 0.123456789, type="config", context="Größe 世界",
              content="port 'is' \"8080\" \\ 🙂", trust="high", superseded_by=FactId("other"),
-             foreign='{"id": 7}'),
+             foreign='{"id": 7}', valid_to=START + 7.5, recorded_at=START + 8.25,
+             subject="der Dienst 世界", attribute="port\x00", made_by="model", change="supersede",
+             evidence=(Evidence(segment=new[0].segment.id, start=0, end=5),
+                       Evidence(segment=new[1].segment.id, start=3, end=2**31)),
+             session="talk 'one' 🙂", pinned=True, joint=True),
         fact("plain", at=START + 1),
         fact("unknown source", at=START + 2, sources=[SegmentId("f" * 32)]),
     )  # fmt: skip
@@ -58,6 +62,30 @@ async def superseded_facts_come_on_request(spaces: Spaces) -> None:
     assert _plain(await store.facts([new.id, old.id])) == _plain((new,))
     await store.write(Batch(at=START, facts=(replace(old, superseded_by=None),)))
     assert [one.id for one in await store.facts()] == ["old", "new"]
+
+
+async def old_versions_are_kept(spaces: Spaces) -> None:
+    """A closed fact stays with its validity, and every version is there on request."""
+    store = await spaces.open()
+    names = ("first", "second", "third")
+    chain = tuple(
+        fact(
+            name,
+            at=START + place,
+            change=None if place == 0 else "supersede",
+            valid_to=None if place == 2 else START + place + 1,
+            superseded_by=None if place == 2 else FactId(names[place + 1]),
+        )
+        for place, name in enumerate(names)
+    )
+    await store.write(Batch(at=START, facts=chain[:1]))
+    await store.write(Batch(at=START, facts=chain))
+    kept = await store.facts(superseded=True)
+    assert _plain(kept) == _plain(chain)
+    for place in range(3):
+        held = [one.id for one in kept if one.held_at(START + place + 0.5)]
+        assert held == [names[place]], place
+    assert [one.id for one in await store.facts()] == ["third"]
 
 
 async def facts_are_ordered(spaces: Spaces) -> None:

@@ -11,6 +11,7 @@ from recollect.errors import BatchRefused
 from recollect.testing.store_contract.examples import SESSION, START, fact, full_batch, ids
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
+from recollect.values.fact import Evidence, ExtractedTo
 
 _TOO_LARGE = 2**53 + 1
 _NO_TIMES = (math.nan, math.inf, -math.inf)
@@ -23,6 +24,9 @@ def _without_time(batch: Batch) -> Iterator[tuple[str, Batch]]:
         yield f"said at {bad}", replace(batch, segments=(*batch.segments[:-1], said))
         yield f"batch at {bad}", replace(batch, at=bad)
         yield f"fact at {bad}", replace(batch, facts=(*batch.facts, fact("bad", at=bad)))
+        first = batch.facts[0]
+        yield f"valid to {bad}", replace(batch, facts=(replace(first, valid_to=bad),))
+        yield f"recorded at {bad}", replace(batch, facts=(replace(first, recorded_at=bad),))
         yield f"job at {bad}", replace(batch, jobs=(replace(batch.jobs[0], run_at=bad),))
         yield f"turn at {bad}", replace(batch, turns=(replace(batch.turns[0], at=bad),))
 
@@ -35,6 +39,11 @@ def _too_large(batch: Batch) -> Iterator[tuple[str, Batch]]:
         yield f"tokens {bad}", replace(batch, segments=(*batch.segments[:-1], much))
         wide = replace(last, passages=(replace(last.passages[0], end=bad),))
         yield f"span {bad}", replace(batch, segments=(*batch.segments[:-1], wide))
+        span = Evidence(segment=last.segment.id, start=0, end=bad)
+        resting = replace(batch.facts[0], evidence=(span,))
+        yield f"evidence {bad}", replace(batch, facts=(resting,))
+        read = ExtractedTo(session=SESSION, sequence=bad)
+        yield f"read to {bad}", replace(batch, extracted=(read,))
         yield f"turn {bad}", replace(batch, turns=(replace(turn, number=bad),))
         yield f"kept rows {bad}", replace(batch, turns=(replace(turn, kept_rows=bad),))
         yield f"cost {bad}", replace(batch, jobs=(replace(job, cost_tokens=bad),))

@@ -44,7 +44,9 @@ _EXCERPT_CHARS = 100
 @click.option("--segment", "segments", multiple=True, metavar="ID", help="This segment.")
 @click.option("--session", "sessions", multiple=True, metavar="NAME", help="All of this session.")
 @click.option("--before", metavar="WHEN", help="All said before: 2026-01-31, or 30d ago.")
+@click.option("--since", metavar="WHEN", help="All said since: 2026-01-31, or 2h ago.")
 @click.option("--matching", metavar="TEXT", help="All that hold this text, facts too, case aside.")
+@click.option("--pattern", metavar="REGEX", help="All that hold what this matches, facts too.")
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -58,7 +60,9 @@ def forget(
     segments: tuple[str, ...],
     sessions: tuple[str, ...],
     before: str | None,
+    since: str | None,
     matching: str | None,
+    pattern: str | None,
     workspace: Path | None,
     yes: bool,
     url: str | None,
@@ -69,20 +73,19 @@ def forget(
 
     They are removed from archive, index, vectors, facts, ledger, jobs and spool, and from the
     transcripts of Recollect's own agent in this space, and stay out when a history is sent
-    again. --segment and --matching mean what was said, wherever it was
-    said. --session and --before mean just these messages; together, those that both name.
+    again. --segment, --matching and --pattern mean what was said, wherever it was said. --session,
+    --since and --before mean just these messages; together, those that all of them name.
     """
-    if not (segments or sessions or before or matching):
-        raise RecollectError("say what to forget: --segment, --session, --before or --matching")
-    if matching is not None and not matching.strip():
-        raise RecollectError("--matching: every message holds that; give a text")
     order = ForgetOrder(
         at=time.time(),
         segments=tuple(SegmentId(one) for one in segments),
         sessions=sessions,
         said_before=None if before is None else moment_from(before, option="--before"),
+        said_after=None if since is None else moment_from(since, option="--since"),
         matching=matching,
+        pattern=pattern,
     )
+    _require_sensible(order)
 
     async def work(store: Store, place: Place) -> Certificate | None:
         return await _forget(store, place, order, workspace, ask=not yes, draw=not as_json)
@@ -94,6 +97,20 @@ def forget(
     if not any(certificate.counts.values()):
         click.echo("Nothing that is stored was meant by that; check the name.", err=True)
         raise SystemExit(1)
+
+
+def _require_sensible(order: ForgetOrder) -> None:
+    from recollect.memory.redact_masks import own_patterns
+
+    texts = order.matching or order.pattern
+    if not (order.segments or order.sessions or order.by_time or texts):
+        raise RecollectError(
+            "say what to forget: --segment, --session, --since, --before, --matching or --pattern"
+        )
+    if order.matching is not None and not order.matching.strip():
+        raise RecollectError("--matching: every message holds that; give a text")
+    if order.pattern is not None:
+        own_patterns((order.pattern,))
 
 
 async def _forget(
@@ -162,9 +179,16 @@ def _confirmed(meant: Meant, files: FilesForgotten, order: ForgetOrder, *, draw:
     if left:
         out.print(f"… and {left:,} more")
     what = _counted(meant, files)
-    if order.said_before is not None:
-        what += f", all said before {when(order.said_before)} among them"
+    if order.by_time:
+        what += f", all said {_time_of(order)} among them"
     return click.confirm(f"Forget {what} for good?", err=True)
+
+
+def _time_of(order: ForgetOrder) -> str:
+    parts = [] if order.said_after is None else [f"since {when(order.said_after)}"]
+    if order.said_before is not None:
+        parts.append(f"before {when(order.said_before)}")
+    return " and ".join(parts)
 
 
 def _counted(meant: Meant, files: FilesForgotten) -> str:

@@ -1,4 +1,4 @@
-"""Cuts what was said into sentences, for probes and what stands around them.
+"""Cuts what was said into sentences: for probes, for what stands around them, and for facts.
 
 Owns where a sentence ends: at a line's end, or behind its mark. Must never change a character:
 a sentence is a span of its text. What always holds: spans come in order and do not overlap; none
@@ -19,6 +19,14 @@ _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
 _ENDS: Final = re.compile(
     r"(?<=[.!?…])\s+(?=[\"'“‘(\[*_`]?[^\Wa-z])|(?<=[!?…])\s+|(?<=[。！？])\s*(?=\S)"
 )
+# As `_ENDS`, and before a small letter too.
+_CHAT_ENDS: Final = re.compile(r"\.\s+(?=[a-z`\"'(])|;\s+|；\s*(?=\S)")
+_ABBREVIATION_CHARS: Final = 12
+_ABBREVIATION: Final = re.compile(
+    r"\b(?:e\.g|i\.e|etc|vs|approx|incl|resp|nr|mr|mrs|ms|dr|st|ca|cf|fig|min|max|ver|a\.m|p\.m"
+    r"|[a-z])\.\s+$",
+    re.IGNORECASE,
+)
 _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 
 
@@ -33,6 +41,25 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             start = gap.end()
         if start < end:
             yield start, end
+
+
+def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the statements of a stretch of text stand: sentences as people type them in a chat,
+    which begin small, and what a semicolon parts."""
+    for first, last in sentence_spans(text[start:end]):
+        at, stop = start + first, start + last
+        mark = _LIST_MARK.match(text, at, stop)
+        for gap in _CHAT_ENDS.finditer(text, mark.end() if mark else at, stop):
+            if gap[0][0] == "." and _ABBREVIATION.search(
+                text, max(at, gap.start() - _ABBREVIATION_CHARS), gap.end()
+            ):
+                continue
+            cut = gap.start() + 1
+            if at < cut:
+                yield at, cut
+            at = gap.end()
+        if at < stop:
+            yield at, stop
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,258 @@
+"""Facts as a folder of Markdown files that people read and edit (seed 004).
+
+    memory/preferences.md          what the user prefers
+    memory/facts.md                everything else that holds, by type
+    memory/research_history.md     digests, by subject
+    memory/daily/YYYY-MM-DD.md     what was learnt that day, also what was replaced since
+    memory/.exported               the ids that were written, so that a deleted line is noticed
+
+Owns the layout. Pure: texts in, texts out, by their paths in the folder. Never decides what
+becomes of a changed line. Always holds: the same facts give the same bytes, in whatever order
+they come; reading what was written gives every id with its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from recollect.formats.memory_folder_text import (
+    Item,
+    read_heading,
+    read_id,
+    read_item,
+    spelled_id,
+    write_heading,
+    write_item,
+)
+from recollect.values.fact import Fact, FactId, FactType, MadeBy
+from recollect.values.segment import Trust
+
+FOLDER: Final = "memory"
+PREFERENCES: Final = f"{FOLDER}/preferences.md"
+FACTS: Final = f"{FOLDER}/facts.md"
+RESEARCH: Final = f"{FOLDER}/research_history.md"
+EXPORTED: Final = f"{FOLDER}/.exported"
+MAIN_FILES: Final = (PREFERENCES, FACTS, RESEARCH)
+
+WRITTEN_MARK: Final = "<!-- Written by `recollect facts export`."
+_HOW: Final = (
+    f"{WRITTEN_MARK} Edit a line, or add one that begins with a dash,\n"
+    "     and `recollect facts import` takes it in. The mark at the end of a line is its name. -->"
+)
+HEADINGS: Final[Mapping[FactType, str]] = {
+    "decision": "Decisions",
+    "config": "Configuration",
+    "architecture": "Architecture",
+    "implementation": "Implementation",
+    "issue": "Issues",
+    "task_state": "Task state",
+    "preference": "Preferences",
+}
+SAID: Final[Mapping[Trust, str]] = {
+    "high": "said by you",
+    "medium": "said by the assistant",
+    "low": "said by a tool",
+    "outside": "fetched from outside",
+}
+MADE: Final[Mapping[MadeBy, str]] = {
+    "rules": "found by rules",
+    "model": "found by a model",
+    "user": "written by you",
+    "import": "imported",
+}
+_TYPES: Final = {heading.casefold(): type_ for type_, heading in HEADINGS.items()}
+_TRUSTS: Final = {said: trust for trust, said in SAID.items()}
+_UNTIL: Final = "until "
+_DAILY: Final = re.compile(rf"{FOLDER}/daily/([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})\.md")
+_ITEM: Final = re.compile(r"[-*+](?:[ \t]+(?=\S)|[ \t]*$)")
+_HEADING: Final = re.compile(r"#{1,6}[ \t]+(.*?)[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderLine:
+    """A list item of the folder: a statement, as it stands there now."""
+
+    path: str
+    number: int
+    """Of its first line, from 1."""
+    content: str = field(repr=False)
+    id: FactId | None = None
+    """None for a line that people added."""
+    type: FactType | None = None
+    """What its file and heading say; None where they say nothing."""
+    subject: str = field(default="", repr=False)
+    """The heading that a digest stands under."""
+    day: str | None = None
+    """The day of a daily file."""
+    trust: Trust | None = None
+    """Who said it, as its mark tells; None where it has none."""
+    replaced: bool = False
+    """Its mark says until when it held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRead:
+    """A folder as it was read."""
+
+    lines: tuple[FolderLine, ...] = field(default=(), repr=False)
+    exported: frozenset[FactId] = frozenset()
+    """What stood in the three main files when the folder was written."""
+    passed_over: tuple[str, ...] = ()
+    """Places of lines that are no list items."""
+
+
+def day_of(path: str) -> str | None:
+    """The day of a daily file's path; None for any other path."""
+    found = _DAILY.fullmatch(path)
+    return None if found is None else found[1]
+
+
+def belongs(path: str) -> bool:
+    """Whether a path is one that this folder has; others are nobody's business."""
+    return path in MAIN_FILES or path == EXPORTED or day_of(path) is not None
+
+
+def write_folder(facts: Iterable[Fact]) -> dict[str, str]:
+    """Every file of the folder with its text, by path; `facts` with those replaced since."""
+    every = sorted(facts, key=lambda fact: (fact.at, fact.id))
+    current = [fact for fact in every if fact.superseded_by is None and fact.valid_to is None]
+    digests = [fact for fact in current if fact.type == "digest"]
+    others = [fact for fact in current if fact.type not in ("digest", "preference")]
+    preferences = [fact for fact in current if fact.type == "preference"]
+    texts = {
+        PREFERENCES: _page("Preferences", "\n".join(map(_line, preferences))),
+        FACTS: _page("Facts", *_by_type(others)),
+        RESEARCH: _page("Research history", *_by_subject(digests)),
+    }
+    days: dict[str, list[Fact]] = {}
+    for fact in every:
+        if fact.type != "digest":
+            days.setdefault(_day(fact.at), []).append(fact)
+    for day, learnt in sorted(days.items()):
+        texts[f"{FOLDER}/daily/{day}.md"] = _page(day, *_by_type(learnt))
+    texts[EXPORTED] = "".join(f"{spelled_id(fact.id)}\n" for fact in current)
+    return texts
+
+
+def read_folder(texts: Mapping[str, str]) -> FolderRead:
+    """The lines of a folder's files, by path; paths that are not of the layout are left alone."""
+    lines: list[FolderLine] = []
+    passed_over: list[str] = []
+    for path in sorted(texts):
+        if path in MAIN_FILES or day_of(path) is not None:
+            lines += _read_page(path, texts[path], passed_over)
+    exported = texts.get(EXPORTED, "").split("\n")
+    return FolderRead(
+        lines=tuple(lines),
+        exported=frozenset(FactId(read_id(one.strip())) for one in exported if one.strip()),
+        passed_over=tuple(passed_over),
+    )
+
+
+def _page(title: str, *sections: str) -> str:
+    return "\n\n".join((f"# {title}", _HOW, *filter(None, sections))) + "\n"
+
+
+def _by_type(facts: Sequence[Fact]) -> Iterator[str]:
+    for type_, heading in HEADINGS.items():
+        lines = [_line(fact) for fact in facts if fact.type == type_]
+        if lines:
+            yield "\n".join((f"## {heading}", "", *lines))
+
+
+def _by_subject(digests: Sequence[Fact]) -> Iterator[str]:
+    """Those without a subject first: nothing stands above them."""
+    for subject in sorted({fact.subject for fact in digests}):
+        lines = [_line(fact) for fact in digests if fact.subject == subject]
+        heading = write_heading(subject)
+        yield "\n".join((f"## {heading}", "", *lines) if subject else lines)
+
+
+def _line(fact: Fact) -> str:
+    told = [_day(fact.at), SAID[fact.trust], MADE[fact.made_by]]
+    if fact.pinned:
+        told.append("pinned")
+    if fact.valid_to is not None:
+        told.append(f"{_UNTIL}{_day(fact.valid_to)}")
+    return write_item(fact.content, id=fact.id, note=", ".join(told))
+
+
+def _day(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d").rjust(10, "0")
+    except (ValueError, OverflowError, OSError):  # no day of this calendar
+        return "0001-01-01"
+
+
+def _read_page(path: str, text: str, passed_over: list[str]) -> Iterator[FolderLine]:
+    heading = ""
+    for number, kind, lines in _blocks(text):
+        if kind == "heading":
+            heading = lines[0]
+        elif kind == "item":
+            item = read_item(lines)
+            if item.content or item.id is not None:
+                yield _folder_line(path, number, heading, item)
+        else:
+            passed_over.append(f"{path}:{number}")
+
+
+def _folder_line(path: str, number: int, heading: str, item: Item) -> FolderLine:
+    type_: FactType | None = _TYPES.get(heading.strip().casefold())
+    if path == PREFERENCES:
+        type_ = "preference"
+    elif path == RESEARCH:
+        type_ = "digest"
+    told = item.note.split(", ")
+    trusts = (_TRUSTS.get(said) for said in told)
+    return FolderLine(
+        path=path,
+        number=number,
+        content=item.content,
+        id=None if item.id is None else FactId(item.id),
+        type=type_,
+        subject=read_heading(heading) if path == RESEARCH else "",
+        day=day_of(path),
+        trust=next((trust for trust in trusts if trust is not None), None),
+        replaced=any(said.startswith(_UNTIL) for said in told),
+    )
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Headings, items and stray lines, each with the number of its first line.
+
+    A title, `# …`, is a heading of nothing. What follows an item without a blank line, or is
+    indented, belongs to it.
+    """
+    item: tuple[int, list[str]] | None = None
+    in_comment = after_blank = False
+    for number, ended in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        line = ended.rstrip()
+        bare = line.lstrip()
+        starts = not line[:1].isspace()
+        if in_comment or (starts and bare.startswith("<!--")):
+            in_comment = "-->" not in bare
+            continue
+        if not bare:
+            after_blank = True
+            continue
+        bullet = _ITEM.match(line) if starts else None
+        heading = _HEADING.match(bare) if starts else None
+        if item is not None and (bullet or heading or (starts and after_blank)):
+            yield item[0], "item", item[1]
+            item = None
+        if bullet:
+            item = (number, [line[bullet.end() :]])
+        elif heading:
+            yield number, "heading", ["" if bare.startswith("# ") else heading[1]]
+        elif item is not None:
+            item[1].append(line)
+        else:
+            yield number, "stray", [line]
+        after_blank = False
+    if item is not None:
+        yield item[0], "item", item[1]

@@ -1,0 +1,124 @@
+"""Trims a sentence to the statement in it, and finds what it says no longer holds.
+
+Owns which words around a statement are only manners: "ok so, please remember that", "thanks!".
+Must never add a word. What always holds: the content is a stretch of the sentence with its white
+space on one line, and no longer than `MOST_CONTENT_CHARS`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.memory.explicit_folded import folded
+from recollect.memory.explicit_values import VALUE
+from recollect.rules.sentences import bounded
+
+MOST_CONTENT_CHARS: Final = 200
+"""A statement, and not the paragraph around it: the seeds' facts are one line each."""
+
+_MARK: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[ x]\]\s*)")
+_LEADING: Final = re.compile(
+    r"[\s*_\"'(]*+(?:"
+    r"(?:ok(?:ay)?|oh|ah|hey|hi|hello|yeah|yep|yes|no|right|well|so|and|but|also|then|btw"
+    r"|by the way|anyway|look|wait|alright|cool|great|fine|thanks|"
+    r"perfect|nice|sure|hm+|um+|uh+|please|pls|plz|just|quick(?: note)?|one more thing|oh and"
+    r"|ah and|plus|fyi|heads[- ]up|psa|important|note|reminder|update|correction|for the record"
+    r"|for (?:your|future) reference|for later|just so you know|so you know|"
+    r"sorry|oops|my bad|my mistake|actually|exactly|agreed|noted|got it|done|good (?:point|catch"
+    r"|question))\b[\s,.:;!—–-]+"
+    r"|(?:(?:can|could|would|will) you |i(?:'d| would) like you to |i (?:want"
+    r"|need) you to )?(?:please |also |do )*(?:remember|keep in mind|bear in mind|note|make a note"
+    r"|take note|don't forget|memori[sz]e)(?: (?:this|the following|please|for (?:later|next time"
+    r"|the future)))*(?:\s+that\b|\s*[:,—–-]|(?=\s))\s*"
+    r"|(?:好的?|嗯+|哦+|噢|啊|对了|对|那|另外|还有|然后|所以|不过|ok|行|好吧|不好意思|抱歉|对不起"
+    r"|说错了|更正一下|更正|纠正一下|顺便(?:说一下|提一下|一提)?|补充(?:一下|一点)?|请"
+    r"|麻烦)[，,。::！!、\s]+"
+    r"|(?:请|麻烦|帮我|你|要|帮忙|先)*(?:记住|记一下|记下来?|记着|牢记|请注意|注意一下|注意"
+    r"|备注一下|备忘|提醒一下)(?:一下|了|哦|啊)?[，,::！!\s]*"
+    r")"
+)
+_TRAILING: Final = re.compile(
+    r"(?:[\s,，]*(?:\b(?:thanks|thank you|thx|ty|please|pls|ok|okay|btw|cheers|got it|alright)\b"
+    r"|谢谢|多谢|哈|哦|噢|啊|呀|好吗|行吗|可以吗|知道了吗|ok吗|:\)|🙏|👍)[\s.!?~。！？*_]*)+$"
+)
+_MARKS: Final = " ,，;；:："
+_MOST_LEADING: Final = 8
+
+_V: Final = rf"(?:{VALUE}|[\w.+#/-]+)"
+_REPLACED: Final = (
+    re.compile(rf"\bfrom ({_V}(?: [\w.]+)?) to\b"),
+    re.compile(
+        r"\b(?:instead of|rather than|in place of|replacing|no longer(?: using| on| in| at)?"
+        r"|away from|off of|(?:dropping|dropped|ditching|ditched|scrap|drop|ditch)) (?:the |our "
+        r"|using )?([\w.+#/:@-]+(?: \d[\w.]*)?)"
+    ),
+    re.compile(rf"(?:,|\band\b|—|-|\() ?not (?:the |on |in |at |to |for )?({_V})"),
+    re.compile(rf"\bnot ({_V}),? (?:but|it's|rather)\b"),
+    re.compile(rf"\b(?:was|used to be|were) ({_V})(?:,| before| until| and is now| but)"),
+    re.compile(
+        r"(?:不是|并非|而不是|而非|不再是|不再用|不再使用|弃用|放弃|不用|别用|取代|替换掉?"
+        r"|代替)\s*([^\s，。！？；、,;了而是]{1,24})"
+    ),
+    re.compile(r"(?:从|由)\s*([^\s，。！？；,;]{1,24}?)\s*(?:改|换|切|迁|升|降|调|变|搬|移)"),
+    re.compile(r"(?:把|将)\s*([a-z\d][\w.+#/:-]{0,24})\s*(?:改成|改为|换成|替换)"),
+)
+_CORRECTS: Final = re.compile(
+    r"\b(?:sorry|correction|actually|i meant|i mean|my (?:bad|mistake)|scratch that|scrap|typo"
+    r"|instead|no longer|change of plans?|new plan|on second thought|i was wrong|i misspoke"
+    r"|forget what i said|changed (?:my|our) minds?|not anymore|any ?more|rather than|revert(?:ed"
+    r"|ing)?|reconsidered|switch(?:ed|ing)? (?:from|back)|make that|wrong|back to|replaces?"
+    r"|replaced|now)\b|, not \S"
+    r"|说错|写错|记错|搞错|弄错|打错|口误|更正|纠正|订正|不对|改成|改为|换成|改用|改到|改回|不再"
+    r"|不是.{1,24}(?:而是|，是|,是)|而不是|改主意|算了|还是用|作废|推翻|撤回|取消|推迟|延期|提前到"
+    r"|现在(?:是|改|用|换)|弃用"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The statement in a sentence."""
+
+    text: str = field(repr=False)
+    replaces: str = field(default="", repr=False)
+    corrects: bool = False
+
+
+def content(sentence: str, trigger: tuple[int, int]) -> Content:
+    """The statement of a sentence; `trigger` is what has to stay where it is too long."""
+    low = folded(sentence)
+    start, end = _trimmed(low)
+    text = sentence[start:end]
+    if len(text) > MOST_CONTENT_CHARS:
+        at = min(max(trigger[0] - start, 0), len(text) - 1)
+        text = bounded(text, at, min(trigger[1] - trigger[0], len(text) - at), MOST_CONTENT_CHARS)
+        text = text[:MOST_CONTENT_CHARS]
+    return Content(
+        text=" ".join(text.split()).strip(_MARKS),
+        replaces=_replaced(sentence, low),
+        corrects=_CORRECTS.search(low) is not None,
+    )
+
+
+def _trimmed(low: str) -> tuple[int, int]:
+    start, end = 0, len(low.rstrip())
+    mark = _MARK.match(low)
+    start = mark.end() if mark else 0
+    for _ in range(_MOST_LEADING):
+        lead = _LEADING.match(low, start, end)
+        if lead is None or lead.end() == start or not low[lead.end() : end].strip():
+            break
+        start = lead.end()
+    tail = _TRAILING.search(low, max(start, end - 60), end)
+    if tail is not None and tail.start() > start:
+        end = tail.start()
+    return start, end
+
+
+def _replaced(sentence: str, low: str) -> str:
+    for pattern in _REPLACED:
+        found = pattern.search(low)
+        if found is not None:
+            return sentence[found.start(1) : found.end(1)].strip("`\"' ").rstrip(".,")
+    return ""

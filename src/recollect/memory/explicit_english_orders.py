@@ -1,0 +1,163 @@
+"""How English asks to remember, tells a decision, and lays down a rule or a liking.
+
+Owns the phrases only; `explicit_english` says in which order they are tried. Must never match a
+model's own words other than by `DECIDED_BY_MODEL`. What always holds: patterns are written for
+folded sentences and are bounded, so the time is linear in the sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_START: Final = (
+    r"(?:^\W*|[,;:.!—–(]\s*|\s-{1,2}\s|\b(?:and|but|so|also|then|please|pls|plz|btw|ok|okay|oh|hey"
+    r"|yeah|yep|yes|no|right|actually|well|anyway|look|though|just|now|again|that|because|since"
+    r"|plus|ah|fine|alright|cool|thanks|sorry|guys|instead|hence|therefore|fyi|important|reminder"
+    r"|update|decision|rule)[,:]?\s+)"
+)
+_NOT_POINTING: Final = (
+    r"(?!(?:that|this|it|them|these|those|both|your (?:suggestion|idea|proposal)|option"
+    r"|the (?:first|second|third|former|latter|other|same))\b(?: one| option| idea"
+    r"| approach)?\s*(?:[.,!;)]|$|then|and|for now|please|instead))"
+)
+REMEMBER: Final = re.compile(
+    rf"{_START}(?:(?:can|could|would|will) you |you (?:should|need to|must) |i (?:want|need"
+    rf"|would like|'d like) you to )?(?:please |pls |also |do )*"
+    r"(?:(?:remember|keep in mind|bear in mind|note|make a note|take note|don't forget"
+    r"|make sure (?:you|to) remember|memori[sz]e|save (?:this|that)|store (?:this|that)|jot down"
+    r"|write (?:this|that) down)(?: (?:for (?:later|next time|the future|future sessions)|please"
+    r"|this|the following))*"
+    r"(?: that|:|,| -| —|(?= (?:the|my|our|we|i|i'm|we're|it's|to (?:always|never)"
+    r"|[a-z][\w-]+(?:'s)?))))"
+    r"|\b(?:for the record|for (?:your|future) reference|for later|fyi|just so you know|so you know"
+    r"|worth remembering|note to self|heads[- ]up|psa|n\.?b\.?)\s*(?:[,:—–-]|\bthat\b)|(?:^"
+    r"|[.!]\s+)\W*important\s*[:—–-]"
+)
+REMEMBER_TASK: Final = re.compile(
+    r"\b(?:remember|forget) to (?!always|never)|\bremember,? (?:you\b|we all|life|every|nothing"
+    r"|no one|it's (?:ok|never|always|all)|there's always|me\b|when|how)"
+)
+DECIDED: Final = re.compile(
+    r"\b(?:we|i|team|they|everyone|us|management|boss|he|she|anna)(?:'ve| have| has| all| both"
+    r"| just| also| now| finally| already| ultimately)* (?:decided|agreed|settled|chose|chosen"
+    r"|picked(?! up| for)|opted|voted|concluded|went with(?! my| him| her| them| friends)|gone with"
+    r"|signed off|standardi[sz]ed|committed to)\b(?! on what| what| whether| how| if| when| yet)"
+    rf"|\b(?:we're|we are|i'm|i am|team is) (?:now |all |definitely |just |officially |also "
+    rf"|still )?(?:going (?:with|for|to use|to go with|to switch|to move|to drop|to keep)"
+    rf"|sticking (?:with|to)|switching|moving (?:to|away|off|over|from|everything)|migrating"
+    rf"|dropping|ditching|killing|standardi[sz]ing|adopting|replacing|keeping|using) (?!it\b|this\b"
+    rf"|them\b|the last){_NOT_POINTING}"
+    rf"|\b(?:we'll|we will|we shall|i'll|let's|lets|let us|we should just|gonna|we gonna"
+    rf"|we're gonna) (?:just |now |definitely |all |instead |rather |then |simply "
+    rf"|stay with )?(?:go (?:with|for|back to)|use|stick (?:with|to)|keep (?!\w+ing\b|in touch"
+    rf"|it up|up\b|each|it\b)|switch|drop|ditch|standardi[sz]e|adopt|settle on|migrate|move (?:to"
+    rf"|away|off|over|everything|from|it all)|call it|call the|name it|name the|store|cap|default"
+    rf"|pin|replace|stay (?:on|with)|kill|scrap|ship|do away|postpone|target|split) {_NOT_POINTING}"
+    rf"|{_START}(?:going with|switching to|sticking with|settled on|decided(?: on| to| against|:)"
+    rf"|agreed(?::| on| to| that)|decision(?::| is| was)|final (?:decision|answer|call|choice)(?::"
+    rf"| is)|it's (?:decided|settled|final|agreed)"
+    rf"|(?:we )?switch(?:ed)? (?:from [^.,;]{{1,40}} )?to|go with|i've (?:chosen|picked|decided"
+    rf"|settled)|change of plans?[:,]|new plan[:,]|scrap (?:that|the)"
+    rf"|on second thought)[ ,:]*{_NOT_POINTING}"
+    r"|\b(?:the|our|final|my) (?:decision|choice|verdict|pick|plan|consensus|agreement) (?:is"
+    r"|was) (?:to|that|final|made|in favou?r|[a-z])"
+    r"|\b(?:is|are|was|were|got|has been|have been|been) (?:approved|rejected|vetoed|chosen|picked"
+    r"|selected|agreed|scrapped|dropped|cancelled|canceled|postponed|off the table|ruled out"
+    r"|settled)\b"
+    r"|\bwe (?:now |just |only |will |all )?(?:pin|freeze|skip|drop|keep|cap|target"
+    r"|standardi[sz]e on|stay on|stay with|stick with|stick to|go with|bump) (?!going|it\b|that\b"
+    r"|this\b|getting|an eye)\S+"
+    r"|\b(?:no longer|not) going (?:with|to use)\b|\bchanged (?:my|our) minds?\b"
+    r"|\bwe're (?:doing|building|writing|hosting|running) [^,;]{3,60} (?:in|with|on|as|via) [a-z]"
+    r"|\bwe(?:'ve| have)? (?:just |also )?(?:cancel+ed|scrapped|ditched|abandoned|postponed|killed"
+    r"|dropped)\b"
+    r"|\bagreed, \w|[a-z]\w+ it is\W*$|\bwe (?:won't|will not|don't|do not) (?:support|use|ship"
+    r"|build|offer|store|log|allow|deploy|do) (?!it\b|that\b|this\b)\w+"
+)
+# What only the user may do: the model's "always …" is advice, its "let's …" a proposal, and its
+# "the issue is …" the step that it is at.
+DECIDED_BY_MODEL: Final = re.compile(
+    r"\b(?:we|i)(?:'ve| have| both| then| finally)* (?:decided|agreed|settled on|chose|chosen"
+    r"|picked|opted|went with|gone with)\b(?! what| whether| how| if)|^\W*+(?:decision|agreed"
+    r"|decided)\s*:"
+)
+_NOT_COMFORT: Final = (
+    r"(?!worry|bother|mind\b|forget|be (?:sorry|shy|mad|angry|silly|sad|late|upset|afraid|scared"
+    r"|hard|too|so)|you (?:think|agree"
+    r"|have)|know|think|give up|lose"
+    r"|let (?:it|that|them|anyone|this|the)|limit yourself|hesitate|look back|get me|beat yourself"
+    r"|stop|miss out|sweat|panic|stress|ask me|get (?:started|it|used))"
+)
+_NOT_TOLD: Final = (
+    r"(?!been|seen|saw|had|was|were|did|thought|heard|mind|knew|got|felt|went|came|gave|took|found"
+    r"|made|said|told|the\b|a\b|an\b|in\b|been\b"
+    r"|too\b|so\b|quite|really|happen|fail|know|imagine|forget|ends?\b|been|good|fun|great|easy"
+    r"|there|here|welcome|nice|worth|happy|glad|love|ready|excited|up\b|feel|give up|on\b|at\b)"
+    r"(?!\w{2,}ed\b(?<!need)(?<!embed)(?<!feed)(?<!seed))(?!\w+[^su\W]s\b)(?!\w+ing\b)"
+)
+LAID_DOWN: Final = re.compile(
+    rf"{_START}(?:you (?:must|should|may|can) )?(?:do not|don't|dont) (?:ever |please "
+    rf"|just )?{_NOT_COMFORT}[a-z]+"
+    rf"|{_START}(?:avoid|stop) (?:\w+ing|[a-z]+s)\b"
+    rf"|(?:{_START}|\b(?:to|should|must|we|i|shall) )(?:always|never) (?:ever )?{_NOT_TOLD}[a-z]+"
+    r"|\b(?:from now on|(?<!to )(?:going|moving) forward,? \w|in (?:the )?future,? (?:please|pls"
+    r"|always|use|don't|never|you|make|just|ask|keep|write|put|run|only|all|we)|from here on"
+    r"|henceforth|by default|as a rule|at all times|without exception|(?:every|each"
+    r"|any) ?time you(?! need| want| feel| like))\b"
+    r"|(?<!it )(?<!that )(?<!this )(?<!they )(?<!there )\bmust(?:n't| not)? (?:never |always |all "
+    r"|only |still |not )*(?:be (?:\w+(?:ed|en)|under|below|above|at (?:least|most)|in|on|kept|set"
+    r"|sent|run|done|no|unique|idempotent|able|green|reviewed|\d)|stay|remain|go|use|pass|include"
+    r"|start|end|follow|run|live|keep|support|match|fit|contain|return|come|work|exceed|leave|touch"
+    r"|never|always|not)\b"
+    r"|\b(?:has|have|needs?) to (?:always|never|stay|remain|be (?:under|below|at (?:least|most)"
+    r"|\w+(?:ed|en) (?:by|before|in|with)))\b|\bshould (?:always|never)\b"
+    r"|\b(?:is|are) (?:forbidden|mandatory|required|not allowed|off[- ]limits|banned|prohibited"
+    r"|never to|non-?negotiable|a no-?go|disallowed)\b|\b(?:required|mandatory|forbidden) (?:for|in"
+    r"|on) (?:all|every|any)\b"
+    rf"|{_START}(?:please |pls |kindly )(?:only |always |just )?(?:use|write|keep|stick|prefer"
+    rf"|follow|call|format|name|answer|reply|respond|speak|address|refer|include|put|ask|leave|wrap"
+    rf"|sign|prefix|limit)\b(?! (?:this|that|it|them|these|your|track|going|an eye|in mind"
+    rf"|the (?:code|file|test|above|attached))\b)"
+    rf"|{_START}(?:only use|use only|use [\w./+-]+(?: [\w./+-]+){{0,3}}(?:,? (?:not|never"
+    rf"|instead of|rather than|over|everywhere|throughout|for (?:all|every|any|everything))))\b"
+    rf"|{_START}(?:no [a-z][\w-]+(?: [\w-]+){{0,3}} (?:in|on|without|before|after|unless|for|at"
+    rf"|ever|allowed|please)\b)"
+    rf"|{_START}i(?:'d| would)? (?:really |much |strongly |generally |usually |always |personally "
+    rf"|also |still |just |absolutely )*(?:prefer|rather(?! not say)|favou?r|dislike|hate"
+    rf"|can't stand|cannot stand|detest|despise|(?<!'d )(?<!would )love|enjoy"
+    rf"|(?<!'d )(?<!would )like(?! to (?:know|see|ask|add|start|thank|hear))|insist|want (?:all"
+    rf"|every|everything|you to (?:always|never)|commit|code|answers|replies|responses|no\b|short"
+    rf"|concise))\b(?! (?:it|this|that|how|when|where|what|her|him|you|them|your|to (?:do|go|see"
+    rf"|hear|know|help|join|try|get)|seeing|being|hearing|having|my job|my life|mondays|the (?:idea"
+    rf"|look|sound|way|approach|direction|feeling|thought))\b|\W*$)"
+    r"|\b(?:every|each|all|any) (?:[\w-]+ ){1,4}?(?:needs?|requires?|gets?|has to have|have to have"
+    r"|must) (?:an? |at least |two |one |its |their |to be )\w+"
+    r"|\b(?:i'm|i am|we're|we are|is|are) (?:a |an |strictly |totally |very |severely "
+    r"|both )?(?:vegetarian|vegan|allergic|lactose|gluten|colou?r ?blind|left-handed|used to"
+    r"|a fan of|not a fan of|big fan|not fond|fond of|dyslexic|deaf|afraid of|celiac|coeliac"
+    r"|diabetic)\b"
+    r"|\bmy (?:preference|preferred|favou?rite|default|usual|go-to|pronouns|first language"
+    r"|native language)\b[^,;]{0,40}\b(?:is|are)\b"
+    r"|\b(?!who\b|it\b|what\b|which\b|that\b|this\b)[a-z][\w'-]+ (?:really |strongly |also |always "
+    r"|only |much )?(?:prefers|likes|hates|dislikes|loves|can't stand|can't eat|doesn't like"
+    r"|doesn't eat|doesn't want|insists|is allergic|refuses)\b(?! (?:it|this|that)\b)"
+    r"|\bi (?:don't|do not|never|can't|won't) (?:want (?:you to|any|to see)|like|eat|drink|use"
+    r"|do (?:meetings|calls)|work on|work after|take (?:calls|meetings)|fly)\b"
+    r"|\b(?:when|whenever|every time|each time) you [^,]{3,60}, (?:please )?(?!you|i\b|i'|it|the"
+    r"|we\b|there|that|this)[a-z]+ |\bplease use [a-z]"
+    r"|\b(?:convention|rule|policy|house style|house rule|style|guideline|golden rule"
+    r"|requirement) (?:here |for us )?(?:is|:)|\bas a convention\b|\bour (?:convention|rule|policy"
+    r"|style)\b"
+    r"|\b(?:call me(?! when| if| back| later| tomorrow| at| on| asap| crazy| old)|address me"
+    r"|refer to me|my name is|my name's|i go by)\b|\bkeep (?:your |all "
+    r"|the )?(?:answers|replies|responses|commits?|commit messages|messages|functions|explanations"
+    r"|summaries|prs|pull requests)\b|\b(?:answer|reply|respond"
+    r"|write)(?: to me)? (?:only )?in [a-z]+(?= |$|[.,])"
+    r"|\b(?!(?:who|nobody|everyone|what|it|he|she|pm|marketing|management|legal|product|one|client"
+    r"|that)\b)[a-z]+ wants (?:the|his|her|their|all|every|no|only|reports?|short)\b"
+    r"|\bwe only \w+ (?:from|to|on|in|at|with|via|through|after|when)\b"
+    r"|\buse [\w-]+(?: [\w-]+)? for (?:all |the |our |json |new )?\w+s\b(?! test)"
+    r"|\b(?:commits?|messages|answers|replies|comments|names|titles|dates|code|tests|prs|docs"
+    r"|headings|variables|functions|units) (?:in|as|with|without) [^,;]{3,40} (?:please|pls)\b"
+)

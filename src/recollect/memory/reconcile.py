@@ -1,0 +1,172 @@
+"""Holds a statement against what is known: it is new, says more, says otherwise, or is known.
+
+Owns the order of the work: code decides where it can tell what both statements are about; only
+where it cannot, and something known shares a word, a model is asked, once; then the guards of
+`reconcile_guards` bind either decision. Must never remove a fact, and never let a less trusted
+statement hide a better trusted one. Always holds: whatever the model answers or does not answer,
+there is a result, and its reason says who decided.
+
+What may not replace a fact is kept beside it ("add"), with its own trust, because a user wants to
+know that a tool saw another port than the one they named; which of the two to believe is plain
+from the trust that the block shows. Only where the known fact is the user's own will (a
+preference, a decision, a rule) and the statement comes from a tool, it is "refused": a tool's
+text has no say in what the user wants, and beside it the statement would read as an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.errors import ModelError
+from recollect.memory.reconcile_chain import gain_source, held, new_fact, place
+from recollect.memory.reconcile_guards import (
+    Named,
+    Operation,
+    content_words,
+    is_users_word,
+    may_be_same,
+    may_replace,
+    named,
+    same_name,
+    same_words,
+    values_of,
+)
+from recollect.memory.reconcile_prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
+from recollect.memory.reconcile_rules import Verdict, decide
+from recollect.ports import Model
+from recollect.values.fact import Change, Fact, FactDraft, fact_id
+
+_UNTRUSTED: Final = frozenset({"low", "outside"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What became of a statement, and what is to be written for it."""
+
+    operation: Operation
+    written: tuple[Fact, ...] = field(default=(), repr=False)
+    """The new fact first, where there is one, and every known fact that changed."""
+    reason: str
+    spent_tokens: int = 0
+
+
+async def reconcile(
+    draft: FactDraft,
+    candidates: Sequence[Fact],
+    *,
+    model: Model | None,
+    now: float,
+    history: Sequence[Fact] = (),
+) -> Reconciled:
+    """Decide how a statement follows what is known.
+
+    `candidates` are current facts that may be about the same. `history` are all versions, closed
+    ones too, of the draft's subject and attribute: with them a statement that arrives late finds
+    its place in the past.
+    """
+    known = list({fact.id: fact for fact in (*history, *candidates)}.values())
+    known = [fact for fact in known if fact.type != "digest"]
+    if any(fact.id == fact_id(draft.evidence, draft.content) for fact in known):
+        return Reconciled(operation="none", reason="recorded already")
+    about = named(draft)
+    then = sorted((fact for fact in known if held(fact, draft.at)), key=_newest_first)
+    verdict, spent = decide(draft, about, then), 0
+    if model is not None and not verdict.certain:
+        verdict, spent = await _ask(draft, about, then, verdict, model)
+    result = _carry_out(draft, about, known, verdict, now=now)
+    return replace(result, spent_tokens=spent)
+
+
+def _newest_first(fact: Fact) -> tuple[float, float, str]:
+    return (-fact.at, -(fact.recorded_at or 0.0), fact.id)
+
+
+async def _ask(
+    draft: FactDraft, about: Named, then: Sequence[Fact], ruled: Verdict, model: Model
+) -> tuple[Verdict, int]:
+    """What the model says, as far as the guards let it; else what the rules say."""
+    shown = _worth_showing(draft, then)
+    if not shown:
+        return ruled, 0
+    try:
+        answer = await model.ask(reconcile_prompt(draft, shown))
+    except ModelError:
+        return _by_rules(ruled, "the model could not be asked"), 0
+    spent = answer.usage.input_tokens + answer.usage.output_tokens if answer.usage else 0
+    opinion = read_opinion(answer, count=len(shown))
+    if opinion.unusable:
+        return _by_rules(ruled, opinion.unusable), spent
+    if opinion.place is None:
+        return Verdict(operation="add", reason="the model finds nothing like it known"), spent
+    fact = shown[opinion.place]
+    if not may_be_same(draft, about, fact, named(fact)):
+        return _by_rules(ruled, "the model named a fact about something else"), spent
+    if opinion.operation == "none" and not _says_no_more(draft, fact):
+        return _by_rules(ruled, "the model would have lost a value"), spent
+    reason = f"the model's decision: {opinion.operation}"
+    return Verdict(operation=opinion.operation, fact=fact, reason=reason), spent
+
+
+def _by_rules(ruled: Verdict, why: str) -> Verdict:
+    return replace(ruled, reason=f"{why}, so by rules: {ruled.reason}")
+
+
+def _worth_showing(draft: FactDraft, then: Sequence[Fact]) -> list[Fact]:
+    words = set(content_words(draft.content))
+    shared = {fact.id: len(words.intersection(content_words(fact.content))) for fact in then}
+    found = [fact for fact in then if shared[fact.id]]
+    return sorted(found, key=lambda fact: (-shared[fact.id], *_newest_first(fact)))[
+        :MOST_CANDIDATES
+    ]
+
+
+def _says_no_more(draft: FactDraft, fact: Fact) -> bool:
+    """Whether a fact holds every value of a statement and all of its words but one."""
+    missing = set(content_words(draft.content)).difference(content_words(fact.content))
+    return len(missing) <= 1 and values_of(draft.content) <= values_of(fact.content)
+
+
+def _carry_out(
+    draft: FactDraft, about: Named, known: Sequence[Fact], verdict: Verdict, *, now: float
+) -> Reconciled:
+    followed = verdict.fact
+    if verdict.operation == "none" and followed is not None:
+        written = gain_source(followed, draft)
+        return Reconciled(operation="none", written=written, reason=verdict.reason)
+    if followed is None and (later := _same_words_later(draft, about, known)) is not None:
+        written = gain_source(later, draft)
+        return Reconciled(operation="none", written=written, reason="said again later")
+    if followed is not None and not about.told:
+        name = named(followed)
+        about = replace(about, subject=name.subject, attribute=name.attribute)
+    versions = [fact for fact in known if _is_version(fact, about, followed)]
+    barred = [
+        fact for fact in versions if held(fact, draft.at) and not may_replace(fact, by=draft.trust)
+    ]
+    if draft.trust in _UNTRUSTED and any(is_users_word(fact) for fact in barred):
+        return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
+    change: Change = "update" if verdict.operation == "update" else "supersede"
+    new, *closed = place(new_fact(draft, about, now=now), versions, change=change)
+    reason = verdict.reason
+    if barred:
+        reason += "; kept beside a fact that it may not replace"
+    if new.superseded_by is not None:
+        reason += "; said before what is known, so it is history"
+    return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
+
+
+def _same_words_later(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Fact | None:
+    """A statement that nobody can place in a chain, heard after it was heard again."""
+    if about.certain:
+        return None
+    same = (fact for fact in known if same_words(draft.content, fact.content))
+    return next((fact for fact in same if fact.at > draft.at), None)
+
+
+def _is_version(fact: Fact, about: Named, followed: Fact | None) -> bool:
+    if followed is not None and fact.id == followed.id:
+        return True
+    name = named(fact)
+    return about.certain and name.certain and same_name(about, name)

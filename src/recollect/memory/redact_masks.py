@@ -1,0 +1,268 @@
+"""What is masked in stored texts: the redaction rules, and patterns of the user's own.
+
+Owns how own patterns are applied to text and inside the strings of JSON. Pure. Must never keep
+what it masked. Always holds: masking twice is masking once; what stands in a mask already is left;
+JSON stays JSON, and keys of objects stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.errors import FormatError, SettingsError
+from recollect.formats.json_spans import decode
+from recollect.rules.json_redaction import redact_json
+from recollect.rules.redaction import RedactedSpan, redact
+from recollect.rules.secret_values import MASK, MASK_OPENING
+
+OWN_KIND: Final = "own-pattern"
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_IS_KEY: Final = re.compile(r"\s*:")
+_MOST_PASSES: Final = 8
+"""What stands beside a mask may match by then, by a rule or by a pattern."""
+_MOST_LEVELS: Final = 3
+"""JSON that stands as a text in JSON, as arguments of tool calls do; as `formats.held_text`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedText:
+    """A text afterwards, and what of which kind was masked."""
+
+    text: str = field(repr=False)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[tuple[RedactedSpan, ...], ...] = ()
+    """What was masked, pass by pass, each in the text that the pass before left."""
+
+    def moved(self, start: int, end: int) -> tuple[int, int]:
+        """Where a span of the original text stands now; one that was masked stands for its mask."""
+        for spans in self.steps:
+            start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
+        return start, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedBytes:
+    """Bytes afterwards, and what of which kind was masked."""
+
+    body: bytes = field(repr=False)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masks:
+    """What is masked; the rules always, personal data and own patterns on request."""
+
+    pii: bool = False
+    patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
+
+    def text(self, text: str) -> MaskedText:
+        """A text with its secrets masked."""
+        changed, steps = text, []
+        for _ in range(_MOST_PASSES):
+            spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))
+            if not spans:
+                break
+            changed = _spliced(changed, spans)
+            steps.append(spans)
+            if not self.patterns:  # the rules alone are done in one pass
+                break
+        return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
+
+    def plain(self, text: str) -> str:
+        """Just the text."""
+        return self.text(text).text
+
+    def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
+        """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
+        bytes are taken for text."""
+        body, _ = redact_json(raw, pii=self.pii)
+        for _ in range(_MOST_PASSES if self.patterns else 0):
+            masked = self._own_in_json(body, leave, _MOST_LEVELS)
+            masked, _ = redact_json(masked, pii=self.pii)
+            if masked == body:
+                break
+            body = masked
+        if body == raw:
+            return MaskedBytes(body=raw)
+        return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
+
+    def left_in(self, raw: bytes) -> bool:
+        """Whether an own pattern still matches: in a key, or where texts are left alone."""
+        return bool(self.patterns) and any(
+            any(True for _ in self._own_spans(said)) for said in strings_in(raw, keys=True)
+        )
+
+    def _own_spans(self, text: str) -> Iterator[RedactedSpan]:
+        """What own patterns match outside of masks, in order, each stretch once."""
+        masks = [match.span() for match in MASK.finditer(text)]
+        found = [
+            (start, -end, number)
+            for number, pattern in enumerate(self.patterns, 1)
+            for match in pattern.finditer(text)
+            for start, end in _outside(match.span(), masks)
+        ]
+        done = 0
+        for start, negative_end, number in sorted(found):
+            first, end = max(start, done), -negative_end
+            if first < end:
+                kind = f"{OWN_KIND}-{number}"
+                mask = f"{MASK_OPENING}{kind}]"
+                yield RedactedSpan(rule=kind, start=first, end=end, replacement=mask)
+                done = end
+
+    def _own(self, text: str) -> str:
+        for _ in range(_MOST_PASSES):
+            spans = tuple(self._own_spans(text))
+            if not spans:
+                break
+            text = _spliced(text, spans)
+        return text
+
+    def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
+        if not _is_json(raw):
+            return _written(self._own(_read(raw)))
+
+        def change(said: str) -> str:
+            if levels > 1 and said.lstrip()[:1] in ("{", "[") and _is_json(_written(said)):
+                said = _read(self._own_in_json(_written(said), leave, levels - 1))
+            return self._own(said)
+
+        return _written(_strings_changed(_read(raw), change, leave))
+
+
+def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Regular expressions as people write them; SettingsError for what is none, or matches all."""
+    made = []
+    for number, one in enumerate(written, 1):
+        try:
+            pattern = re.compile(one)
+        except re.error as error:
+            # Without the pattern, which may hold what is to be masked.
+            raise SettingsError(
+                f"pattern {number} is no regular expression: {error.msg} at {error.pos}"
+            ) from None
+        if pattern.search("") is not None:
+            raise SettingsError(
+                f"pattern {number} matches the empty text, so it would match everywhere: "
+                "make it match what is to go"
+            )
+        made.append(pattern)
+    return tuple(made)
+
+
+def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
+    """Every text that JSON holds, that of inner JSON too; other bytes as one text."""
+    if not _is_json(raw):
+        yield _read(raw)
+        return
+    text = _read(raw)
+    for match in _STRING.finditer(text):
+        if not keys and _IS_KEY.match(text, match.end()):
+            continue
+        said = json.loads(match[0], strict=False)
+        if levels > 1 and said.lstrip()[:1] in ("{", "["):
+            yield from strings_in(_written(said), keys=keys, levels=levels - 1)
+        yield said
+
+
+def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
+    """The JSON with what `change` makes of its strings; keys, and what stands under the keys to
+    `leave`, as they are. A string that is not changed keeps its spelling."""
+    pieces: list[str] = []
+    done = 0
+    left = False
+    for match in _STRING.finditer(text):
+        said = json.loads(match[0], strict=False)
+        if _IS_KEY.match(text, match.end()):
+            left = said in leave
+            continue
+        if left or not said:
+            continue
+        new = change(said)
+        if new != said:
+            pieces += (text[done : match.start()], _spelled(new))
+            done = match.end()
+    return "".join((*pieces, text[done:]))
+
+
+def _spelled(said: str) -> str:
+    """A string as JSON spells it; what UTF-8 cannot carry is escaped."""
+    written = json.dumps(said, ensure_ascii=False)
+    return written if _carries(written) else json.dumps(said)
+
+
+def _carries(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of a span that no mask covers."""
+    at, end = span
+    for first, last in masks:
+        if last <= at or first >= end:
+            continue
+        if at < first:
+            yield at, first
+        at = last
+    if at < end:
+        yield at, end
+
+
+def _spliced(text: str, spans: Sequence[RedactedSpan]) -> str:
+    pieces: list[str] = []
+    done = 0
+    for span in spans:
+        pieces += (text[done : span.start], span.replacement)
+        done = span.end
+    return "".join((*pieces, text[done:]))
+
+
+def _moved(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
+    shift = 0
+    for span in spans:
+        if span.start >= at:
+            break
+        if span.end <= at:
+            shift += len(span.replacement) - (span.end - span.start)
+        else:
+            return span.start + shift + (len(span.replacement) if is_end else 0)
+    return at + shift
+
+
+def new_masks(before: str, after: str) -> Mapping[str, int]:
+    """How many masks of each kind the text afterwards has more."""
+    if before == after:
+        return {}
+    return Counter(_kinds(after)) - Counter(_kinds(before))
+
+
+def _kinds(text: str) -> Iterator[str]:
+    return (mask[0][len(MASK_OPENING) : -1] for mask in MASK.finditer(text))
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        decode(raw)
+    except FormatError:
+        return False
+    return True
+
+
+def _read(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _written(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate that was no byte
+        return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,185 @@
+"""Finds the current facts that may answer: pinned ones, those that share words, the nearest.
+
+Must never score for the caller, and never read facts that it does not hand over. Who is chosen is
+decided as on SQLite: by words in `stores/fact_scores.py`, by vector in double precision wherever
+that could change it. Always holds: ties go by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from recollect.stores.fact_scores import (
+    NO_NUMBERS,
+    Numbers,
+    Scores,
+    among,
+    best_of,
+    scores_by_words,
+    word_number,
+)
+from recollect.stores.postgres.fact_rows import COLUMNS, stored_fact
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
+from recollect.stores.postgres.wire import big_endian, escaped, int8s, plain, vector
+from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, FactQuery
+
+_NEAR: Final = 2e-6
+"""The server sums in single precision: what is so near the last place is compared again."""
+
+_CURRENT: Final = """
+    SELECT (
+        SELECT count(*) FROM recollect.facts
+        WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+    ), EXISTS (
+        SELECT FROM recollect.facts WHERE space_id = %(space)s AND fact_no IS NULL
+    )
+"""
+_HOLDING: Final = """
+    SELECT term, string_agg(int8send(fact_no), ''::bytea) FROM recollect.fact_terms
+    WHERE space_id = %s AND term = ANY(%s::bigint[]) GROUP BY term
+"""
+_IN_SESSION: Final = """
+    SELECT string_agg(int8send(fact_no), ''::bytea) FROM recollect.facts
+    WHERE space_id = %s AND superseded_by IS NULL AND valid_to IS NULL
+        AND (session IS NULL OR session = %s)
+"""
+_PINNED: Final = """
+    SELECT string_agg(int8send(fact_no), ''::bytea) FROM recollect.facts
+    WHERE space_id = %s AND pinned AND superseded_by IS NULL AND valid_to IS NULL
+"""
+_IDS: Final = """
+    SELECT id, fact_no FROM recollect.facts
+    WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
+"""
+# A vector of length zero has no direction: its distance is that of what has nothing in common.
+_NEAREST: Final = """
+    WITH compared AS MATERIALIZED (
+        SELECT fact_no, coalesce(nullif(v <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        FROM recollect.fact_vectors
+        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
+            AND (%(anywhere)s OR fact_no = ANY(%(allowed)s::bigint[]))
+    )
+    SELECT string_agg(int8send(c.fact_no), ''::bytea) FROM compared AS c
+    WHERE c.distance <= %(near)s + coalesce((
+        SELECT e.distance FROM compared AS e ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
+    ), 2)
+"""
+_VECTORS: Final = """
+    SELECT fact_no, v FROM recollect.fact_vectors
+    WHERE space_id = %s AND embedder_no = %s AND fact_no = ANY(%s::bigint[])
+"""
+_CHOSEN: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %s AND fact_no = ANY(%s::bigint[]) ORDER BY id
+"""  # noqa: S608
+
+
+async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
+    """What may answer the query; None where facts are not indexed yet (see `facts.adopt`)."""
+    space = work.space_id
+    words = tuple(dict.fromkeys(query.words))
+    terms = [word_number(word) for word in words]
+    counting = await work.send(_CURRENT, {"space": space})
+    holding = await work.send(_HOLDING, (space, int8s(terms)))
+    pinning = await work.send(_PINNED, (space,))
+    allowing = None
+    if query.session is not None:
+        allowing = await work.send(_IN_SESSION, (space, escaped(query.session)))
+    asking = [await work.send(EMBEDDER, (space, escaped(one.embedder))) for one in query.vectors]
+    documents, unnumbered = await counting.fetchone() or (0, False)
+    if unnumbered:
+        return None
+    allowed = None if allowing is None else _numbers(await allowing.fetchone())
+    found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
+    postings = [np.sort(found.get(term, NO_NUMBERS)) for term in terms]
+    by_words = among(*scores_by_words(postings, documents), allowed)
+    pinned = _numbers(await pinning.fetchone())
+    if allowed is not None:
+        pinned = pinned[np.isin(pinned, allowed)]
+    chosen = [pinned, await _best(work, *by_words, query.limit)]
+    embedders: list[int | None] = []
+    for one, known in zip(query.vectors, asking, strict=True):
+        row = await known.fetchone()
+        require_dimensions(one, row)
+        embedders.append(None if row is None or not usable(one) else row[0])
+        if embedders[-1] is not None:
+            chosen.append(await _nearest(work, one, embedders[-1], query.limit, allowed))
+    facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
+    return FactCandidates(
+        facts=facts,
+        documents=documents,
+        document_frequencies={word: len(held) for word, held in zip(words, postings, strict=True)},
+    )
+
+
+def _numbers(row: tuple[Any, ...] | None) -> Numbers:
+    return NO_NUMBERS if row is None else np.sort(big_endian(row[0], "i8"))
+
+
+async def _nearest(
+    work: Transaction, asked: AskedVector, embedder: int, limit: int, allowed: Numbers | None
+) -> Numbers:
+    """The facts nearest to a vector."""
+    if limit <= 0:
+        return NO_NUMBERS
+    near = await work.row(
+        _NEAREST,
+        {
+            "space": work.space_id,
+            "embedder": embedder,
+            "asked": vector(asked.values),
+            "anywhere": allowed is None,
+            "allowed": int8s(NO_NUMBERS if allowed is None else allowed),
+            "near": _NEAR,
+            "limit": limit,
+        },
+    )
+    similar = await _similarities(work, asked, embedder, _numbers(near))
+    numbers = np.array(list(similar), np.int64)
+    return await _best(work, numbers, np.array(list(similar.values()), np.float64), limit)
+
+
+async def _similarities(
+    work: Transaction, asked: AskedVector, embedder: int, facts: Numbers
+) -> dict[int, float]:
+    """The cosine of each of these facts that has a vector."""
+    rows = await work.rows(_VECTORS, (work.space_id, embedder, int8s(facts)))
+    if not rows:
+        return {}
+    alike = cosines(asked, [raw for _, raw in rows])
+    return dict(zip([number for number, _ in rows], alike.tolist(), strict=True))
+
+
+async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -> Numbers:
+    """The facts with the highest scores; ties by id."""
+    best = best_of(facts, scores, limit)
+    if best.settled:
+        return np.concatenate([best.sure, best.tied])
+    rows = await work.rows(_IDS, (work.space_id, int8s(best.tied)))
+    tied = sorted((plain(id_), number) for id_, number in rows)
+    taken = np.array([number for _, number in tied[: best.wanted]], np.int64)
+    return np.concatenate([best.sure, taken])
+
+
+async def _described(
+    work: Transaction,
+    facts: Numbers,
+    asked: Sequence[AskedVector],
+    embedders: Sequence[int | None],
+) -> tuple[FactCandidate, ...]:
+    """What is to be said of these facts, by id."""
+    reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
+    similar = [
+        {} if embedder is None else await _similarities(work, one, embedder, facts)
+        for one, embedder in zip(asked, embedders, strict=True)
+    ]
+    return tuple(
+        FactCandidate(
+            fact=stored_fact(row), similarities=tuple(near.get(row[-1]) for near in similar)
+        )
+        for row in await reading.fetchall()
+    )

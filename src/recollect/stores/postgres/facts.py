@@ -1,0 +1,267 @@
+"""Facts of a space: written, replaced, forgotten, read; the revision they are at.
+
+Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
+turn (`write.lock_space`), so the revision that was read stays true. Facts that older code wrote
+have no number and are not indexed: `adopt` sees to them. Always holds: only current facts have
+words in the index and vectors; the revision grows with every transaction that changes facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from recollect.errors import BatchRefused
+from recollect.stores.fact_scores import word_numbers
+from recollect.stores.fact_support import all_rest_on, is_current, still_supported
+from recollect.stores.marks import session_mark
+from recollect.stores.postgres import write_vectors
+from recollect.stores.postgres.fact_rows import COLUMNS, PUT, fact_row, stored_fact
+from recollect.stores.postgres.ground import Ground
+from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.wire import escaped, int8s, plain, texts, vectors
+from recollect.values.batch import Batch
+from recollect.values.fact import Fact, FactId, FactText, FactVectorSet, fact_identity
+
+_ALL: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %s AND (%s OR superseded_by IS NULL) ORDER BY at, id
+"""  # noqa: S608
+_BY_ID: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""  # noqa: S608
+_UNNUMBERED: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND fact_no IS NULL
+"""  # noqa: S608
+_RESTING: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %(space)s AND (sources && %(gone)s::text[] OR EXISTS (
+        SELECT FROM json_array_elements(evidence::json) AS e (span)
+        WHERE e.span ->> 0 = ANY(%(gone)s::text[])
+    ))
+"""  # noqa: S608
+_GONE: Final = """
+    SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_MOVE_ON: Final = """
+    UPDATE recollect.counters
+    SET next_fact = next_fact + %(count)s, facts_revision = facts_revision + 1
+    WHERE space_id = %(space)s RETURNING next_fact - %(count)s
+"""
+_TERMS: Final = """
+    INSERT INTO recollect.fact_terms (space_id, term, fact_no)
+    SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[])
+"""
+_DROP: Final = """
+    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_DROP_TERMS: Final = """
+    DELETE FROM recollect.fact_terms WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
+"""
+_DROP_VECTORS: Final = """
+    DELETE FROM recollect.fact_vectors
+    WHERE space_id = %(space)s AND fact_no = ANY(%(numbers)s::bigint[]) AND embedder_no IN (
+        SELECT embedder_no FROM recollect.embedders WHERE space_id = %(space)s
+    )
+"""
+_VECTORS: Final = """
+    INSERT INTO recollect.fact_vectors (space_id, embedder_no, fact_no, v)
+    SELECT %s, %s, * FROM unnest(%s::bigint[], %s::vector[])
+    ON CONFLICT DO NOTHING
+"""
+_UNEMBEDDED: Final = """
+    SELECT f.id, f.content FROM recollect.facts AS f
+    WHERE f.space_id = %(space)s AND f.superseded_by IS NULL AND f.valid_to IS NULL
+        AND NOT EXISTS (
+            SELECT FROM recollect.fact_vectors AS v
+            WHERE v.space_id = %(space)s AND v.fact_no = f.fact_no AND v.embedder_no = (
+                SELECT embedder_no FROM recollect.embedders
+                WHERE space_id = %(space)s AND name = %(name)s
+            )
+        )
+    ORDER BY f.id LIMIT %(limit)s
+"""
+_REVISION: Final = "SELECT facts_revision FROM recollect.counters WHERE space_id = %s"
+_READ_TO: Final = """
+    INSERT INTO recollect.extracted (space_id, session, sequence) VALUES (%s, %s, %s)
+    ON CONFLICT (space_id, session) DO UPDATE
+    SET sequence = greatest(extracted.sequence, excluded.sequence)
+"""
+_READ: Final = "SELECT sequence FROM recollect.extracted WHERE space_id = %s AND session = %s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Questions that were sent ahead: which sources are gone, what is there, whose vectors."""
+
+    gone: Cursor
+    held: Cursor
+    unnumbered: Cursor
+    embedders: tuple[Cursor, ...]
+
+
+async def look(work: Transaction, batch: Batch) -> Meeting | None:
+    """Queue the questions about a batch's facts; None where it has nothing to do with facts."""
+    if not (batch.facts or batch.fact_vectors or batch.extracted):
+        return None
+    ids = {fact.id for fact in batch.facts}
+    ids.update(one.fact for given in batch.fact_vectors for one in given.vectors)
+    return Meeting(
+        gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
+        held=await work.send(_BY_ID, (work.space_id, texts(ids))),
+        unnumbered=await work.send(_UNNUMBERED, (work.space_id,)),
+        embedders=tuple(
+            [await write_vectors.look_at_embedder(work, one.embedder) for one in batch.fact_vectors]
+        ),
+    )
+
+
+async def write(
+    work: Transaction, batch: Batch, meeting: Meeting, ground: Ground, refused: frozenset[str]
+) -> None:
+    """Write what a batch has of facts; `refused` are its segments that were forgotten."""
+    gone = refused | {plain(id_) for (id_,) in await meeting.gone.fetchall()}
+    rows = [*await meeting.unnumbered.fetchall(), *await meeting.held.fetchall()]
+    held = {fact.id: (row[-1], fact) for row in rows for fact in (stored_fact(row),)}
+    wanted = {
+        fact.id: fact for fact in batch.facts if fact_identity(fact.id) not in ground.tombstoned
+    }
+    supported = (still_supported(fact, gone) for fact in wanted.values())
+    changed = {one.id: one for one in supported if one and (one.id, one) != _same(held, one)}
+    unnumbered = {id_: fact for id_, (number, fact) in held.items() if number is None}
+    written = await _put(work, [*{**unnumbered, **changed}.values()], held)
+    numbers = {id_: number for id_, (number, fact) in held.items() if is_current(fact)}
+    for id_, (number, fact) in written.items():
+        numbers.pop(id_, None)
+        if is_current(fact):
+            numbers[id_] = number
+    for given, asking in zip(batch.fact_vectors, meeting.embedders, strict=True):
+        stored = await asking.fetchone()
+        await _write_vectors(work, given, stored, numbers, ground)
+    for read_to in batch.extracted:
+        given_ = (work.space_id, session_mark(read_to.session), read_to.sequence)
+        await work.send(_READ_TO, given_)
+
+
+def _same(held: Mapping[FactId, tuple[int | None, Fact]], fact: Fact) -> tuple[FactId, Fact] | None:
+    found = held.get(fact.id)
+    return None if found is None else (fact.id, found[1])
+
+
+async def adopt(work: Transaction) -> None:
+    """Number and index the facts that older code wrote; the caller holds the space's turn."""
+    rows = await work.rows(_UNNUMBERED, (work.space_id,))
+    await _put(work, [stored_fact(row) for row in rows], {})
+
+
+async def forget(
+    work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
+) -> tuple[FactId, ...]:
+    """Remove facts that are named, or cannot stand without what is gone; others lose that.
+
+    `gone` are the forgotten segments, each with the twin that says the same elsewhere.
+    """
+    rows = await work.rows(_BY_ID, (work.space_id, texts(named))) if named else []
+    if gone:
+        rows += await work.rows(_RESTING, {"space": work.space_id, "gone": texts(gone)})
+    held = {fact.id: (row[-1], fact) for row in rows for fact in (stored_fact(row),)}
+    twins = {segment: twin for segment, twin in gone.items() if twin is not None}
+    left = {
+        id_: None if id_ in named else still_supported(fact, gone.keys(), twins)
+        for id_, (_, fact) in held.items()
+    }
+    removed = sorted(id_ for id_, fact in left.items() if fact is None)
+    await _drop_index(work, (held[id_][0] for id_ in removed))
+    if removed:
+        await work.send(_DROP, (work.space_id, texts(removed)))
+        await work.row(_MOVE_ON, {"space": work.space_id, "count": 0})
+    await _put(work, [fact for fact in left.values() if fact is not None], held)
+    return tuple(removed)
+
+
+async def _put(
+    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, tuple[int | None, Fact]]
+) -> dict[FactId, tuple[int, Fact]]:
+    """Write facts in the place of those that are held, under new numbers."""
+    if not facts:
+        return {}
+    await _drop_index(work, (held[fact.id][0] for fact in facts if fact.id in held))
+    row = await work.row(_MOVE_ON, {"space": work.space_id, "count": len(facts)})
+    assert row is not None
+    numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, row[0])}
+    places: list[tuple[int, int]] = []
+    for number, fact in numbered.values():
+        await work.send(PUT, fact_row(work.space_id, fact, number))
+        if is_current(fact):
+            places += ((word, number) for word in word_numbers(fact.words))
+    if places:
+        words, numbers = zip(*places, strict=True)
+        await work.send(_TERMS, (work.space_id, int8s(words), int8s(numbers)))
+    return numbered
+
+
+async def _drop_index(work: Transaction, numbers: Iterable[int | None]) -> None:
+    known = int8s(kept) if (kept := [one for one in numbers if one is not None]) else None
+    if known is not None:
+        await work.send(_DROP_TERMS, (work.space_id, known))
+        await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
+
+
+async def _write_vectors(
+    work: Transaction,
+    given: FactVectorSet,
+    stored: tuple[Any, ...] | None,
+    numbers: Mapping[FactId, int | None],
+    ground: Ground,
+) -> None:
+    """Keep the vectors of current facts that have none of this embedder yet."""
+    known = write_vectors.known_embedder(given, stored, ground)
+    if any(len(one.values) != 4 * given.dimensions for one in given.vectors):
+        raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
+    new: dict[int, bytes] = {}
+    for one in given.vectors:
+        number = numbers.get(one.fact)
+        if number is not None:
+            new.setdefault(number, one.values)
+    if not new:
+        return
+    if known is None:
+        known = await write_vectors.new_embedder(work, given, ground)
+    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
+    laid = vectors(rows, work.vector_oid)
+    await work.send(_VECTORS, (work.space_id, known, int8s(list(new)), laid))
+
+
+async def read(
+    work: Transaction, ids: Sequence[FactId] | None, *, superseded: bool
+) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is None:
+        rows = await work.rows(_ALL, (work.space_id, superseded))
+        return tuple(map(stored_fact, rows))
+    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
+    by_id = {fact.id: fact for fact in map(stored_fact, rows)}
+    found = (by_id[one] for one in ids if one in by_id)
+    return tuple(fact for fact in found if superseded or fact.superseded_by is None)
+
+
+async def unembedded(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+    """Current facts that have no vector of this embedder, by id."""
+    given = {"space": work.space_id, "name": escaped(embedder), "limit": limit}
+    rows = await work.rows(_UNEMBEDDED, given)
+    return tuple(FactText(fact=FactId(plain(id_)), text=plain(content)) for id_, content in rows)
+
+
+async def revision(work: Transaction) -> int:
+    """How often the facts of the space have changed."""
+    row = await work.row(_REVISION, (work.space_id,))
+    return 0 if row is None else int(row[0])
+
+
+async def extracted_to(work: Transaction, session: str) -> int:
+    """How far a session was read for facts; 0 for not at all."""
+    row = await work.row(_READ, (work.space_id, session_mark(session)))
+    return 0 if row is None else int(row[0])

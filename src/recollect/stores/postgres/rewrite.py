@@ -1,0 +1,185 @@
+"""Reads and replaces stored texts in place: what redacting what is stored already is made of.
+
+Runs within one transaction of the space's turn. Always holds: a row is replaced only while it is
+what was read; a segment keeps its place, and no passage, word, run or vector of its old text is
+left in a row. The old bytes stay in the data files until they are scrubbed, and `cannot` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString
+
+from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passages_of
+from recollect.stores.postgres.ground import Ground
+from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
+from recollect.stores.postgres.packing import erase, purge_dead
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.wire import escaped, int8s, maybe_escaped, plain, texts
+from recollect.stores.postgres.write import advance, insert_passages, lock_space, tags_of
+from recollect.values.segment import NewSegment, SegmentId
+from recollect.values.upkeep import HeldBody, NewBody, RewriteOrder, Rewritten, Room
+
+_NUMBER_BEFORE_NAME: Final = ":"
+
+_HELD: Final[Mapping[Room, LiteralString]] = {
+    "pieces": """
+        SELECT hash, NULL, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
+        ORDER BY hash LIMIT %s
+    """,
+    "jobs": """
+        SELECT job_no, NULL, payload FROM recollect.jobs WHERE space_id = %s AND job_no > %s
+        ORDER BY job_no LIMIT %s
+    """,
+    "job reasons": """
+        SELECT job_no, NULL, reason FROM recollect.jobs
+        WHERE space_id = %s AND job_no > %s AND reason IS NOT NULL ORDER BY job_no LIMIT %s
+    """,
+    "compactions": """
+        SELECT number, session, body FROM recollect.compactions
+        WHERE space_id = %s AND (session, number) > (%s, %s::bigint)
+        ORDER BY session, number LIMIT %s
+    """,
+    "states": """
+        SELECT session, session, state FROM recollect.sessions
+        WHERE space_id = %s AND session > %s ORDER BY session LIMIT %s
+    """,
+}
+_PUT: Final[Mapping[Room, LiteralString]] = {
+    "pieces": """
+        UPDATE recollect.pieces SET body = %s, exact = false
+        WHERE space_id = %s AND hash = %s AND body = %s RETURNING 1
+    """,
+    "jobs": """
+        UPDATE recollect.jobs SET payload = %s
+        WHERE space_id = %s AND job_no = %s AND payload = %s RETURNING 1
+    """,
+    "job reasons": """
+        UPDATE recollect.jobs SET reason = %s
+        WHERE space_id = %s AND job_no = %s AND reason = %s RETURNING 1
+    """,
+    "compactions": """
+        UPDATE recollect.compactions SET body = %s
+        WHERE space_id = %s AND session = %s AND number = %s AND body = %s RETURNING 1
+    """,
+    "states": """
+        UPDATE recollect.sessions SET state = %s
+        WHERE space_id = %s AND session = %s AND state = %s RETURNING 1
+    """,
+}
+_FIND: Final = """
+    SELECT id, sequence, cold FROM recollect.segments
+    WHERE space_id = %s AND id = ANY(%s::text[]) ORDER BY sequence
+"""
+_PUT_SEGMENT: Final = """
+    UPDATE recollect.segments
+    SET body = %s, tool = %s, tags = %s, foreign_line = %s, tokens = %s
+    WHERE space_id = %s AND sequence = %s
+"""
+
+
+async def held(
+    work: Transaction, room: Room, *, after: str | None, limit: int
+) -> tuple[HeldBody, ...]:
+    """What a room holds beyond an id."""
+    rows = await work.rows(_HELD[room], (work.space_id, *_key(room, after or ""), limit))
+    return tuple(
+        HeldBody(
+            room=room,
+            id=_named(room, id_, name),
+            body=_bytes(body),
+            session=None if name is None else plain(name),
+        )
+        for id_, name, body in rows
+    )
+
+
+async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritten:
+    """Replace texts."""
+    ground = await lock_space(work, name)
+    bodies = 0
+    for new in order.bodies:
+        bodies += await _put(work, new)
+    given = {new.segment.id: new for new in order.segments}
+    rows = await work.rows(_FIND, (work.space_id, texts(given)))
+    found = {SegmentId(plain(id_)): (sequence, cold) for id_, sequence, cold in rows}
+    vectors = 0
+    if found:
+        vectors = await _reindexed(work, given, found, ground)
+    for id_, (sequence, _) in found.items():
+        await _put_segment(work, given[id_], sequence)
+    await advance(work, ground)
+    await work.send(NEW_EPOCH, (work.space_id,))
+    return Rewritten(
+        segments=tuple(id_ for id_ in given if id_ in found),
+        bodies=bodies,
+        vectors=vectors,
+        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if found or bodies else (),
+    )
+
+
+async def _put(work: Transaction, new: NewBody) -> bool:
+    body: Any = new.body
+    was: Any = new.was
+    if new.room == "job reasons":
+        body, was = (escaped(one.decode("utf-8", "surrogatepass")) for one in (body, was))
+    given = (body, work.space_id, *_key(new.room, new.id), was)
+    return bool(await work.rows(_PUT[new.room], given))
+
+
+async def _reindexed(
+    work: Transaction,
+    given: Mapping[SegmentId, NewSegment],
+    found: Mapping[SegmentId, tuple[int, bool]],
+    ground: Ground,
+) -> int:
+    """Take the old passages out to the last posting and index the new; how many vectors went."""
+    numbers = await passages_of(work, int8s([sequence for sequence, _ in found.values()]))
+    terms = await drop_index(work, numbers, ground)
+    vectors = await drop_vectors(work, numbers)
+    await erase(work, numbers[numbers <= ground.packed_to], terms)
+    # Under numbers they had before they were cold, or indexed otherwise, they may stand there too.
+    await purge_dead(work)
+    indexed = [
+        (sequence, given[id_], cold)
+        for id_, (sequence, cold) in found.items()
+        if given[id_].passages
+    ]
+    await insert_passages(work, indexed, ground)
+    return vectors
+
+
+async def _put_segment(work: Transaction, new: NewSegment, sequence: int) -> None:
+    one = new.segment
+    await work.send(
+        _PUT_SEGMENT,
+        (
+            escaped(one.text),
+            maybe_escaped(one.tool),
+            tags_of(one),
+            maybe_escaped(one.foreign),
+            one.tokens,
+            work.space_id,
+            sequence,
+        ),
+    )
+
+
+def _key(room: Room, id_: str) -> tuple[Any, ...]:
+    """An id as the columns have it."""
+    if room in ("jobs", "job reasons"):
+        return (int(id_ or 0),)
+    if room == "compactions":
+        number, _, session = id_.partition(_NUMBER_BEFORE_NAME)
+        return escaped(session), int(number or 0)
+    return (escaped(id_),)
+
+
+def _named(room: Room, id_: Any, session: str | None) -> str:
+    if room == "compactions":
+        return f"{id_}{_NUMBER_BEFORE_NAME}{plain(session or '')}"
+    return plain(str(id_))
+
+
+def _bytes(body: bytes | str) -> bytes:
+    return body if isinstance(body, bytes) else plain(body).encode("utf-8", "surrogatepass")

@@ -1,0 +1,147 @@
+"""A fact as the commands show it: short id, who said it, since when, how it was made.
+
+Owns the words for trust and making, the shortest ids that are unique, and the book that the
+commands work with. Text of facts is printed so that it cannot move the cursor.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.store_options import instant, when
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.text import Text
+
+    from recollect.engine.facts.book import FactBook
+    from recollect.ports import Store
+    from recollect.surfaces.cli.store_options import Place
+    from recollect.values.fact import Fact, FactId, MadeBy
+    from recollect.values.segment import Trust
+
+LEAST_ID_CHARS = 8
+PINNED = "*"
+SPEAKERS: dict[Trust, str] = {
+    "high": "you",
+    "medium": "the assistant",
+    "low": "a tool",
+    "outside": "fetched",
+}
+SPEAKER_STYLES: dict[Trust, str] = {
+    "high": "green",
+    "medium": "cyan",
+    "low": "yellow",
+    "outside": "red",
+}
+MAKERS: dict[MadeBy, str] = {
+    "rules": "rules",
+    "model": "model",
+    "user": "by hand",
+    "import": "imported",
+}
+
+
+def book_of(store: Store, place: Place) -> FactBook:
+    """The facts of a store, for people."""
+    from recollect.engine.clock import SystemClock
+    from recollect.engine.facts.book import FactBook as Book
+    from recollect.wiring.embedders import choose_embedders
+
+    names = [one.name for one in choose_embedders(place.settings).used]
+    return Book(store, place.settings, SystemClock(), embedders=names)
+
+
+def short_ids(facts: Iterable[Fact]) -> dict[FactId, str]:
+    """The shortest beginnings of ids that tell these facts apart."""
+    ordered = sorted(fact.id for fact in facts)
+    shown: dict[FactId, str] = {}
+    for at, id_ in enumerate(ordered):
+        beside = (*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2])
+        shared = max((_shared(id_, other) for other in beside), default=0)
+        shown[id_] = id_[: max(LEAST_ID_CHARS, shared + 1)]
+    return shown
+
+
+def _shared(one: str, other: str) -> int:
+    """How many signs two ids begin with together."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def speaker(fact: Fact) -> str:
+    """Whose word it is."""
+    return SPEAKERS[fact.trust]
+
+
+def said_by(trust: Trust) -> Text:
+    """Whose word something is, in a line."""
+    from rich.text import Text as RichText
+
+    lead = "  " if trust == "outside" else "  said by "
+    return RichText.assemble((lead, "dim"), (SPEAKERS[trust], SPEAKER_STYLES[trust]))
+
+
+def is_past(fact: Fact) -> bool:
+    """Whether something has replaced it."""
+    return fact.superseded_by is not None or fact.valid_to is not None
+
+
+def statement(fact: Fact) -> str:
+    """Its words on one line."""
+    return plain_line(fact.content) or "(no words)"
+
+
+def told(fact: Fact) -> Text:
+    """One line about a fact, without its words: type, who, how, since and until when."""
+    from rich.text import Text as RichText
+
+    line = RichText.assemble((fact.type.replace("_", " "), "bold"))
+    line.append_text(said_by(fact.trust))
+    line.append(f"  {when(fact.at)}")
+    if fact.valid_to is not None:
+        line.append(f" until {when(fact.valid_to)}")
+    elif is_past(fact):
+        line.append(", replaced since")
+    line.append(f"  {made(fact)}", style="dim")
+    if fact.pinned:
+        line.append("  pinned", style="bold magenta")
+    return line
+
+
+def made(fact: Fact) -> str:
+    """How it became a fact."""
+    return {
+        "rules": "found by rules",
+        "model": "found by a model",
+        "user": "written by hand",
+        "import": "imported",
+    }[fact.made_by]
+
+
+def as_json(fact: Fact) -> dict[str, Any]:
+    """Everything that is kept of it, but for what only searching needs."""
+    return {
+        "id": fact.id,
+        "type": fact.type,
+        "content": fact.content,
+        "context": fact.context,
+        "subject": fact.subject,
+        "attribute": fact.attribute,
+        "trust": fact.trust,
+        "made_by": fact.made_by,
+        "since": instant(fact.at),
+        "until": instant(fact.valid_to),
+        "recorded_at": instant(fact.recorded_at),
+        "change": fact.change,
+        "superseded_by": fact.superseded_by,
+        "session": fact.session,
+        "pinned": fact.pinned,
+        "sources": list(fact.sources),
+        "evidence": [
+            {"segment": one.segment, "start": one.start, "end": one.end} for one in fact.evidence
+        ],
+    }

@@ -1,0 +1,157 @@
+"""`recollect redact`: what secrets stand in what is stored, and with `--apply` mask them there.
+
+Prints counts, kinds and names of sessions; never a secret, nor a part of one. Without `--apply`
+nothing is changed. Exit code 1 where secrets were found and left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.progress import ShownProgress
+from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+
+if TYPE_CHECKING:
+    from recollect.memory.redact import Redacted
+    from recollect.memory.redact_masks import Masks
+    from recollect.memory.redact_report import RedactionReport
+    from recollect.ports import Store
+
+_OWN_PATTERNS = (
+    "A --pattern masks what is stored now; it is not among the rules that mask on arrival, so what "
+    "is said or sent anew is stored as it comes: redact again after that."
+)
+_OFF = "redaction.enabled is off: what comes from now on is stored as it comes; turn it on."
+_NO_PII = "redaction.pii is off: personal data that comes from now on is kept; turn it on."
+
+
+@click.command("redact")
+@click.option("--apply", "apply_", is_flag=True, help="Mask them; without it they are counted.")
+@click.option(
+    "--pattern", "patterns", multiple=True, metavar="REGEX", help="Also what this matches."
+)
+@click.option("--pii", is_flag=True, help="Also e-mail addresses, phone and card numbers.")
+@click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also its daily notes, memory/YYYY-MM-DD.md.",
+)
+@store_options
+def redact(
+    *,
+    apply_: bool,
+    patterns: tuple[str, ...],
+    pii: bool,
+    workspace: Path | None,
+    url: str | None,
+    space: str,
+    as_json: bool,
+) -> None:
+    """Find secrets in what is stored already; with --apply, mask them.
+
+    Looks through archive, facts, ledger, summaries, session states, jobs and spool, and through
+    the transcripts of Recollect's own agent in this space. The rest of a message stays, and is
+    found as before.
+    """
+    from recollect.memory.redact_masks import Masks, own_patterns
+    from recollect.memory.redact_report import as_json as report_json
+    from recollect.memory.redact_report import as_text
+
+    own = own_patterns(patterns)
+
+    async def work(store: Store, place: Place) -> RedactionReport:
+        masks = Masks(pii=pii or place.settings.redaction.pii, patterns=own)
+        with ShownProgress(quiet=as_json) as shown:
+            done = await _redacted(store, place, masks, workspace, apply=apply_, shown=shown)
+        return await _report(store, place, masks, done, workspace)
+
+    report = with_store(url, space, work)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        click.echo(as_text(report, plain=plain_line))
+    if report.done.secrets and not apply_:
+        raise SystemExit(1)
+
+
+async def _redacted(
+    store: Store,
+    place: Place,
+    masks: Masks,
+    workspace: Path | None,
+    *,
+    apply: bool,
+    shown: ShownProgress,
+) -> Redacted:
+    from recollect.engine.import_seeds import passages_of
+    from recollect.memory.redact import redact as redact_all
+    from recollect.memory.redact_report import joined
+    from recollect.session.redact_files import redact_in_files
+    from recollect.wiring import open_spool
+
+    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
+    try:
+        files = await asyncio.to_thread(
+            redact_in_files, place.space, masks, workspace=workspace, apply=apply
+        )
+        done = await redact_all(
+            store,
+            [spool],
+            masks,
+            index=passages_of,
+            now=time.time(),
+            apply=apply,
+            progress=shown.show,
+        )
+    finally:
+        await spool.close()
+    cannot = [*files.cannot, *(await _cache_emptied(store, done) if apply else ())]
+    return joined(
+        done, kinds=files.kinds, changed=files.changed, sessions=files.sessions, cannot=cannot
+    )
+
+
+async def _cache_emptied(store: Store, done: Redacted) -> tuple[str, ...]:
+    """Empty the cache of vectors that were made of the texts as they were."""
+    from recollect.memory.forget import Unreached
+    from recollect.values.fact import fact_identity
+    from recollect.values.upkeep import Forgotten
+    from recollect.wiring.embedders import forget_cached
+
+    try:
+        marks = tuple(map(fact_identity, done.facts))
+        await forget_cached(store, Forgotten(segments=done.segments, message_ids=marks))
+    except Unreached as left:
+        return (str(left),)
+    return ()
+
+
+async def _report(
+    store: Store, place: Place, masks: Masks, done: Redacted, workspace: Path | None
+) -> RedactionReport:
+    from recollect import __version__
+    from recollect.memory.redact_report import COVERS, COVERS_NOTES, RedactionReport
+
+    notes = []
+    if masks.patterns and done.applied:
+        notes.append(_OWN_PATTERNS)
+    if not place.settings.redaction.enabled:
+        notes.append(_OFF)
+    elif masks.pii and not place.settings.redaction.pii:
+        notes.append(_NO_PII)
+    return RedactionReport(
+        at=time.time(),
+        space=place.space,
+        engine=(await store.stats()).engine,
+        version=__version__,
+        done=done,
+        covers=COVERS if workspace is None else (*COVERS, COVERS_NOTES),
+        notes=tuple(notes),
+    )

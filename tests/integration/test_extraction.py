@@ -1,0 +1,263 @@
+"""From what was said to facts: real engine, real store, real jobs, a scripted model beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import open_memory
+from recollect.config import Settings, load_settings
+from recollect.engine import Engine
+from recollect.engine.housekeeping import runner_of
+from recollect.errors import ModelRefused, ModelUnavailable
+from recollect.memory.jobs import RunResult
+from recollect.ports import Model, Store
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.values.fact import Fact
+from recollect.wiring import open_store
+
+NOON = 1_760_011_200.0
+IDLE = 600.0
+PORT = "Remember that the staging API listens on port 8443."
+CHOICE = "We decided to use PostgreSQL for the orders database."
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def now(self) -> float:
+        return self.time
+
+
+class Place:
+    """A space on disk, with an engine on it whose jobs a test runs by hand."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.clock = Clock()
+        self.settings: Settings = load_settings(
+            arguments={"jobs.in_process": False, "recall.embedder": "none", **settings},
+            file=None,
+        ).settings
+        self.told: list[str] = []
+
+    def engine(self, model: Any = None) -> Engine:
+        return open_memory(
+            space="facts", store=self.path, clock=self.clock, settings=self.settings, model=model
+        )
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[Store]:
+        store = await open_store(str(self.path), space="facts")
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def say(self, session: str, *texts: str) -> None:
+        async with self.engine() as memory:
+            messages: list[dict[str, Any]] = []
+            for text in texts:
+                messages.append({"role": "user", "content": text})
+                await memory.prepare(session, {"model": "m", "messages": messages})
+                reply = {"role": "assistant", "content": [{"type": "text", "text": "All right."}]}
+                await memory.observe(session, reply)
+                messages.append({"role": "assistant", "content": "All right."})
+                self.clock.time += 1
+            await memory.settle()
+
+    async def work(self, model: Model | None = None, *, most: int | None = None) -> RunResult:
+        async with self.store() as store:
+            runner = runner_of(store, self.settings, self.clock, model=model, told=self.told.append)
+            return await runner.run_due(most=most)
+
+    async def facts(self, *, superseded: bool = False) -> tuple[Fact, ...]:
+        async with self.store() as store:
+            return await store.facts(superseded=superseded)
+
+
+Scenario = Callable[[Place], Coroutine[Any, Any, None]]
+
+
+def run(path: Path, scenario: Scenario, **settings: Any) -> None:
+    asyncio.run(scenario(Place(path / "facts.db", **settings)))
+
+
+def answer(*facts: dict[str, Any]) -> str:
+    return json.dumps({"facts": list(facts)})
+
+
+def test_an_idle_session_is_read_once_and_its_facts_name_their_words(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", PORT, "How is the weather?", CHOICE)
+        await place.work()
+        assert not await place.facts(), "it is not idle yet"
+        place.clock.time += IDLE + 1
+        await place.work()
+        facts = await place.facts()
+        assert {"8443" in one.content for one in facts} == {True, False}
+        async with place.store() as store:
+            for fact in facts:
+                (span,) = fact.evidence
+                assert fact.sources == (span.segment,)
+                (held,) = await store.segments([span.segment])
+                assert held.segment.text[span.start : span.end] in (PORT, CHOICE)
+                assert (fact.trust, fact.made_by, fact.session) == ("high", "rules", "s")
+                assert fact.at == held.segment.said_at
+        assert any("facts added" in line and "rules alone" in line for line in place.told)
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert await place.facts() == facts
+
+    run(tmp_path, scenario)
+
+
+def test_what_leaves_the_view_is_read_at_once(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        model = ScriptedModel(lambda _: "## Goal\nship it\n")
+        async with place.engine(model) as memory:
+            messages: list[dict[str, Any]] = [{"role": "user", "content": PORT}]
+            for number in range(12):
+                messages.append({"role": "assistant", "content": f"Note {number}. " + "word " * 90})
+                messages.append({"role": "user", "content": f"Go on with part {number}, please."})
+            request = {"model": "m", "messages": messages}
+            await memory.prepare("s", request)
+            done = await memory.compact("s", request)
+            assert done.compacted, done.reason
+            await memory.settle()
+        await place.work()
+        assert [one.content for one in await place.facts() if "8443" in one.content]
+
+    run(tmp_path, scenario, window_tokens=8000, **{"compaction.keep_recent_tokens": 300})
+
+
+def test_the_next_report_says_what_was_found(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        async with place.engine() as memory:
+            request = {"model": "m", "messages": [{"role": "user", "content": PORT}]}
+            await memory.prepare("s", request)
+            await memory.settle()
+            lines: list[Any] = []
+            for _ in range(200):
+                context = await memory.prepare("s", request)
+                lines = [line for line in context.report.lines if line.stage == "extract"]
+                if lines:
+                    break
+                place.clock.time += 1
+                await asyncio.sleep(0.02)
+            assert "1 facts added from" in lines[0].said
+
+    run(tmp_path, scenario, **{"jobs.in_process": True, "facts.idle_seconds": 0.05})
+
+
+def test_no_fact_is_made_where_they_are_off(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", PORT)
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert not await place.facts()
+
+    run(tmp_path, scenario, **{"facts.enabled": False})
+
+
+def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", PORT)
+        place.clock.time += IDLE + 1
+        model = ScriptedModel(lambda _: answer())
+        await place.work(model)
+        assert not model.prompts
+        assert not await place.facts(), "it waits as a whole: nothing is read twice"
+        place.settings = load_settings(arguments={"jobs.day_tokens": 50_000}, file=None).settings
+        await place.work(model)
+        assert len(model.prompts) == 1
+        assert await place.facts()
+
+    run(tmp_path, scenario, **{"jobs.day_tokens": 2_000})
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"), [(ModelRefused("no such model"), 1), (ModelUnavailable("away"), 5)]
+)
+def test_a_model_that_never_answers_leaves_the_rules(
+    tmp_path: Path, error: Exception, runs: int
+) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", PORT)
+        place.clock.time += IDLE + 1
+        model = ScriptedModel(lambda _: error)
+        for _ in range(runs):
+            assert not await place.facts()
+            await place.work(model)
+            place.clock.time += 4_000
+        assert len(model.prompts) == runs
+        assert await place.facts()
+        assert any("by rules alone" in line and "did not answer" in line for line in place.told)
+
+    run(tmp_path, scenario)
+
+
+def test_facts_of_two_sessions_leave_each_other_alone(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("anna", "Remember that the staging API listens on port 8443.")
+        await place.say("bert", "Remember that the staging API listens on port 9000.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert {one.session for one in await place.facts()} == {"anna", "bert"}
+
+    run(tmp_path, scenario)
+
+
+def test_in_a_shared_space_the_later_one_holds(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("monday", "Remember that the staging API listens on port 8443.")
+        await place.say("friday", "Remember that the staging API listens on port 9000.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        (now,) = await place.facts()
+        assert "9000" in now.content
+        assert len(await place.facts(superseded=True)) == 2
+
+    run(tmp_path, scenario, **{"recall.scope": "space"})
+
+
+def test_two_workers_never_leave_two_versions(tmp_path: Path) -> None:
+    """Both decide on the same facts at once; one of them has to decide again."""
+
+    async def scenario(place: Place) -> None:
+        for day, port in (("monday", 8443), ("friday", 9000)):
+            await place.say(day, f"Remember that the staging API listens on port {port}.")
+        place.clock.time += IDLE + 1
+        for _ in range(5):
+            await asyncio.gather(place.work(most=1), place.work(most=1))
+            place.clock.time += 4_000
+        (now,) = await place.facts()
+        assert "9000" in now.content
+        async with place.store() as store:
+            assert not [one for one in await store.jobs() if one.state == "dead"]
+
+    run(tmp_path, scenario, **{"recall.scope": "space"})
+
+
+def test_what_was_recalled_is_never_extracted_again(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        block = (
+            '<recalled-context source="memory-context">\n\n<knowledge>\n'
+            "- [decision] We decided to use MongoDB for invoices\n</knowledge>\n\n"
+            "</recalled-context>"
+        )
+        await place.say("s", f"{block}\nThanks, what is next?", PORT)
+        place.clock.time += IDLE + 1
+        await place.work()
+        facts = await place.facts()
+        assert facts
+        assert not [one for one in facts if "MongoDB" in one.content]
+
+    run(tmp_path, scenario)

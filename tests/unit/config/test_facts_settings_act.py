@@ -1,0 +1,139 @@
+"""Every active setting of facts changes what it says: real store, real jobs, a test a key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import open_memory
+from recollect.config import active_keys, build
+from recollect.engine.housekeeping import runner_of
+from recollect.memory.name_subject import name_subject
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.values.batch import Batch
+from recollect.values.fact import Fact, FactId
+from recollect.values.model import Prompt
+from recollect.wiring import open_store
+
+FACTS_GROUPS = ("facts.",)
+ACTS: dict[str, Callable[[Path], None]] = {}
+NOW = 1_800_000_000.0
+PORT = "Remember that the staging API listens on port 8443."
+
+
+def acts(key: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+    def register(test: Callable[[Path], None]) -> Callable[[Path], None]:
+        assert key not in ACTS
+        ACTS[key] = test
+        return test
+
+    return register
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = NOW
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def read_after(
+    tmp: Path,
+    settings: dict[str, Any],
+    *texts: str,
+    seconds: float = 601.0,
+    model: ScriptedModel | None = None,
+    known: tuple[Fact, ...] = (),
+) -> tuple[Fact, ...]:
+    """The facts of a session that said this, and was silent for so long."""
+    file = tmp / f"{len(list(tmp.iterdir()))}.db"
+    clock = Clock()
+    chosen = build({"jobs.in_process": False, "recall.embedder": "none", **settings})
+
+    async def run() -> tuple[Fact, ...]:
+        async with open_memory(store=file, settings=chosen, clock=clock) as memory:
+            for text in texts:
+                messages = [{"role": "user", "content": text}]
+                await memory.prepare("s", {"model": "m", "messages": messages})
+            await memory.settle()
+        store = await open_store(str(file), space="default")
+        try:
+            await store.write(Batch(at=NOW, facts=known))
+            clock.seconds += seconds
+            await runner_of(store, chosen, clock, model=model).run_due()
+            return await store.facts()
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+@acts("facts.enabled")
+def _(tmp: Path) -> None:
+    assert len(read_after(tmp, {}, PORT)) == 1
+    assert read_after(tmp, {"facts.enabled": False}, PORT) == ()
+
+
+@acts("facts.idle_seconds")
+def _(tmp: Path) -> None:
+    assert len(read_after(tmp, {"facts.idle_seconds": 30.0}, PORT, seconds=31)) == 1
+    assert read_after(tmp, {"facts.idle_seconds": 90.0}, PORT, seconds=31) == ()
+
+
+@acts("facts.window_tokens")
+def _(tmp: Path) -> None:
+    def calls(window_tokens: int) -> int:
+        model = ScriptedModel(lambda _: json.dumps({"facts": []}))
+        tale = "the harbour was quiet and grey that day. " * 20
+        texts = [f"Story {n}: {tale}" for n in range(8)]
+        read_after(tmp, {"facts.window_tokens": window_tokens}, *texts, model=model)
+        return len(model.prompts)
+
+    assert calls(6000) == 1
+    assert calls(500) > 2
+
+
+@acts("facts.digests")
+def _(tmp: Path) -> None:
+    known = tuple(
+        Fact(
+            id=FactId(f"f{n}"),
+            type="config",
+            content=f"the staging api has limit {n}0",
+            subject=name_subject(PORT, "config").subject,
+            attribute=f"limit {n}",
+            at=NOW - n,
+            words=("stage", "staging", "api", "limit"),
+            session="s",
+        )
+        for n in range(5)
+    )
+
+    def digests(**settings: Any) -> list[str]:
+        def said(prompt: Prompt) -> str:
+            wanted = json.dumps(dict(prompt.schema or {}))
+            if "sentences" in wanted:
+                told = {"facts": [1], "text": "The staging api has limit 40."}
+                return json.dumps({"sentences": [told]})
+            return json.dumps({"facts": [], "operation": "add", "number": 0})
+
+        facts = read_after(tmp, settings, PORT, model=ScriptedModel(said), known=known)
+        return [one.content for one in facts if one.type == "digest"]
+
+    assert len(digests()) == 1
+    assert digests(**{"facts.digests": False}) == []
+
+
+@pytest.mark.parametrize("key", sorted(ACTS))
+def test_the_key_changes_what_it_says(key: str, tmp_path: Path) -> None:
+    ACTS[key](tmp_path)
+
+
+def test_no_active_key_of_facts_is_without_a_test() -> None:
+    assert set(ACTS) == {key for key in active_keys() if key.startswith(FACTS_GROUPS)}

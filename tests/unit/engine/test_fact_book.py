@@ -1,0 +1,153 @@
+"""`FactBook` as a program uses it: concurrent writers, library values, folders of any facts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.config import Settings
+from recollect.config.settings import Redaction
+from recollect.engine.facts.book import FactBook
+from recollect.engine.facts.draft import MOST_CHARS
+from recollect.engine.facts.folder import plan_folder
+from recollect.engine.facts.told import FactFilter
+from recollect.errors import RecollectError, StaleFacts
+from recollect.formats.memory_folder import read_folder, write_folder
+from recollect.ports import Store
+from recollect.values.batch import Batch, Written
+from recollect.values.fact import Fact, FactId, FactType
+from recollect.wiring import open_store
+
+T = TypeVar("T")
+
+
+class Ticking:
+    """A clock that never tells the same time twice."""
+
+    def __init__(self) -> None:
+        self.at = 1_767_571_200.0
+
+    def now(self) -> float:
+        self.at += 1.0
+        return self.at
+
+
+def with_book(tmp_path: Path, work: Callable[[FactBook, Store], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = await open_store(str(tmp_path / "m.db"), space="default", create=True)
+        try:
+            return await work(FactBook(store, Settings(), Ticking()), store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def test_writers_at_the_same_time_leave_one_current_fact(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        ports = [f"The server port is {port}" for port in range(8000, 8004)]
+        await asyncio.gather(*(book.add(said, type="config") for said in ports))
+        current = await book.list()
+        assert len(current) == 1
+        history = await book.history(current[0].id)
+        assert sorted(one.content for one in history.facts) == ports
+        assert all(one.superseded_by is not None for one in history.facts[:-1])
+
+    with_book(tmp_path, work)
+
+
+def test_somebody_who_writes_all_the_time_is_told_not_waited_for(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        class Moving:
+            def __getattr__(self, name: str) -> object:
+                return getattr(store, name)
+
+            async def write(self, batch: Batch) -> Written:
+                del batch
+                raise StaleFacts("others wrote facts; decide again")
+
+        moving = FactBook(Moving(), Settings(), Ticking())  # type: ignore[arg-type]
+        with pytest.raises(StaleFacts):
+            await moving.add("The server port is 8000")
+        assert await book.list() == ()
+
+    with_book(tmp_path, work)
+
+
+def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        for text in ("", "  \n "):
+            with pytest.raises(RecollectError, match="nothing in that statement"):
+                await book.add(text)
+        with pytest.raises(RecollectError, match="short statement"):
+            await book.add("x" * (MOST_CHARS + 1))
+        assert await book.list() == ()
+
+    with_book(tmp_path, work)
+
+
+def test_the_rules_guess_the_type(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        assert await guessed(book, "We decided to deploy on Fly") == "decision"
+        assert await guessed(book, "I prefer tabs over spaces") == "preference"
+        assert await guessed(book, "The staging API listens on port 8443") == "config"
+        assert await guessed(book, "the port is 8001") == "config"
+        assert await guessed(book, "short answers, with no preamble") == "preference"
+        assert await guessed(book, "数据库端口是 5433") == "config"
+
+    with_book(tmp_path, work)
+
+
+async def guessed(book: FactBook, text: str) -> FactType | None:
+    written = await book.add(text)
+    return None if written.fact is None else written.fact.type
+
+
+def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        await book.add("The server port is 9000", type="config")
+        late = await book.add("The server port is 8000", type="config", at=1_700_000_000.0)
+        assert late.fact is not None
+        assert late.fact.superseded_by is not None
+        assert [one.content for one in await book.list()] == ["The server port is 9000"]
+        then = await book.list(FactFilter(as_of=1_700_000_001.0))
+        assert [one.content for one in then] == ["The server port is 8000"]
+
+    with_book(tmp_path, work)
+
+
+ANY_FACTS = st.lists(
+    st.builds(
+        Fact,
+        id=st.text(min_size=1, max_size=8).map(FactId),
+        type=st.sampled_from(get_args(FactType)),
+        content=st.text(max_size=40),
+        at=st.integers(0, 4_000_000_000).map(float),
+        subject=st.sampled_from(("", "fly")),
+    ),
+    max_size=5,
+    unique_by=lambda one: one.id,
+)
+
+
+@given(ANY_FACTS, st.booleans())
+def test_an_unchanged_folder_asks_for_nothing(facts: list[Fact], chained: bool) -> None:
+    if chained and len(facts) > 1:
+        ordered = sorted(facts, key=lambda one: one.at)
+        links = pairwise(ordered)
+        facts = [replace(old, superseded_by=new.id, valid_to=new.at) for old, new in links]
+        facts.append(ordered[-1])
+    plan = plan_folder(read_folder(write_folder(facts)), facts, redaction=Redaction())
+    assert plan.nothing, plan
+    assert plan.unchanged <= len(facts)

@@ -1,0 +1,61 @@
+"""A batch says which version knows all it holds: an older program drains no more than that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from recollect.errors import FormatError
+from recollect.formats.batches import read_batch, write_batch
+from recollect.testing.store_contract.examples import START, fact, fact_vectors, full_batch, segment
+from recollect.values.batch import Batch
+from recollect.values.fact import Evidence, ExtractedTo
+from recollect.values.segment import SegmentId
+
+PLAIN = fact("plain", trust="low", sources=[SegmentId("a" * 32)], foreign="{}")
+SPAN = Evidence(segment=SegmentId("a" * 32), start=1, end=4)
+
+
+NEWER = (
+    replace(PLAIN, valid_to=START),
+    replace(PLAIN, recorded_at=START),
+    replace(PLAIN, subject="port"),
+    replace(PLAIN, attribute="port"),
+    replace(PLAIN, evidence=(SPAN,)),
+    replace(PLAIN, made_by="rules"),
+    replace(PLAIN, change="update"),
+    replace(PLAIN, session="talk"),
+    replace(PLAIN, pinned=True),
+    replace(PLAIN, joint=True),
+    replace(PLAIN, type="preference"),
+    replace(PLAIN, type="digest"),
+    replace(PLAIN, trust="outside"),
+)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [Batch(at=START, facts=(PLAIN, one)) for one in NEWER]
+    + [
+        Batch(at=START, fact_vectors=(fact_vectors((PLAIN,)),)),
+        Batch(at=START, extracted=(ExtractedTo(session="talk", sequence=3),)),
+        Batch(at=START, facts=(PLAIN,), facts_revision=0),
+        Batch(at=START, segments=(segment("fetched", trust="outside"),)),
+        replace(full_batch(1), facts_revision=4),
+    ],
+)
+def test_what_older_programs_do_not_know_is_of_the_third_version(batch: Batch) -> None:
+    record = write_batch(batch)
+    assert record[:2] == b"B3"
+    assert read_batch(record) == batch
+
+
+def test_what_they_know_stays_theirs() -> None:
+    assert write_batch(Batch(at=START, facts=(PLAIN,)))[:2] == b"B1"
+    assert write_batch(full_batch(1))[:2] == b"B2"
+
+
+def test_a_newer_version_is_refused_by_name() -> None:
+    with pytest.raises(FormatError, match="newer"):
+        read_batch(b"B4" + write_batch(Batch(at=START))[2:])

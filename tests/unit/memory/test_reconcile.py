@@ -1,0 +1,272 @@
+"""How a statement follows what is known, by rules: new, more, otherwise, known, refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recollect.memory.history import as_of
+from recollect.memory.reconcile import Reconciled, reconcile
+from recollect.search.tokenize import tokenize
+from recollect.values.fact import Evidence, Fact, FactDraft, FactId, fact_id
+from recollect.values.segment import SegmentId, Trust
+
+NOW = 1_000.0
+
+
+def said(content: str, at: float = 1.0, **more: Any) -> FactDraft:
+    segment = SegmentId(f"segment-{at}")
+    given = {
+        "type": "config",
+        "trust": "high",
+        "made_by": "rules",
+        "session": "talk",
+        "evidence": (Evidence(segment=segment, start=0, end=len(content)),),
+    }
+    return FactDraft(content=content, at=at, **(given | more))
+
+
+def held_against(draft: FactDraft, *known: Fact, history: tuple[Fact, ...] = ()) -> Reconciled:
+    return asyncio.run(reconcile(draft, known, model=None, now=NOW, history=history))
+
+
+def fact(content: str, at: float = 1.0, **more: Any) -> Fact:
+    """A fact as reconcile makes it; `pinned` and the like on top."""
+    fields = {key: more.pop(key) for key in list(more) if key in {"pinned", "sources", "joint"}}
+    return replace(held_against(said(content, at, **more)).written[0], **fields)
+
+
+def test_what_is_new_is_added_whole() -> None:
+    draft = said("the staging API listens on port 8443", context="asked about TLS")
+    result = held_against(draft)
+    assert (result.operation, len(result.written), result.spent_tokens) == ("add", 1, 0)
+    (new,) = result.written
+    assert new.id == fact_id(draft.evidence, draft.content)
+    assert (new.at, new.recorded_at, new.valid_to, new.change) == (1.0, NOW, None, None)
+    assert (new.subject, new.attribute, new.context) == ("api staging", "port", "asked about TLS")
+    assert new.sources == ("segment-1.0",)
+    assert (new.evidence, new.words) == (draft.evidence, tuple(tokenize(draft.content)))
+    assert (new.trust, new.session, new.made_by, new.joint) == ("high", "talk", "rules", False)
+
+
+def test_another_value_supersedes_and_closes() -> None:
+    old = fact("the staging API listens on port 8443")
+    result = held_against(said("staging API port is 9000 now", 5.0), old)
+    new, closed = result.written
+    assert result.operation == "supersede"
+    assert (new.change, new.superseded_by, new.valid_to) == ("supersede", None, None)
+    assert closed == replace(old, superseded_by=new.id, valid_to=5.0)
+
+
+def test_the_same_again_is_one_more_source() -> None:
+    old = fact("the staging API listens on port 8443")
+    result = held_against(said("staging API port is 8443", 5.0), old)
+    (known,) = result.written
+    assert (result.operation, known.id) == ("none", old.id)
+    assert known.sources == ("segment-1.0", "segment-5.0")
+    assert [one.segment for one in known.evidence] == ["segment-1.0", "segment-5.0"]
+    again = held_against(said("the port of the staging API is 8443", 5.0), known)
+    assert (again.operation, again.written) == ("none", ()), "the source is there already"
+
+
+def test_the_very_same_statement_is_recorded_once() -> None:
+    draft = said("the staging API listens on port 8443")
+    assert held_against(draft, *held_against(draft).written).written == ()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"joint": True}, {"sources": ()}],
+    ids=["takes all its sources", "written by a person"],
+)
+def test_some_facts_gain_no_source(changed: dict[str, Any]) -> None:
+    old = fact("the staging API listens on port 8443", **changed)
+    result = held_against(said("staging API port is 8443", 5.0), old)
+    assert (result.operation, result.written) == ("none", ())
+
+
+def test_a_statement_with_less_trusted_lineage_gives_no_source() -> None:
+    old = fact("the staging API listens on port 8443", trust="low")
+    lineage = (SegmentId("tool"),)
+    draft = said("staging API port is 8443", 5.0, trust="low", lineage=lineage)
+    assert held_against(draft, old).written == ()
+    alone = held_against(draft).written[0]
+    assert (alone.joint, alone.sources) == (True, ("segment-5.0", "tool"))
+
+
+def test_more_detail_of_the_same_value_updates() -> None:
+    old = fact("use PostgreSQL for orders", type="decision")
+    more = said("use PostgreSQL 16 for orders", 5.0, type="decision")
+    result = held_against(more, old)
+    assert (result.operation, result.written[0].change) == ("update", "update")
+    assert result.written[1].superseded_by == result.written[0].id
+    less = held_against(said("use PostgreSQL for orders", 9.0, type="decision"), result.written[0])
+    assert less.operation == "none"
+
+
+def test_words_alone_replace_nothing() -> None:
+    old = fact("the API returns JSON")
+    assert held_against(said("the API returns errors as JSON", 5.0), old).operation == "add"
+    assert held_against(said("The API returns JSON.", 5.0), old).operation == "none"
+    calls = fact("OrderService calls PaymentService", type="architecture")
+    other = said("PaymentService calls OrderService", 5.0, type="architecture")
+    assert held_against(other, calls).operation == "add"
+    may = fact("the intern is invited")
+    assert held_against(said("the intern is not invited", 5.0), may).operation == "add"
+
+
+def test_it_names_the_value_that_it_replaces() -> None:
+    old, other = fact("the staging API port is 8000"), fact("the admin UI port is 8000", 2.0)
+    draft = said("it's 9000, not 8000", 5.0, replaces="8000", corrects=True)
+    result = held_against(draft, old)
+    assert (result.operation, result.written[1].id) == ("supersede", old.id)
+    assert (result.written[0].subject, result.written[0].attribute) == ("api staging", "port")
+    assert held_against(draft, old, other).operation == "add", "two have that value"
+    elsewhere = replace(old, session="other talk")
+    assert held_against(draft, elsewhere).operation == "add", "nobody spoke of it here"
+    api = said("the API port is 9000, not 8000", 5.0, replaces="8000")
+    assert held_against(api, old, other).written[1].id == old.id, "only one can be meant"
+
+
+def test_a_vague_correction_needs_one_such_property_in_the_session() -> None:
+    port, name = fact("the staging API port is 8443"), fact("the API timeout is 30 s", 2.0)
+    draft = said("sorry, it's 9000", 5.0, corrects=True)
+    result = held_against(draft, port, name)
+    assert (result.operation, result.written[1].id) == ("supersede", port.id)
+    second = fact("the admin UI port is 8444", 3.0)
+    assert held_against(draft, port, name, second).operation == "add"
+    assert held_against(replace(draft, corrects=False), port).operation == "add"
+    assert held_against(draft, replace(port, session="other talk")).operation == "add"
+
+
+def test_what_was_said_earlier_becomes_history() -> None:
+    first, last = fact("the API port is 1111", 1.0), fact("the API port is 3333", 9.0)
+    new, closed = held_against(said("the API port is 2222", 5.0), last, history=(first,)).written
+    assert (new.valid_to, new.superseded_by) == (9.0, last.id)
+    assert (closed.id, closed.valid_to, closed.superseded_by) == (first.id, 5.0, new.id)
+    versions = (closed, new, last)
+    assert [as_of(versions, at)[0].id for at in (1.0, 4.9, 5.0, 8.9, 9.0)] == [
+        first.id, first.id, new.id, new.id, last.id,
+    ]  # fmt: skip
+    oldest = held_against(said("the API port is 4444", 0.5), *versions[2:], history=versions)
+    assert (oldest.operation, oldest.written[0].valid_to) == ("add", 1.0)
+
+
+def test_at_the_same_moment_the_later_arrival_holds() -> None:
+    old = fact("the API port is 1111", 5.0)
+    draft = replace(said("the API port is 2222", 5.0), session="other")
+    new, closed = held_against(draft, old).written
+    assert (closed.valid_to, closed.superseded_by, new.superseded_by) == (5.0, new.id, None)
+    assert as_of((new, closed), 5.0) == (new,)
+
+
+def test_an_end_that_is_not_here_is_inherited() -> None:
+    """What ended a version was forgotten: what comes between still ended then."""
+    first = replace(fact("the API port is 1111"), valid_to=9.0, superseded_by=FactId("forgotten"))
+    new, closed = held_against(said("the API port is 2222", 5.0), history=(first,)).written
+    assert (new.valid_to, new.superseded_by) == (9.0, "forgotten")
+    assert closed.valid_to == 5.0
+
+
+@pytest.mark.parametrize(
+    ("type", "old", "new", "by", "expected"),
+    [
+        ("config", "high", "API port is 2", "medium", "supersede"),
+        ("config", "high", "API port is 2", "low", "add"),
+        ("config", "medium", "API port is 2", "low", "add"),
+        ("config", "low", "API port is 2", "low", "supersede"),
+        ("config", "low", "API port is 2", "outside", "add"),
+        ("config", "outside", "API port is 2", "outside", "supersede"),
+        ("config", "low", "API port is 2", "high", "supersede"),
+        ("decision", "high", "API port is 2", "medium", "add"),
+        ("decision", "high", "API port is 2", "low", "refused"),
+        ("preference", "high", "API port is 2", "outside", "refused"),
+        ("decision", "medium", "API port is 2", "low", "add"),
+        ("decision", "high", "API port is 2", "high", "supersede"),
+    ],
+)
+def test_trust_decides_what_may_replace(
+    type: Any,  # noqa: A002
+    old: Trust,
+    new: str,
+    by: Trust,
+    expected: str,
+) -> None:
+    known = fact("API port is 1", type=type, trust=old)
+    result = held_against(said(new, 5.0, type=type, trust=by), known)
+    assert result.operation == expected
+    assert len(result.written) == {"supersede": 2, "add": 1, "refused": 0}[expected]
+    if expected == "add":
+        assert (result.written[0].trust, result.written[0].superseded_by) == (by, None)
+
+
+def test_a_rule_of_the_user_is_lifted_by_the_user_alone() -> None:
+    rule = fact("never deploy on Friday", type="implementation")
+    lifted = said("deploying on Fridays is fine now", 5.0, type="implementation")
+    assert held_against(replace(lifted, trust="low"), rule).operation == "refused"
+    assert held_against(replace(lifted, trust="medium"), rule).operation == "add"
+    assert held_against(lifted, rule).operation == "supersede"
+
+
+def test_a_tool_that_agrees_changes_nothing() -> None:
+    known = fact("API port is 1")
+    result = held_against(said("the port of the API is 1", 5.0, trust="low"), known)
+    assert (result.operation, result.written) == ("none", ())
+
+
+def test_the_user_confirms_what_a_tool_said() -> None:
+    """A fact's trust never rises: the user's words are a fact of their own."""
+    known = fact("API port is 1", trust="low")
+    new, closed = held_against(said("the port of the API is 1", 5.0), known).written
+    assert (new.trust, new.sources, new.change) == ("high", ("segment-5.0",), "update")
+    assert (closed.trust, closed.superseded_by) == ("low", new.id)
+
+
+def test_the_user_repeats_what_a_tool_said_word_for_word() -> None:
+    known = fact("the API returns JSON", trust="outside")
+    new, closed = held_against(said("The API returns JSON", 5.0), known).written
+    assert (new.trust, closed.superseded_by) == ("high", new.id)
+
+
+def test_what_the_user_says_replaces_what_stood_beside() -> None:
+    user, tool = fact("API port is 1"), fact("API port is 2", 2.0, trust="low")
+    result = held_against(said("API port is 3", 5.0), user, tool)
+    assert {one.id for one in result.written[1:]} == {user.id, tool.id}
+    again = held_against(said("API port is 4", 6.0, trust="low"), user, tool)
+    assert [one.id for one in again.written[1:]] == [tool.id], "a tool corrects itself only"
+
+
+def test_pinned_facts_stay() -> None:
+    pinned = fact("API port is 1", pinned=True)
+    result = held_against(said("API port is 2", 5.0), pinned)
+    assert (result.operation, len(result.written)) == ("add", 1)
+    assert "may not replace" in result.reason
+
+
+def test_digests_are_no_candidates() -> None:
+    digest = replace(fact("API port is 1"), type="digest")
+    assert len(held_against(said("API port is 2", 5.0), digest).written) == 1
+
+
+def test_names_by_a_model_need_words_in_common() -> None:
+    """The same sloppy name for two things makes them one only where the words agree."""
+    name: dict[str, Any] = {
+        "subject": "project",
+        "attribute": "decision",
+        "type": "decision",
+        "made_by": "model",
+    }
+    old = fact("we hire two engineers in spring", **name)
+    other = said("the office moves to a 3rd floor", 5.0, **name)
+    assert held_against(other, old).operation == "add"
+    later = said("we hire 5 engineers in spring", 5.0, **name)
+    assert held_against(later, old).operation == "supersede"
+
+
+def test_reprs_and_reasons_quote_nothing() -> None:
+    old = fact("the SECRETNAME API port is 8443")
+    result = held_against(said("SECRETNAME API port is 9000", 5.0), old)
+    assert "secretname" not in (repr(result) + result.reason).casefold()

@@ -1,0 +1,86 @@
+"""What held at a moment, and the versions of one fact; gaps are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+from recollect.memory.history import Version, as_of, chain, history_of, versions
+from recollect.values.fact import Fact, FactDraft, FactId
+
+
+def fact(id: str, at: float, **more: object) -> Fact:  # noqa: A002
+    made = Fact(id=FactId(id), type="config", content=f"content of {id}", at=at)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+FIRST = fact("first", 1.0, superseded_by="second", valid_to=5.0)
+SECOND = fact("second", 5.0, superseded_by="third", valid_to=9.0)
+THIRD = fact("third", 9.0)
+OTHER = fact("other", 3.0)
+
+
+def test_what_held_then() -> None:
+    for facts in permutations((FIRST, SECOND, THIRD, OTHER)):
+        assert as_of(facts, 0.9) == ()
+        assert as_of(facts, 1.0) == (FIRST,)
+        assert as_of(facts, 4.0) == (FIRST, OTHER)
+        assert as_of(facts, 5.0) == (OTHER, SECOND)
+        assert as_of(facts, 99.0) == (OTHER, THIRD)
+
+
+def test_the_chain_is_the_same_from_every_version() -> None:
+    for facts in permutations((FIRST, SECOND, THIRD, OTHER)):
+        for one in (FIRST, SECOND, THIRD):
+            assert chain(facts, one.id) == (FIRST, SECOND, THIRD)
+        assert chain(facts, OTHER.id) == (OTHER,)
+    assert chain((FIRST,), FactId("absent")) == ()
+
+
+def test_facts_of_the_seeds_have_no_end_of_their_own() -> None:
+    """They name what superseded them: they held until that was said."""
+    old = replace(FIRST, valid_to=None)
+    assert as_of((old, SECOND, THIRD), 4.9) == (old,)
+    assert as_of((old, SECOND, THIRD), 5.0) == (SECOND,)
+    assert versions((old, SECOND, THIRD), old.id)[0].until == 5.0
+    lost = replace(old, superseded_by=FactId("nobody"))
+    assert as_of((lost,), 4.0) == (), "superseded, and nobody knows since when"
+
+
+def test_a_forgotten_version_leaves_a_gap_that_is_told() -> None:
+    first = replace(FIRST, subject="api", attribute="port")
+    third = replace(THIRD, subject="api", attribute="port")
+    told = versions((third, first), third.id)
+    assert told == (
+        Version(fact=first, until=5.0, followed_by_gap=True),
+        Version(fact=third, until=None, followed_by_gap=False),
+    )
+    assert as_of((first, third), 7.0) == (), "what held then is gone, and nothing stands in for it"
+    assert "content of" not in repr(told)
+
+
+def test_two_that_one_replaced_are_one_chain() -> None:
+    beside = fact("beside", 2.0, superseded_by="second", valid_to=5.0)
+    assert chain((THIRD, beside, SECOND, FIRST), beside.id) == (FIRST, beside, SECOND, THIRD)
+
+
+def test_a_ring_of_replacements_ends() -> None:
+    """A damaged import must not hang whoever asks for history."""
+    one = fact("one", 1.0, superseded_by="two")
+    two = fact("two", 2.0, superseded_by="one")
+    assert chain((one, two), one.id) == (one, two)
+    assert as_of((one, two), 1.5) == (one,)
+
+
+def test_the_versions_that_a_statement_joins() -> None:
+    def port(id: str, thing: str, **more: str) -> Fact:  # noqa: A002
+        return replace(fact(id, 1.0, **more), content=f"the {thing} port is 1")
+
+    named = port("named", "API", subject="api", attribute="port")
+    imported = port("imported", "API", superseded_by="named")
+    other = port("other", "admin API")
+    draft = FactDraft(
+        type="config", content="API 端口改成 2", at=2.0, evidence=(), trust="high", made_by="rules"
+    )
+    assert history_of(draft, (named, imported, other, THIRD)) == (named, imported)
+    assert history_of(replace(draft, content="hello"), (named, THIRD)) == ()

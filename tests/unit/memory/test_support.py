@@ -1,0 +1,187 @@
+"""A statement stands where the words it rests on say so, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.memory.quotes import find_quote, sentence_before, sentences_around
+from recollect.memory.support import anchored, states_nothing, supported
+
+
+@pytest.mark.parametrize(
+    ("content", "span"),
+    [
+        ("The Stripe mock listens on 12111.", "btw the local stripe mock listens on 12111"),
+        ("We round per line item.", "we decided to round per line item and not on the total"),
+        ("Reports are built with Typst.", "I've chosen Typst over LaTeX for building the reports"),
+        ("Don't use the port 8000.", "please don't use port 8000, it is taken"),
+        ("Port 8000 must not be used.", "please don't use port 8000"),
+        ("The port is 9000.", "sorry, the port is 9000, not 8000"),
+        ("The client ping interval is 25s.", "the client ping interval is now 25s in `a/b.ts`"),
+        (
+            "库存服务测试环境的地址是 stock-test.mall.internal",
+            "库存服务测试环境的地址是 stock-test.mall.internal",
+        ),
+        ("改用 Kafka，不要 RabbitMQ", "最后改用 Kafka，RabbitMQ 那套不要了"),
+        ("不要在 2:30 排重算任务", "别把重算任务排在 2:30 那个点上"),
+        ("Redis is used for sessions.", "We used Redis for sessions, not Memcached."),
+    ],
+)
+def test_what_was_said_is_supported(content: str, span: str) -> None:
+    found = supported(content, [span])
+    assert found.ok, found.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "span", "reason"),
+    [
+        ("The mock listens on 12112.", "the mock listens on 12111", "number"),
+        ("Config lives in /etc/app/a.yaml.", "config lives in /etc/app/b.yaml", "identifier"),
+        ("We deploy with DeployBot2.", "we deploy with the bot of ours", "number"),
+        ("The API is owned by Marta.", "the API is owned by Anna", "name"),
+        ("We run on version 2.1.4.", "we run on version 2.1.3", "number"),
+        ("Use Redis for sessions.", "don't use Redis for sessions", "opposite"),
+        ("Use MySQL for orders.", "we never use MySQL for orders", "opposite"),
+        ("Memcached is used.", "We use Redis, not Memcached.", "opposite"),
+        ("We no longer deploy on Friday.", "we deploy on Friday", "opposite"),
+        (
+            "We decided not to round per line item.",
+            "we decided to round per line item and not on the total",
+            "opposite",
+        ),
+        ("The port is 8000.", "sorry, the port is 9000, not 8000", "opposite"),
+        ("The port of it is 8000.", "the port of it is 9000 not 8000", "opposite"),
+        ("RabbitMQ 那套要了", "最后改用 Kafka，RabbitMQ 那套不要了", "opposite"),
+        ("旧的对账服务还没有下线", "旧的对账服务已经下线了", "opposite"),
+        ("重算任务排在 2:30", "别把重算任务排在 2:30", "opposite"),
+        ("使用 MySQL 存订单", "订单不使用 MySQL 存", "opposite"),
+        ("The queue is RabbitMQ.", "should the queue be RabbitMQ?", "question"),
+        ("队列用 RabbitMQ", "队列用 RabbitMQ 吗", "question"),
+        ("The cache is Kafka based.", "maybe the cache could be Kafka based", "conjecture"),
+        ("缓存用 Kafka 实现", "缓存也许用 Kafka 实现", "conjecture"),
+        ("Invoices are archived nightly.", "the garden needs water in summer", "words"),
+        ("Is the port 9000?", "the port is 9000", "question"),
+        ("The database password is [REDACTED:password].", "the db password is x", "secret"),
+        ("The database host is db1.", "host db1, password [REDACTED:password]", "secret"),
+        ("local stripe mock", "the local stripe mock listens on 12111", "little"),
+        ("Container", "the container is built in two stages", "little"),
+        ("Anything goes here.", " ", "rests on nothing"),
+    ],
+)
+def test_what_was_not_said_is_refused_with_a_reason(content: str, span: str, reason: str) -> None:
+    found = supported(content, [span])
+    assert not found.ok
+    assert reason in found.reason
+    assert content not in found.reason
+
+
+def test_a_secret_in_a_statement_is_refused_without_being_shown() -> None:
+    said = "the deploy key is ghp_" + "aB3dE5gH7jK9" * 3
+    found = supported(said, [said])
+    assert (found.ok, found.reason) == (False, "it holds a secret")
+
+
+def test_a_neighbouring_sentence_lends_names_but_no_numbers() -> None:
+    content, span = "The Grafana board listens on 3001.", "It listens on 3001."
+    assert not supported(content, [span]).ok
+    assert supported(content, [span], context="The staging box runs the Grafana board.").ok
+    assert not supported("Grafana listens on 3001.", ["It listens."], context="Grafana 3001").ok
+
+
+def test_question_and_answer_say_together_what_neither_says() -> None:
+    content = "The staging API listens on port 8443."
+    spans = ["Which port does the staging API listen on?", "8443, behind the proxy"]
+    assert supported(content, spans).ok
+    assert not supported(content, spans[:1]).ok
+    assert not supported(content, spans[1:]).ok
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        [
+            "server",
+            "port",
+            "alpha",
+            "beta",
+            "runs",
+            "listens",
+            "redis",
+            "nightly",
+            "backup",
+            "folder",
+        ]
+    ),
+    min_size=3,
+    max_size=7,
+    unique=True,
+)
+
+
+@given(words=WORDS, number=st.integers(10, 99_999), other=st.integers(10, 99_999))
+def test_a_statement_supports_itself_and_no_other_number(
+    words: list[str], number: int, other: int
+) -> None:
+    said = f"The {' '.join(words)} is {number}"
+    assert supported(said, [said]).ok
+    if other != number:
+        assert not supported(said, [f"The {' '.join(words)} is {other}"]).ok
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        ("the Mock listens", "the mock  listens"),
+        ("the “build” tools", 'the "build" tools'),
+        ("`COPY . /app` brings", "COPY . /app brings"),
+        ("Mock listens on 12111...", "mock  listens\non 12111"),
+    ],
+)
+def test_a_quotation_is_found_whatever_its_white_space_and_case(quote: str, found: str) -> None:
+    text = f"Well. {found} here, 好的"
+    start, end = find_quote(quote, text)
+    assert text[start:end] == found
+
+
+@pytest.mark.parametrize("quote", ["listens in", "ab", "", "…", "the moc listens"])
+def test_what_is_not_there_letter_by_letter_is_not_found(quote: str) -> None:
+    assert find_quote(quote, "the mock listens on 12111. ab") == (0, 0)
+
+
+@given(st.text(max_size=80), st.integers(0, 80), st.integers(4, 80))
+def test_a_stretch_of_a_text_is_found_in_it(text: str, start: int, length: int) -> None:
+    quote = text[start : start + length]
+    first, last = find_quote(quote, text)
+    assert 0 <= first <= last <= len(text)
+    if quote.isascii() and len(quote.strip(" .\"'`*\t\r\n")) >= 8 and quote.isalnum():
+        assert first < last
+
+
+def test_a_quotation_is_widened_to_its_sentence_so_that_no_not_is_cut_off() -> None:
+    text = "Hi there. Please do not use Redis for it. Thanks."
+    start, end = find_quote("use Redis for it", text)
+    first, last = sentences_around(text, start, end)
+    assert text[first:last] == "Please do not use Redis for it."
+    assert sentence_before(text, first) == "Hi there."
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "which port is it?",
+        "maybe we could use Kafka for the events",
+        "oh great, let's just store passwords in plain text, genius",
+        "ok",
+        "in my last job we decided on Oracle for everything",
+    ],
+)
+def test_some_sentences_state_nothing_whatever_is_made_of_them(sentence: str) -> None:
+    assert states_nothing(sentence)
+
+
+def test_a_restatement_is_about_a_quotation_where_what_is_exact_stands_there() -> None:
+    quote = "库存服务测试环境的地址是 stock-test.mall.internal"
+    assert anchored("The address of the stock service is stock-test.mall.internal.", quote)
+    assert not anchored("The address of the stock service is other.mall.internal.", quote)
+    assert not anchored("The address of the stock service was given.", quote)

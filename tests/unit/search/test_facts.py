@@ -1,0 +1,150 @@
+"""Facts for a question: by rare words, in scripts without spaces too, by meaning, one or many."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.search.candidates import NOW
+
+from recollect.search.facts import LEAST_SCORE, MOST_FACTS, TAIL_SHARE, rank_facts
+from recollect.search.tokenize import tokenize
+from recollect.values.fact import Fact, FactId
+from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, Scale
+
+VECTOR = AskedVector(embedder="toy", values=b"", scale=Scale(mean=0.1, spread=0.1))
+
+
+def fact(name: str, content: str, at: float = NOW, **more: Any) -> Fact:
+    words = tuple(tokenize(content))
+    return Fact(id=FactId(name), type="config", content=content, at=at, words=words, **more)
+
+
+def among(facts: Sequence[Fact], **similarities: float) -> FactCandidates:
+    """These facts as a store hands them over, with how near some lie."""
+    return FactCandidates(
+        facts=tuple(
+            FactCandidate(fact=one, similarities=(similarities.get(one.id),)) for one in facts
+        ),
+        documents=len(facts),
+        document_frequencies=Counter(word for one in facts for word in set(one.words)),
+    )
+
+
+FACTS = (
+    fact("port", "the gateway listens on port 8443"),
+    fact("paint", "the gateway is painted green"),
+    fact("db", "orders are kept in PostgreSQL"),
+)
+CHINESE = (
+    fact("port", "网关监听 8443 端口"),
+    fact("db", "订单保存在 PostgreSQL 数据库"),
+    fact("tea", "我喜欢喝绿茶"),
+)
+
+
+def named(question: str, facts: Sequence[Fact] = FACTS, **similarities: float) -> list[str]:
+    found = among(facts, **similarities)
+    return [one.fact.id for one in rank_facts(tokenize(question), found, [VECTOR])]
+
+
+def test_rare_words_count_most() -> None:
+    assert named("which port has the gateway?")[0] == "port"
+    assert named("is the gateway painted?")[0] == "paint"
+    # a word that all of them hold says least
+    many = [fact(f"{n}", f"the gateway number {n} hums") for n in range(30)]
+    assert named("gateway with wheels", [*many, fact("w", "wheels squeak")]) == ["w"]
+
+
+def test_what_nothing_is_known_of_finds_nothing() -> None:
+    assert named("which port has the orange submarine of my old aunt in Lisbon?") == []
+    assert named("what colour has my bicycle?") == []
+    assert named("") == []
+    assert named("port", ()) == []
+
+
+def test_a_single_fact_is_found() -> None:
+    assert named("which port?", FACTS[:1]) == ["port"]
+    assert named("which port does the gateway use?", FACTS[:1]) == ["port"]
+    assert named("what shall we cook tonight?", FACTS[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("网关监听哪个端口？", "port"),
+        ("订单存在哪个数据库里？", "db"),
+        ("我喜欢喝什么？", "tea"),
+    ],
+)
+def test_scripts_without_spaces(question: str, answer: str) -> None:
+    assert named(question, CHINESE)[0] == answer
+    alone = [one for one in CHINESE if one.id == answer]
+    assert named(question, alone) == [answer]
+    assert named("进口食品在哪里买比较便宜？", alone) == []
+
+
+def test_characters_that_overlap_are_one_word() -> None:
+    (ranked,) = rank_facts(tokenize("端口"), among(CHINESE[:1]))
+    assert ranked.shared == 1
+    (ranked,) = rank_facts(tokenize("网关端口"), among(CHINESE[:1]))
+    assert ranked.shared == 2
+
+
+def test_meaning_finds_what_shares_no_word_and_lifts_what_does() -> None:
+    question = "where do purchases live?"
+    assert named(question) == []
+    assert named(question, db=0.9) == ["db"]
+    assert named(question, db=0.2) == [], "as near as anything is"
+    by_words = rank_facts(tokenize("gateway orders"), among(FACTS), [VECTOR])
+    lifted = rank_facts(tokenize("gateway orders"), among(FACTS, paint=0.9), [VECTOR])
+    assert lifted[0].fact.id == "paint"
+    assert lifted[0].score > max(one.score for one in by_words)
+
+
+def test_a_similarity_without_a_scale_says_nothing() -> None:
+    bare = AskedVector(embedder="toy", values=b"", scale=None)
+    flat = AskedVector(embedder="toy", values=b"", scale=Scale(mean=0.1, spread=0.0))
+    for vector in (bare, flat):
+        assert rank_facts(tokenize("purchases"), among(FACTS, db=0.99), [vector]) == ()
+
+
+def test_pinned_ones_come_first_and_do_not_hide_the_rest() -> None:
+    pinned = fact("pin", "answers are given in metric units", pinned=True)
+    assert named("which port has the gateway?", [*FACTS, pinned])[:2] == ["pin", "port"]
+    assert named("what shall we cook tonight?", [*FACTS, pinned]) == ["pin"]
+
+
+def test_ties_go_to_the_newest_and_then_by_id() -> None:
+    facts = (fact("b", "a crane"), fact("a", "a crane"), fact("new", "a crane", NOW + 1))
+    assert named("crane", facts) == ["new", "a", "b"]
+    assert named("crane", facts[::-1]) == ["new", "a", "b"]
+
+
+WORDS = st.lists(
+    st.sampled_from(["port", "quay", "crane", "mast", "sail", "端口", "网关"]), max_size=6
+)
+
+
+@given(said=st.lists(WORDS, max_size=30), asked=WORDS, seed=st.integers(0, 99))
+def test_few_falling_and_whatever_the_order(
+    said: list[list[str]], asked: list[str], seed: int
+) -> None:
+    facts = [fact(f"{n:02}", " ".join(words)) for n, words in enumerate(said)]
+    words = tokenize(" ".join(asked))
+    ranked = rank_facts(words, among(facts))
+    assert len(ranked) <= MOST_FACTS
+    scores = [one.score for one in ranked]
+    assert all(one >= other for one, other in pairwise(scores))
+    assert all(LEAST_SCORE <= score <= 1.0 + 1e-9 for score in scores)
+    assert all(score >= TAIL_SHARE * scores[0] for score in scores)
+    assert all(set(one.fact.words) & set(words) for one in ranked)
+    mixed = list(facts)
+    random.Random(seed).shuffle(mixed)
+    assert rank_facts(words, among(mixed)) == ranked

@@ -1,0 +1,198 @@
+"""Facts in a SQLite file: an older file gets their history; what is forgotten leaves no byte."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect.stores.fact_scores import word_number
+from recollect.stores.sqlite import SQLiteStore, connection
+from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.stores.sqlite.packing import pack_list
+from recollect.stores.sqlite.schema import MIGRATIONS
+from recollect.testing.store_contract.examples import (
+    START,
+    asked,
+    fact,
+    fact_vectors,
+    ids,
+    segments,
+    vector,
+)
+from recollect.values.batch import Batch
+from recollect.values.fact import ExtractedTo, Fact, FactId
+from recollect.values.lookup import FactQuery
+from recollect.values.upkeep import ForgetOrder
+
+MARK = "xylophonequartz"
+KEY = b"k" * 32
+ODD = ("port", "\ud800", "世界")
+
+
+def _raw(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+
+
+def _older_file(
+    path: Path, facts: tuple[Fact, ...], key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file as the version before wrote it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "MIGRATIONS", MIGRATIONS[:4])
+        file = space_file(path, space="mine", key=key, create=True, busy_seconds=1.0)
+        older = connect(file, Patience(1.0))
+    for one in facts:
+        older.execute(
+            "INSERT INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (one.id, one.type, one.at, one.superseded_by, one.trust, pack_list(one.sources),
+             pack_list(one.words), one.content, one.context, one.foreign),
+        ).fetchall()  # fmt: skip
+    older.close()
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_older_file_keeps_its_facts_and_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
+) -> None:
+    path = tmp_path / "space.db"
+    facts = (
+        fact("old", content="the port was 1", superseded_by=FactId("new")),
+        fact("new", content="the port is 2", at=START + 1, foreign='1\t{"id":"new"}'),
+        replace(fact("odd", at=START + 2), words=ODD),
+    )
+    _older_file(path, facts, key, monkeypatch)
+
+    async def run() -> None:
+        async with await SQLiteStore.open(path, space="mine", key=key) as store:
+            assert await store.facts(superseded=True) == facts
+            assert (await store.check()).problems == ()
+            found = await store.fact_candidates(FactQuery(words=ODD))
+            assert [one.fact.id for one in found.facts] == ["new", "odd"]
+            assert found.document_frequencies == {"port": 2, "\ud800": 1, "世界": 1}
+            assert await store.facts_revision() == 0
+            await store.write(Batch(at=START, facts=(replace(facts[1], pinned=True), fact("more"))))
+            assert len(await store.facts(superseded=True)) == 4
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_words_that_cannot_be_read_do_not_stop_the_migration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "space.db"
+    _older_file(path, (fact("torn"), fact("whole")), None, monkeypatch)
+    raw = apsw.Connection(str(path))
+    raw.execute("UPDATE fact SET words = '[torn' WHERE id = 'torn'").fetchall()
+    raw.close()
+
+    async def run() -> None:
+        async with await SQLiteStore.open(path, space="mine") as store:
+            assert [one.id for one in await store.facts()] == ["whole"]
+            assert any("fact" in problem for problem in (await store.check()).problems)
+
+    asyncio.run(run())
+
+
+def test_forgotten_fact_is_in_no_byte(tmp_path: Path) -> None:
+    """Nor are its words, its vector, its subject, or the name of its session."""
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            new = segments(2, session=f"about {MARK}")
+            given = fact(
+                "f", content=f"{MARK} it is", context=MARK, sources=ids(new[:1]), subject=MARK,
+                attribute=MARK, session=f"about {MARK}", foreign=MARK,
+            )  # fmt: skip
+            vectors = fact_vectors((given,), embedder="e", dimensions=64)
+            extracted = (ExtractedTo(session=f"about {MARK}", sequence=1),)
+            await store.write(
+                Batch(
+                    at=START, segments=new, facts=(given,), fact_vectors=(vectors,),
+                    extracted=extracted,
+                )
+            )  # fmt: skip
+            values = vectors.vectors[0].values
+            number = word_number(MARK).to_bytes(8, "big", signed=True)
+            assert values in _raw(path)
+            assert number in _raw(path)
+            done = await store.forget(ForgetOrder(at=START, sessions=(f"about {MARK}",)))
+            assert done.facts == ("f",)
+            for left in (MARK.encode(), values[:16], number):
+                assert left not in _raw(path)
+            assert await store.extracted_to(f"about {MARK}") == 1
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_many_of_many_facts_are_in_no_byte(tmp_path: Path) -> None:
+    """Pages that were split, joined and moved keep nothing either, nor what was replaced."""
+    dice = random.Random(11)
+    marks = {number: f"{dice.randrange(16**14):014x}zz" for number in range(0, 300, 5)}
+    common = [f"w{number}" for number in range(200)]
+
+    def made(number: int, mark: str) -> Fact:
+        words = " ".join([*dice.choices(common, k=dice.choice((4, 15, 120))), mark])
+        return fact(f"{dice.randrange(16**8):08x}-{number}", content=words)
+
+    facts = {number: made(number, marks.get(number, "")) for number in range(300)}
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for first in range(0, 300, 6):
+                some = tuple(facts[number] for number in range(first, first + 6))
+                vectors = (fact_vectors(some, embedder="e", dimensions=64),)
+                await store.write(Batch(at=START, facts=some, fact_vectors=vectors))
+            going = list(marks)
+            dice.shuffle(going)
+            for number in going[:30]:
+                other = replace(facts[number], content="told otherwise", words=("otherwise",))
+                await store.write(Batch(at=START, facts=(other,)))
+            for first in range(30, len(going), 10):
+                named = tuple(facts[number].id for number in going[first : first + 10])
+                await store.forget(ForgetOrder(at=START, facts=named))
+            await store.forget(ForgetOrder(at=START, facts=(FactId("nobody"),)))
+            raw = _raw(path)
+            for number, mark in marks.items():
+                assert mark.encode() not in raw, number
+                made_of = vector("e" + facts[number].content, dimensions=64)
+                assert made_of[:24] not in raw, number
+            assert vector("e" + facts[1].content, dimensions=64) in raw
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_another_process_changes_what_is_near(tmp_path: Path) -> None:
+    """Vectors in memory are those of the file, whoever wrote it."""
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        given = tuple(fact(f"f{number}") for number in range(6))
+        query = FactQuery(vectors=(asked("x", embedder="e", dimensions=8),))
+        async with (
+            await SQLiteStore.open(path, space="mine") as one,
+            await SQLiteStore.open(path, space="mine") as two,
+        ):
+            for first in range(0, 6, 2):
+                some = given[first : first + 2]
+                vectors = (fact_vectors(some, embedder="e", dimensions=8),)
+                await one.write(Batch(at=START, facts=some, fact_vectors=vectors))
+                found = await two.fact_candidates(query)
+                assert found == await one.fact_candidates(query)
+                assert len(found.facts) == first + 2
+            await one.write(Batch(at=START, facts=(replace(given[0], content="otherwise"),)))
+            await one.forget(ForgetOrder(at=START, facts=(given[3].id,)))
+            found = await two.fact_candidates(query)
+            assert [each.fact.id for each in found.facts] == ["f1", "f2", "f4", "f5"]
+            assert found == await one.fact_candidates(query)
+
+    asyncio.run(run())

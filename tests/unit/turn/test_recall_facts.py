@@ -1,0 +1,394 @@
+"""Facts in recall, through a real store: which come, when they alone come, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.unit.turn.memories import (
+    DAY,
+    NOW,
+    Memory,
+    asked_by,
+    block,
+    entries,
+    meaning,
+    memory,
+    texts,
+    user,
+)
+
+from recollect.rules.identity import segment_id
+from recollect.rules.tokens import count_text
+from recollect.rules.weigh import Weigher
+from recollect.search.facts import FACTS_SHARE
+from recollect.search.question import question_text, read_question
+from recollect.search.tokenize import tokenize
+from recollect.turn.inject import inject
+from recollect.turn.recall_facts import FoundFacts, recall_facts
+from recollect.values.batch import Batch
+from recollect.values.edit import Insert
+from recollect.values.fact import Evidence, Fact, FactId, FactVector, FactVectorSet, fact_identity
+from recollect.values.history import Entry
+from recollect.values.hit import GateVerdict
+from recollect.values.recalled import Recalled, RecallRequest, fact_name
+from recollect.values.segment import Trust
+
+PORT = "The staging gateway listens on port 8443."
+ASKS_PORT = "which port does the staging gateway listen on?"
+WEIGHER = Weigher()
+OTHER = "what shall we cook for my sister tonight?"
+
+
+def run(folder: Path, work: Callable[[Memory], Awaitable[Any]]) -> Any:
+    async def opened() -> Any:
+        async with memory(folder) as held:
+            return await work(held)
+
+    return asyncio.run(opened())
+
+
+def fact(name: str, content: str, at: float = NOW - DAY, **more: Any) -> Fact:
+    made: dict[str, Any] = {"type": "config", "trust": "high", "made_by": "user", **more}
+    return Fact(id=FactId(name), content=content, at=at, words=tuple(tokenize(content)), **made)
+
+
+def rests_on(said: Entry, text: str, part: str, *, session: str = "s") -> dict[str, Any]:
+    """That a fact was extracted from this part of a message."""
+    segment = segment_id(session, said.key)
+    start = text.index(part)
+    return {
+        "sources": (segment,),
+        "evidence": (Evidence(segment=segment, start=start, end=start + len(part)),),
+        "made_by": "rules",
+        "session": session,
+    }
+
+
+async def know(held: Memory, *facts: Fact) -> None:
+    await held.store.write(Batch(at=NOW, facts=facts))
+
+
+def names(found: Recalled | FoundFacts) -> list[str]:
+    return [str(one.id) for one in found.facts]
+
+
+async def beside_nothing(
+    held: Memory, request: RecallRequest, *, gate: bool = True, lost: tuple[str, ...] = ()
+) -> list[str]:
+    """The facts that are found for a request, before passages are packed."""
+    question = read_question(question_text(request), asked_at=request.now)
+    verdict = GateVerdict(open=gate, reason="as the test wants it", lost_words=lost)
+    found = await recall_facts(request, question, verdict, archive=held.store, vectors=())
+    return names(found)
+
+
+class TestASingleFact:
+    """A memory that holds one thing somebody wrote down, and no message at all."""
+
+    @pytest.mark.parametrize("every_turn", [True, False])
+    def test_is_recalled_when_it_is_asked_for(self, tmp_path: Path, *, every_turn: bool) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("port", PORT))
+            found = await held.recall(ASKS_PORT, every_turn=every_turn)
+            assert names(found) == ["port"]
+            assert found.gate is not None
+            assert found.gate.open
+            assert PORT in block(found)
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize("every_turn", [True, False])
+    @pytest.mark.parametrize(
+        "question",
+        [OTHER, "ok, go on please", "the port", "which port wine goes with cheese and figs?"],
+    )
+    def test_is_not_recalled_for_anything_else(
+        self, tmp_path: Path, question: str, *, every_turn: bool
+    ) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("port", PORT))
+            found = await held.recall(question, every_turn=every_turn)
+            if question == "the port" and every_turn:  # asked outright, a word is enough
+                assert names(found) == ["port"]
+                return
+            assert found.empty
+            assert found.gate is not None
+            assert not found.gate.open
+
+        run(tmp_path, work)
+
+    def test_in_a_script_without_spaces(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("port", "预发布网关监听 8443 端口"))
+            assert names(await held.recall("预发布网关监听哪个端口？")) == ["port"]
+            assert (await held.recall("今天晚上给我妹妹做什么菜好？")).empty
+            assert (await held.recall("端口")).empty, "a single word asks for nothing by itself"
+
+        run(tmp_path, work)
+
+    def test_by_meaning_where_one_word_is_shared(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("car", "my automobile: Volvo"))
+            vectors = (FactVector(fact=FactId("car"), values=meaning("automobile")),)
+            made = FactVectorSet(embedder="toy", dimensions=4, vectors=vectors)
+            await held.store.write(Batch(at=NOW, fact_vectors=(made,)))
+            question = "which Volvo vehicle?"
+            assert (await held.recall(question)).empty
+            assert names(await held.recall(question, vectors=[asked_by(question)])) == ["car"]
+            strange = "which Volvo dinner?"
+            assert (await held.recall(strange, vectors=[asked_by(strange)])).empty
+
+        run(tmp_path, work)
+
+    def test_opens_no_gate_where_it_rests_on_messages(self, tmp_path: Path) -> None:
+        """They were asked already, and did not answer."""
+
+        async def work(held: Memory) -> None:
+            (said,) = await held.remember([PORT])
+            await know(held, fact("port", PORT, **rests_on(said, PORT, PORT)))
+            request = held.asks(entries([user(ASKS_PORT)], name="q"))
+            assert await beside_nothing(held, request) == ["port"]
+            assert await beside_nothing(held, request, gate=False) == []
+
+        run(tmp_path, work)
+
+
+class TestWhatStandsInTheView:
+    def test_what_a_shown_message_says_is_not_recalled(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            said = await held.remember([PORT, "noted"])
+            await know(
+                held,
+                fact("port", "port of the gateway: 8443", **rests_on(said[0], PORT, PORT)),
+                fact("old", "the gateway had port 8080 on staging before"),
+            )
+            asking = entries([user(ASKS_PORT)], start=2)
+            assert set(await beside_nothing(held, held.asks(asking))) == {"port", "old"}
+            assert await beside_nothing(held, held.asks((*said, *asking))) == ["old"]
+
+        run(tmp_path, work)
+
+    def test_nor_under_another_name_of_the_same_history(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            said = await held.remember([PORT, "noted"], session="imported")
+            resting = rests_on(said[0], PORT, PORT, session="imported")
+            await know(held, fact("port", "port of the gateway: 8443", **resting))
+            asking = entries([user(ASKS_PORT)], start=2)
+            again = entries([PORT, "noted"], name="other")
+            request = held.asks((*again, *asking), session="live", scope="space")
+            assert await beside_nothing(held, request) == []
+            alone = held.asks(asking, session="live", scope="space")
+            assert await beside_nothing(held, alone) == ["port"]
+
+        run(tmp_path, work)
+
+    def test_what_a_standing_block_says_is_not_recalled_again(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("port", PORT))
+            view = entries([user(ASKS_PORT)], name="q")
+            found = await held.answer(held.asks(view))
+            edit = inject(
+                view, found, WEIGHER, placement="before-newest-user", budget_tokens=500, turn=1
+            ).edit
+            assert isinstance(edit, Insert)
+            assert fact_name(FactId("port")) in edit.recalled
+            assert fact_identity(FactId("port")) in edit.quotes, "so that forgetting finds it"
+            assert (await held.answer(held.asks(view, edits=[edit]))).empty
+
+        run(tmp_path, work)
+
+    def test_nor_what_a_quoted_passage_holds(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            said = await held.remember([PORT, "noted"])
+            await know(held, fact("port", "gateway port: 8443", **rests_on(said[0], PORT, PORT)))
+            request = held.asks(entries([user(ASKS_PORT)], start=2))
+            assert await beside_nothing(held, request) == ["port"]
+            segment = segment_id("s", said[0].key)
+            for quoted in (str(segment), f"{segment}:0"):
+                found = await beside_nothing(held, replace(request, quoted=frozenset({quoted})))
+                assert found == []
+            elsewhere = replace(request, quoted=frozenset({f"{segment}:7"}))
+            assert await beside_nothing(held, elsewhere) == ["port"]
+
+        run(tmp_path, work)
+
+
+class TestWhich:
+    def test_superseded_ones_never(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            new = fact("new", "The staging gateway listens on port 9000.", NOW)
+            old = fact("old", PORT, superseded_by=new.id, valid_to=NOW)
+            await know(held, old, new)
+            assert names(await held.recall(ASKS_PORT)) == ["new"]
+
+        run(tmp_path, work)
+
+    def test_scope(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(
+                held,
+                fact("mine", f"{PORT} Mine.", session="s"),
+                fact("theirs", f"{PORT} Theirs.", session="other"),
+                fact("all", f"{PORT} All."),
+            )
+            space = await held.recall(ASKS_PORT, scope="space", every_turn=True)
+            assert set(names(space)) == {"mine", "theirs", "all"}
+            session = await held.recall(ASKS_PORT, scope="session", every_turn=True)
+            assert set(names(session)) == {"mine", "all"}
+
+        run(tmp_path, work)
+
+    def test_times_that_are_asked_for(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("early", PORT, NOW - 9 * DAY), fact("late", PORT, NOW - DAY))
+            request = held.asks(entries([user(ASKS_PORT)], name="q"), every_turn=True)
+            assert set(names(await held.answer(request))) == {"early", "late"}
+            after = replace(request, said_after=NOW - 5 * DAY)
+            assert names(await held.answer(after)) == ["late"]
+            before = replace(request, said_before=NOW - 5 * DAY)
+            assert names(await held.answer(before)) == ["early"]
+
+        run(tmp_path, work)
+
+    def test_pinned_ones_stand_first_in_any_block_and_open_none(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(
+                held, fact("port", PORT), fact("units", "answers use metric units", pinned=True)
+            )
+            assert names(await held.recall(OTHER)) == []
+            found = await held.recall(ASKS_PORT, every_turn=True)
+            assert names(found) == ["units", "port"]
+            assert block(found).index("metric") < block(found).index("8443")
+
+        run(tmp_path, work)
+
+    def test_only_what_was_lost_where_a_lost_term_opened_the_gate(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            await know(
+                held,
+                fact("path", "src/edge/hall_router.py holds the gateway code"),
+                fact("lamp", "the lamp of the gateway is broken"),
+            )
+            request = held.asks(entries([user("and the gateway lamp?")], name="q"))
+            assert await beside_nothing(held, request) == ["lamp"]
+            lost = tuple(tokenize("hall_router.py"))
+            assert await beside_nothing(held, request, lost=lost) == ["path"]
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize(
+        ("trust", "words"),
+        [("high", "user"), ("medium", "assistant"), ("low", "tool output"),
+         ("outside", "fetched content")],
+    )  # fmt: skip
+    def test_the_block_shows_how_far_each_may_be_trusted(
+        self, tmp_path: Path, trust: Trust, words: str
+    ) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("port", PORT, trust=trust))
+            day = datetime.fromtimestamp(NOW - DAY, UTC).date().isoformat()
+            told = block(await held.recall(ASKS_PORT))
+            assert f"- [config] {PORT} ({words}, {day})" in told
+
+        run(tmp_path, work)
+
+
+LONG = "We spoke of the staging gateway for long. " + PORT + " Then we went home."
+
+
+class TestBesidePassages:
+    def test_a_fact_whose_words_a_passage_shows_gives_its_place_up(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            (said, *_) = await held.remember([LONG, "noted", "my sister paints boats", "fine"])
+            await know(held, fact("port", "staging gateway on 8443", **rests_on(said, LONG, PORT)))
+            found = await held.recall(ASKS_PORT, every_turn=True)
+            assert LONG in texts(found)
+            assert names(found) == []
+            narrow = await held.recall(ASKS_PORT, every_turn=True, budget=50)
+            assert narrow.passages == ()
+            assert names(narrow) == ["port"], "no passage fits, so the fact says it"
+
+        run(tmp_path, work)
+
+    def test_a_digest_keeps_its_place(self, tmp_path: Path) -> None:
+        async def work(held: Memory) -> None:
+            (said, *_) = await held.remember([LONG, "noted"])
+            resting = {**rests_on(said, LONG, PORT), "joint": True, "type": "digest"}
+            await know(held, fact("all", "staging gateway: port 8443, up", **resting))
+            assert names(await held.recall(ASKS_PORT, every_turn=True)) == ["all"]
+
+        run(tmp_path, work)
+
+    def test_one_that_several_messages_say_goes_only_where_all_are_shown(
+        self, tmp_path: Path
+    ) -> None:
+        async def work(held: Memory) -> None:
+            both = ["The staging gateway is Kong.", "It listens on port 8443 there."]
+            said = await held.remember([*both, "my sister paints boats", "fine"])
+            spans = [rests_on(one, text, text) for one, text in zip(said, both, strict=False)]
+            joint = fact(
+                "joint", "staging gateway Kong: port 8443", joint=True, made_by="model",
+                sources=tuple(one["sources"][0] for one in spans),
+                evidence=tuple(one["evidence"][0] for one in spans),
+            )  # fmt: skip
+            await know(held, joint)
+            found = await held.recall(ASKS_PORT, every_turn=True)
+            assert set(both) <= set(texts(found))
+            assert names(found) == []
+            one_fits = await held.recall(ASKS_PORT, every_turn=True, budget=80)
+            assert not set(both) <= set(texts(one_fits))
+            assert names(one_fits) == ["joint"]
+
+        run(tmp_path, work)
+
+
+@hypothesis_settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(1, 60), max_size=12),
+    budget=st.integers(100, 900),
+    own=st.lists(st.integers(0, 19), max_size=6),
+)
+def test_within_budget_and_share_and_nothing_is_lost_between_both(
+    tmp_path_factory: pytest.TempPathFactory, sizes: Sequence[int], budget: int, own: list[int]
+) -> None:
+    """What is shown fits; facts take 30% at the most beside passages; a fact that gave its place
+    up stands in a passage."""
+
+    async def work(held: Memory) -> None:
+        said = [f"the crane of pier {n} is green " + "and tall " * (n * 7 % 40) for n in range(20)]
+        stored = await held.remember([user(text) for text in said])
+        written = [
+            fact(f"w{n}", f"crane {n}: " + "very green " * size) for n, size in enumerate(sizes)
+        ]
+        resting = [
+            fact(f"m{n}", f"green crane {n}", **rests_on(stored[n], said[n], said[n].strip()))
+            for n in dict.fromkeys(own)
+        ]
+        await know(held, *written, *resting)
+        view = entries([user("which crane is green?")], name="q")
+        found = await held.answer(held.asks(view, budget=budget, every_turn=True))
+        done = inject(
+            view, found, WEIGHER, placement="before-newest-user", budget_tokens=budget, turn=1
+        )
+        if done.edit is None:
+            return
+        assert count_text(done.edit.text) <= budget
+        lines = [line for line in done.edit.text.splitlines() if line.startswith("- [config]")]
+        if found.passages:
+            assert sum(count_text(line) + 1 for line in lines) <= FACTS_SHARE * budget
+        alone = await held.answer(held.asks(view, budget=100_000, every_turn=True), max_results=1)
+        everything = {*names(alone), *names(found)}
+        for name in everything - set(names(found)):
+            if name.startswith("m"):
+                assert said[int(name[1:])].strip() in [text.strip() for text in texts(found)]
+
+    run(tmp_path_factory.mktemp("held"), work)
