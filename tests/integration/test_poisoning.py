@@ -20,8 +20,8 @@ from recollect import open_memory
 from recollect.config import load_settings
 from recollect.engine.housekeeping import runner_of
 from recollect.memory.extract import extract
-from recollect.memory.extraction_prompt import EXTRACTION_SCHEMA, MOST_FACTS
-from recollect.memory.orders import is_order
+from recollect.memory.reading.orders import is_order
+from recollect.memory.reading.prompt import EXTRACTION_SCHEMA, MOST_FACTS
 from recollect.rules.trust import is_below, is_fetcher, trust_of_role
 from recollect.search.standing import STANDING_WORD
 from recollect.testing.scripted_model import ScriptedModel

@@ -16,7 +16,7 @@ from recollect import open_memory
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
 from recollect.formats.batches import write_batch
-from recollect.memory.redact_report import is_intact
+from recollect.memory.masking.report import is_intact
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.session.places import outputs_folder

@@ -155,8 +155,8 @@ class Facts(Validated):
     idle_seconds: Annotated[Seconds, "How long a session must be silent to be read"] = 600.0
     window_tokens: Annotated[
         Annotated[int, Range(at_least=500)],
-        "How much of a session a model reads in one call, never over half of its window",
-    ] = 6000
+        "How much of a session a model reads in one call, never more than its window holds",
+    ] = 2400
     digests: Annotated[
         bool, "Let the model write a digest of subjects that many facts are about"
     ] = True

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.memory.digest_prompt import MOST_WORDS, digest_prompt
-from recollect.memory.orders import is_order
-from recollect.memory.support import supported
+from recollect.memory.reading.orders import is_order
+from recollect.memory.reading.support import supported
 from recollect.ports import Model
 from recollect.rules.tokens import count_text
 from recollect.rules.trust import lowest

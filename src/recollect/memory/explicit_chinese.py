@@ -11,29 +11,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from recollect.memory.explicit_chinese_values import (
+    CORRECTION,
+    LATIN,
+    OURS,
+    SOME_VALUE,
+    STATED_VALUE,
+    VALUE_OF_NOTHING,
+    WITHIN,
+)
 from recollect.memory.explicit_rule import Rule, Stated, all_stated
 from recollect.memory.explicit_values import ADDRESS, CODE, PATH, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_WITHIN: Final = r"[^，。！？；,;!?]"
-_LATIN: Final = r"(?<![a-z0-9_.])[a-z][a-z0-9_.+#/@-]{0,60}"
-_DIGITS: Final = (
-    r"(?<!\d)(?:\d[\d,.:/-]{0,20}|[一二三四五六七八九十百千两半]+(?=个|次|天|秒|分|小时|点|月|周|年"
-    r"|万|千|百|条|人|台|份|页|字|号|块|元))"
-)
-_TIMES: Final = (
-    r"(?:每(?:天|日|周|月|年|小时|晚|早|隔|个|次|分钟|季度)|周[一二三四五六日天末]"
-    r"|星期[一二三四五六日天]|礼拜[一二三四五六日天]|凌晨|早上|上午|中午|下午|晚上|月底|月初|年底"
-    r"|\d+\s*月|\d+\s*号|[一二三四五六七八九十]+月|[一二三四五六七八九十]+号"
-    r"|[一二三四五六七八九十]+点|\d+日|\d+点)"
-)
-_VALUES: Final = (
-    rf"(?:{CODE}|{ADDRESS}|{PATH}|{VERSION}|{_TIMES}|{_DIGITS}|{_LATIN}|\"[^\"\n\ufffc]{{1,20}}\""
-    rf"|《[^》]{{1,20}}》)"
-)
-_HARD_VALUES: Final = rf"(?:{CODE}|{ADDRESS}|{PATH}|{VERSION}|{_TIMES}|{_DIGITS})"
 
 _REMEMBER: Final = re.compile(
     r"(?:请|麻烦|帮我|你|要|先|务必|一定)?(?:记住|记一下|记下|记着|记得(?!好像|上次|以前|当时|之前"
@@ -52,6 +44,7 @@ _DECIDED: Final = re.compile(
     r"|方案(?:是|定)|结论(?:是|:)|我们(?:就|都|会)?用|咱们?(?:就|都)?用|直接用|走.{1,12}方案"
     r"|switch to"
     r"|最后(?:用|选|还是|定)|废弃(?!的)|选\s?[a-z一二三四]\s?方案"
+    r"|[a-z][\w.-]{0,30} ?不用了|换\s?[a-z][\w.-]{0,30}\s?了"
 )
 # Changes that are a value's where they name one, and else a choice.
 _CHANGED: Final = re.compile(
@@ -62,7 +55,8 @@ _DECIDED_BY_MODEL: Final = re.compile(
     r"决定(?!不了|权|性|于|因素|是否)|敲定|选定|选择了|选了|定下来|约定(?!俗成)|结论(?:是|:)"
 )
 _CAUSE: Final = re.compile(
-    r"root cause|根因|根本原因|原因(?:是|在于|找到|查到|:)|问题(?:出在|在于|根源)|罪魁祸首"
+    r"root cause(?! ?analysis)|根因(?!分析)|根本原因|原因(?:是|在于|找到|查到|:)|问题(?:出在|在于"
+    r"|根源)|罪魁祸首"
     r"|已知(?:问题|bug|缺陷)"
 )
 _NO_DECISION: Final = re.compile(
@@ -100,6 +94,7 @@ _LAID_DOWN: Final = re.compile(
     r"|都(?:要|得|必须|需要)(?:有|加|写|带|用|走|过|经过|先)|只(?:从|在|允许"
     r"|接受)[^，。！？；,]{2,16}(?:部署|发布|发版|合并|提交|运行|测试|开会|工作|下单)|不耐受"
     r"|谁(?:都|也)(?:别|不许|不准)"
+    r"|默认\s?(?:off|on|true|false|关|开|启用|禁用)"
 )
 _STATE: Final = re.compile(
     r"还没|尚未|还未|未完成|没做完|没写完|没弄|没搞|没开始|没有(?:完成|实现|做|写|测|上线|合并|开始"
@@ -128,10 +123,12 @@ _DEFECT: Final = re.compile(
     r"|证书.{0,6}过期|到期了|坏了|失效|不生效|不兼容|不支持|不起作用|打不开|连不上|起不来|启动不了"
     r"|跑不起来|登不上|登录不了|收不到|显示不(?:全|出|了)|对不上|不一致|不同步|错位|漂移|过热|死机"
     r"|黑屏|白屏|花屏|卡顿|有(?:个)?(?:已知)?(?:的)?(?:bug|问题|缺陷|漏洞|坑|毛病)|已知(?:问题|bug"
-    r"|缺陷)|竞态|竞争条件|越界|空指针|溢出|root cause|根因|根本原因|原因(?:是|在于|找到|查到|:)"
+    r"|缺陷)|竞态|竞争条件|越界|空指针|溢出|root cause(?! ?analysis)|根因(?!分析)|根本原因"
+    r"|原因(?:是|在于|找到|查到|:)"
     r"|问题(?:出在|在于|是|根源)|罪魁祸首|是因为|导致|引起|会(?:崩|挂|卡|丢|报|超时|失败|重复|漏|闪"
     r"|死|断|掉)|漏水|漏电|停产|停止维护|被弃用"
     r"|丢(?:步|字|精度|事件)|会重复|就会(?:卡|崩|丢|慢|乱|错)"
+    r"|不稳定|老问题|老毛病|时好时坏|偶发|经常(?:断|挂|卡|丢|超时|失败)"
 )
 _DEFECT_OF_NOTHING: Final = re.compile(
     r"^\W*+(?:又|还是|它|这|那|怎么|好像|现在|唉|哎|啊)?(?:又|还是|还|就)?(?:报错|崩溃?|失败|挂"
@@ -141,17 +138,17 @@ _DEFECT_OF_NOTHING: Final = re.compile(
     r"|电脑)?(?:坏|死机)|心态崩|人麻了|困死|累死|记忆力|问题不大|有什么"
 )
 _STRUCTURE: Final = re.compile(
-    rf"(?:通过|经过|经由|借助|走|用|基于){_WITHIN}{{1,24}}(?:通信|通讯|连接|调用|访问|对接|交互"
+    rf"(?:通过|经过|经由|借助|走|用|基于){WITHIN}{{1,24}}(?:通信|通讯|连接|调用|访问|对接|交互"
     rf"|同步|转发|推送|传给|传到|发给|发到|写入|读取|分发|路由|暴露|订阅|消费|上报|下发|存储|渲染"
     rf"|鉴权|认证|管理|部署|传输)"
     rf"|(?:发布到|发送到|发到|发给|推送到|推到|推给|写入|写到|写进(?!度|展|来)|存入|存在|存到|存进"
     rf"|落到|落库|同步到|同步给|转发到|转发给|转给|交给|路由到|上报到|上报给|汇总到|聚合到|归档到"
-    rf"|备份到|缓存在|缓存到|部署在|部署到|跑在|运行在|托管在|挂在|放在|位于){_WITHIN}{{1,40}}"
-    rf"|(?:订阅|消费|监听|调用|依赖于?|拉取|读取|读){_WITHIN}{{1,24}}(?:的|里|中|上|来)?(?:消息"
-    rf"|事件|数据|队列|主题|topic|接口|服务|api|库|流|表|配置)|由{_WITHIN}{{1,24}}(?:组成|构成|负责"
+    rf"|备份到|缓存在|缓存到|部署在|部署到|跑在|运行在|托管在|挂在|放在|位于){WITHIN}{{1,40}}"
+    rf"|(?:订阅|消费|监听|调用|依赖于?|拉取|读取|读){WITHIN}{{1,24}}(?:的|里|中|上|来)?(?:消息"
+    rf"|事件|数据|队列|主题|topic|接口|服务|api|库|流|表|配置)|由{WITHIN}{{1,24}}(?:组成|构成|负责"
     rf"|处理|提供|触发|生成|调度|管理|驱动|维护|渲染|完成|统一)|(?:分为|分成|拆成|拆分为|拆分成"
-    rf"|拆为|划分为|包含|包括|共用|共享|隔离|独立部署|解耦){_WITHIN}{{1,40}}|(?:前面|后面|前端|后端"
-    rf"|上面|外面|中间|底层|上层)(?:是|挂|加|接|放|套|走|用|有|隔)(?:着|了)?{_WITHIN}{{2,30}}|单体"
+    rf"|拆为|划分为|包含|包括|共用|共享|隔离|独立部署|解耦){WITHIN}{{1,40}}|(?:前面|后面|前端|后端"
+    rf"|上面|外面|中间|底层|上层)(?:是|挂|加|接|放|套|走|用|有|隔)(?:着|了)?{WITHIN}{{2,30}}|单体"
     rf"|微服务|架构(?:是|为|上|:)|事件驱动|主从|读写分离|(?:请求|流量|调用|数据|消息|事件|连接"
     rf"|日志)(?:都|全|先|会|统一|一律|全部)*(?:走|经过|进|落|先到)[^，。！？；,]{{1,24}}|(?:再|都"
     rf"|统一)?用\s?[a-z][\w.+#-]{{0,30}}\s?(?:调|连|传|通信|访问|推|拉|同步)|(?:都?是|各自)独立的"
@@ -161,64 +158,10 @@ _STRUCTURE: Final = re.compile(
     r"|不直接(?:连|访问|调|读|写)|只(?:走|通过|经过)[^，。！？；,]{2,16}"
     r"|一个[^，。！？；,]{1,8}一个[^，。！？；,]{1,8}$"
     rf"|(?:^|[，,])(?![^，,]{{0,12}}(?:我|你|先|再|可以|能|要|想"
-    rf"|帮))[^，,。]{{2,14}}用(?:的是)?\s?{_LATIN}(?:\s{_LATIN})?(?=[，,。！]|$)|(?:服务器|伺服器"
+    rf"|帮))[^，,。]{{2,14}}用(?:的是)?\s?{LATIN}(?:\s{LATIN})?(?=[，,。！]|$)|(?:服务器|伺服器"
     rf"|机器|集群|数据|备份|钥匙|文件|仓库)[^，,。]{{0,6}}在(?!线)[^，,。]{{2,14}}(?:机房|区|那|上"
     rf"|里|下|节点|柜)"
-)
-_THINGS: Final = (
-    r"(?:端口号?|连接埠|埠号?|埠|路径|目录|文件夹|资料夹|文件|档案|地址|网址|域名|主机名?|服务器"
-    r"|伺服器|ip|url|host|port|端点|接口|版本号?|上限|下限|限制|限额|额度|配额|阈值|超时(?:时间)?"
-    r"|逾时|过期时间|有效期|ttl|间隔|周期|频率|频次|保留期|保留|重试(?:次数)?|并发(?:数|量)?"
-    r"|线程数?|进程数?|连接数|连接池|池大小|批大小|批次|batch ?size|大小|容量|内存|磁盘|缓存|队列"
-    r"|主题|topic|表名?|库名?|数据库|资料库|桶|bucket|命名空间|namespace|集群|分支|仓库|标签|tag"
-    r"|镜像|容器|环境变量|变量|参数|配置项?|设定|开关|flag|密级|编码|格式|时区|语言|区域|region"
-    r"|机房|可用区|账号|帐号|用户名|邮箱|电话|联系人|负责人|值班|群名?|频道|名字|名称|名|代号|编号"
-    r"|id|截止(?:日期|时间)?|截稿|交稿|交付|发布(?:日|时间)?|上线时间|例会|会议|周会|站会|评审|备份"
-    r"|定时任务|任务|cron|计划|预算|价格|租金|费用|工资|单价|汇率|利率|尺寸|分辨率|帧率|波特率|电压"
-    r"|频率|采样率|学习率|种子|seed|epoch|步数|温度|长度|宽度|高度|重量|体重|身高|剂量|字数|章节"
-    r"|页数|航班|车次|酒店|房间号?|入住|退房|出发|到达|生日|纪念日|签证|护照|座位|车牌|楼层|门牌"
-    r"|密度|比例|权重|副本数?|分片数?|节点数?|核数?|最大值?|最小值?|默认值?|目标|baud|gpio|引脚"
-    r"|型号|框架|引擎|node|python|java|go|rust|mysql|postgres\w*|redis|ubuntu|ios|android|sdk|jdk"
-    r"|limits?|timeout|endpoint|domain|path|version|cpu|memory|replicas?|quota|branch|env|deadline"
-    r"|budget|schedule|config|staging|prod\w*|服务|环境|机器)"
-)
-_SET: Final = (
-    r"(?:是|为|用的是|用|在|叫|叫做|设(?:为|成|的是|置为|置成|了)?|设定为|配(?:的是|成|置为|置成"
-    r"|了)|改(?:成|为|到)了?|换成了?|调(?:成|到|为)了?|定(?:在|为|成)|限(?:制)?(?:在|为)|指向|走"
-    r"|等于|固定(?:为|是|在|用)?|锁(?:定)?(?:在|为)|升(?:级)?(?:到|为)了?|降(?:级)?(?:到|为)了?"
-    r"|提(?:高)?到了?|不超过|不能超过|最多|最大|最少|至少|默认(?:是|为)?|现在是|目前是|依然是|仍是"
-    r"|还是|已经?(?:是|改成|改为|升到|换成)|:|:|=|到|有|只有|开(?:在|了|放)?|放在|存在|位于)"
-)
-_VALUE: Final = re.compile(
-    rf"{_THINGS}[^，。！？；,;!?是为在:=]{{0,12}}?{_SET}\s{{0,2}}[^，。！？；,;!?是为在:=]{{0,10}}?"
-    rf"{_HARD_VALUES}|{_THINGS}\s*(?:是|为|叫|叫做|:|:)\s*{_VALUES}"
-    rf"|[\w\u4e00-\u9fff]\s*(?:是|在|:|:|=|用|走|叫)\s*(?:{ADDRESS}|{PATH}|{VERSION}|{CODE})"
-    rf"|{_WITHIN}{{2,20}}(?:是|在|到|设|开)\s*{_TIMES}|{_THINGS}\s*(?:设|开|用|走|给|就"
-    rf"|改)\s*{_HARD_VALUES}"
-    rf"|(?:调|改|设|升|降|提|换|锁|加|减|扩|缩)(?:高|低|整|级|大|小)?(?:到|为|成|回"
-    rf"|在)了?\s?{_HARD_VALUES}"
-    rf"|(?:端口号?|埠号?|预算|上限|下限|超时|学习率|限流|限额|间隔|并发|版本号?)\s?{_HARD_VALUES}"
-    rf"|(?:叫|名叫|叫做)\s?{_LATIN}|(?:接|插|连|装|焊|存)(?:在|到|进)?\s?(?:{_LATIN}"
-    rf"|{_HARD_VALUES})"
-    rf"|(?:监听|跑在|运行在|部署在|部署到|放在|存放在|存在|位于|挂载(?:在|到)|暴露(?:在|到)?"
-    rf"|绑定(?:在|到)?|托管在|写在|定义在|实现在|备份到|输出到|日志在|升级?到|降级?到"
-    rf"|锁(?:定)?(?:在|到)|固定(?:在|为|用)|限制(?:在|为|到)|设(?:置)?(?:为|成)|配置(?:为|成)"
-    rf"|定(?:在|于|为)|安排在|约在|改到|推迟到|提前到|延(?:期)?到|截止到?|到期日?(?:是|为)?"
-    rf"|有效期到|默认(?:是|为|用|走)?|保留|最多|最大|不超过|至少|上限"
-    rf"|每(?:隔)?){_WITHIN}{{0,16}}?{_HARD_VALUES}"
-    rf"|{_TIMES}{_WITHIN}{{0,12}}(?:执行|跑|运行|备份|同步|清理|发布|上线|开会|例会|站会|触发|轮换"
-    rf"|重启|更新|发车|起飞|出发|入住|退房|到期|截止|结束|开始|交|部署|发版|巡检|归档|推送|拉取"
-    rf"|刷新|冻结|开|关|跑)"
-    rf"|(?:用的?是?|使用|跑的?是?|基于|依赖|要求|需要|支持|目标(?:是|为)?|升到"
-    rf"|在用)\s*{_LATIN}(?:\s{_LATIN}){{0,2}}\s*v?\d[\w.]*"
-    rf"|(?:允许|最低|最高|起步价?|准确率)\s?{_HARD_VALUES}|{_HARD_VALUES}\s?(?:落地|起飞|发车|到站"
-    rf"|抵达|集合|开场|开门|关门)|一[个张份台][^，,。]{{1,6}}{_HARD_VALUES}\s?(?:元|块|欧|美元|欧元"
-    rf"|刀)"
-)
-_VALUE_OF_NOTHING: Final = re.compile(
-    r"(?:报错|错误|异常|日志(?:里|显示|说|报|打|中|上)|输出|结果|返回|堆栈|提示|现象|例子|比如|例如"
-    r"|第\d+行|刚才|耗时|花了|跑了|用了\d|一共|总共|找到了?\d|发现了?\d|有\d+个(?:测试|错误|警告"
-    r"|失败)|通过了?\d|失败了?\d|\d ?行|个函数|个测试|现在\d+点|今天(?:是)?(?:周|星期|\d))"
+    r"|只有[^，,。]{1,14}(?:开|能|有|可以|允许|支持|启用)[^，,。]{1,16}"
 )
 _BUILT: Final = re.compile(
     r"(?:我|我们|已经?|刚|都|也)?(?:已经?|刚刚?|都|也)?(?:新增|新建|添加|增加|加上"
@@ -227,17 +170,9 @@ _BUILT: Final = re.compile(
     r"|在)了?|接入了?|集成了?|替换(?:成|为|了)|改成了?|改为了?|升级(?:到|了)|配置了|设置了|设为了?"
     r"|调整(?:为|到|成)了?|启用了|关闭了|禁用了|删除了|移除了|注册了|挂到了?|实现在|写在|定义在"
     r"|位于|放在)"
+    r"|已?更新(?:了|到)?|已修改|补了|改了"
 )
-_PLACE: Final = re.compile(rf"{CODE}|{ADDRESS}|{PATH}|{VERSION}|{_LATIN}|\d")
-_CORRECTION: Final = re.compile(
-    rf"{_HARD_VALUES}[^，。！？；,]{{0,6}}[，,]\s?(?:不是|而不是|而非)\s?{_HARD_VALUES}|(?:不是"
-    rf"|并非){_WITHIN}{{1,24}}[，,]?\s*(?:而是|是|应该是|应为|要用|得用)|(?:是|为"
-    rf"|用)\s*{_VALUES}[^。！？]{{0,8}}[，,]?\s*(?:不是|而不是|而非|别用|不用|不再是)|(?:说错|写错"
-    rf"|记错|搞错|弄错|打错|口误|更正|纠正|订正|修正一下"
-    rf"|不对)[^。！？]{{0,16}}?[，,::\s][^。！？]{{0,40}}?{_VALUES}|(?:从|由|把"
-    rf"|将)?{_WITHIN}{{0,20}}(?:改成|改为|换成|改到|换到|调成|调到|调整为|变成){_WITHIN}{{0,20}}"
-)
-_SOME_VALUE: Final = re.compile(_VALUES)
+_PLACE: Final = re.compile(rf"{CODE}|{ADDRESS}|{PATH}|{VERSION}|{LATIN}|\d")
 _ORDER_NOW: Final = re.compile(
     r"^\W*+(?:那|好|嗯|ok|现在|接下来|另外|再)?[，,\s]*(?:请|麻烦|帮我|帮忙|给我|你|能|可以"
     r"|直接)+(?:你|帮|把|将|再|先|给|我|直接)*(?:把|将|看|查|写|改|加|跑|删|建|做|生成|整理|翻译|列"
@@ -248,7 +183,7 @@ _WRITTEN: Final = re.compile(
     rf"(?:写在|写进|放在|放到|实现在|定义在|封装在|抽到|移到|挪到|拆到|加在|配在)了?\s?(?:{CODE}"
     rf"|{PATH})"
 )
-_VALUED: Final = Rule(manner="value", type="config", pattern=_VALUE, unless=_VALUE_OF_NOTHING)
+_VALUED: Final = Rule(manner="value", type="config", pattern=STATED_VALUE, unless=VALUE_OF_NOTHING)
 _BUILDING: Final = Rule(manner="built", type="implementation", pattern=_BUILT, needs=_PLACE)
 _STATED: Final = (
     Rule(manner="defect", type="issue", pattern=_CAUSE, unless=_DEFECT_OF_NOTHING),
@@ -263,23 +198,18 @@ _RULES: Final = (
     Rule(manner="laid_down", type="preference", pattern=_LAID_DOWN),
     Rule(manner="decided", type="decision", pattern=_DECIDED, unless=_NO_DECISION),
     _VALUED,
-    Rule(manner="value", type="config", pattern=_CORRECTION, unless=_ORDER_NOW, needs=_SOME_VALUE),
+    Rule(manner="value", type="config", pattern=CORRECTION, unless=_ORDER_NOW, needs=SOME_VALUE),
     Rule(manner="decided", type="decision", pattern=_CHANGED, unless=_NO_CHANGE),
     _DONE,
     _BROKEN,
     _JOINED,
     _BUILDING,
 )
-# What only the user may do: the model's "务必" is advice, its "改成" what it did.
-# A value that a model tells is ours only where it says so; else it is knowledge of the world.
-_OURS: Final = re.compile(
-    rf"已|现在|改|设|调|配|锁|固定|我|咱|你|贵|生产|测试|线上|环境|{CODE}|{PATH}|{ADDRESS}"
-)
 _OF_MODELS: Final = (
     *_STATED,
     Rule(manner="decided", type="decision", pattern=_DECIDED_BY_MODEL),
     _BUILDING,
-    Rule(manner="value", type="config", pattern=_VALUE, unless=_VALUE_OF_NOTHING, needs=_OURS),
+    Rule(manner="value", type="config", pattern=STATED_VALUE, unless=VALUE_OF_NOTHING, needs=OURS),
     _DONE,
     _BROKEN,
     _JOINED,

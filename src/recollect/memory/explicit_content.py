@@ -19,24 +19,25 @@ MOST_CONTENT_CHARS: Final = 200
 """A statement, and not the paragraph around it: the seeds' facts are one line each."""
 
 _MARK: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[ x]\]\s*)")
+# "no emojis" must not become "emojis": what may begin a statement goes only before a mark.
 _LEADING: Final = re.compile(
     r"[\s*_\"'(]*+(?:"
-    r"(?:ok(?:ay)?|oh|ah|hey|hi|hello|yeah|yep|yes|no|right|well|so|and|but|also|then|btw"
-    r"|by the way|anyway|look|wait|alright|cool|great|fine|thanks|"
-    r"perfect|nice|sure|hm+|um+|uh+|please|pls|plz|just|quick(?: note)?|one more thing|oh and"
-    r"|ah and|plus|fyi|heads[- ]up|psa|important|note|reminder|update|correction|for the record"
-    r"|for (?:your|future) reference|for later|just so you know|so you know|"
-    r"sorry|oops|my bad|my mistake|actually|exactly|agreed|noted|got it|done|good (?:point|catch"
-    r"|question))\b[\s,.:;!—–-]+"
-    r"|(?:(?:can|could|would|will) you |i(?:'d| would) like you to |i (?:want"
-    r"|need) you to )?(?:please |also |do )*(?:remember|keep in mind|bear in mind|note|make a note"
-    r"|take note|don't forget|memori[sz]e)(?: (?:this|the following|please|for (?:later|next time"
+    r"(?:ok(?:ay)?|oh|ah|hey|hi|hello|yeah|yep|yes|well|so|and|but|also|then|btw|by the way|anyway"
+    r"|hm+|um+|uh+|please|pls|plz|just|fyi|actually|oh and|ah and|sorry|for the record"
+    r"|just so you know|so you know)\b[\s,.:;!—–-]+"
+    r"|(?:no|right|look|wait|alright|cool|great|fine|thanks|perfect|nice|sure|quick(?: note)?"
+    r"|one more thing|plus|heads[- ]up|psa|important|note|reminder|update|correction|corrected"
+    r"|for (?:your|future) reference|for later|oops|my bad|my mistake|exactly|agreed|noted|got it"
+    r"|looks good|done|good (?:point|catch|question))\s*[,.:;!，—–-]+\s*"
+    r"|(?:(?:can|could|would|will) you |i(?:'d| would) like you to |i (?:want|need) you to )?"
+    r"(?:please |also |do )*(?:remember|keep in mind|bear in mind|note|make a note|take note"
+    r"|don't forget|memori[sz]e)(?: (?:this|the following|please|for (?:later|next time"
     r"|the future)))*(?:\s+that\b|\s*[:,—–-]|(?=\s))\s*"
     r"|(?:好的?|嗯+|哦+|噢|啊|对了|对|那|另外|还有|然后|所以|不过|ok|行|好吧|不好意思|抱歉|对不起"
-    r"|说错了|更正一下|更正|纠正一下|顺便(?:说一下|提一下|一提)?|补充(?:一下|一点)?|请"
-    r"|麻烦)[，,。::！!、\s]+"
+    r"|啊?我?(?:说错|记错|搞错|弄错|写错)了|更正一下|更正|纠正一下|明白|了解|收到|等下|等一下"
+    r"|顺便(?:说一下|提一下|一提)?|补充(?:一下|一点)?|请|麻烦)[，,。:！!、\s]+"
     r"|(?:请|麻烦|帮我|你|要|帮忙|先)*(?:记住|记一下|记下来?|记着|牢记|请注意|注意一下|注意"
-    r"|备注一下|备忘|提醒一下)(?:一下|了|哦|啊)?[，,::！!\s]*"
+    r"|备注一下|备忘|提醒一下)(?:一下|了|哦|啊)?[，,:！!\s]*"
     r")"
 )
 _TRAILING: Final = re.compile(
@@ -46,7 +47,11 @@ _TRAILING: Final = re.compile(
 _MARKS: Final = " ,，;；:："
 _MOST_LEADING: Final = 8
 
-_V: Final = rf"(?:{VALUE}|[\w.+#/-]+)"
+_FUNCTION_WORDS: Final = (
+    r"(?!(?:the|an?|on|in|at|to|for|just|only|yet|sure|really|very|that|this|it|all|even|so|as"
+    r"|with|because|if|when|by|of|my|our|your|allowed|always|anymore|too|necessarily)\b)"
+)
+_V: Final = rf"(?:{VALUE}|{_FUNCTION_WORDS}[\w.+#/-]+)"
 _REPLACED: Final = (
     re.compile(rf"\bfrom ({_V}(?: [\w.]+)?) to\b"),
     re.compile(
@@ -54,13 +59,14 @@ _REPLACED: Final = (
         r"|away from|off of|(?:dropping|dropped|ditching|ditched|scrap|drop|ditch)) (?:the |our "
         r"|using )?([\w.+#/:@-]+(?: \d[\w.]*)?)"
     ),
-    re.compile(rf"(?:,|\band\b|—|-|\() ?not (?:the |on |in |at |to |for )?({_V})"),
+    re.compile(rf"(?:,|—|-|\() ?(?:and )?not (?:the |on |in |at |to |for )?({_V})"),
     re.compile(rf"\bnot ({_V}),? (?:but|it's|rather)\b"),
-    re.compile(rf"\b(?:was|used to be|were) ({_V})(?:,| before| until| and is now| but)"),
+    re.compile(rf"\b(?:was|used to be|were) ({VALUE})(?:,| before| until| and is now| but)"),
     re.compile(
-        r"(?:不是|并非|而不是|而非|不再是|不再用|不再使用|弃用|放弃|不用|别用|取代|替换掉?"
-        r"|代替)\s*([^\s，。！？；、,;了而是]{1,24})"
+        r"(?:不是|并非|而不是|而非|不再是|不再用|不再使用|弃用|取代|替换掉?|代替)"
+        r"\s*([^\s，。！？；、,;了而是]{1,24})"
     ),
+    re.compile(r"([a-z][\w.+#-]{1,30})\s?(?:那套|那个|就)?(?:不用了|不要了|弃用|废弃)"),
     re.compile(r"(?:从|由)\s*([^\s，。！？；,;]{1,24}?)\s*(?:改|换|切|迁|升|降|调|变|搬|移)"),
     re.compile(r"(?:把|将)\s*([a-z\d][\w.+#/:-]{0,24})\s*(?:改成|改为|换成|替换)"),
 )

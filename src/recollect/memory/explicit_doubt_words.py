@@ -71,7 +71,9 @@ HYPOTHETICAL: Final = re.compile(
     r"^\W*+(?:(?:and|but|so|ok|well|also|then)\W+)?(?:if|unless|in case|once|when we (?:get|reach)"
     r"|as soon as|were we|had we|even if)\b"
     r"|\bif (?:we|i|you|they|it|that|this|someone|somebody)\b.{0,80}\b(?:'d|would|could|might|were"
-    r"|had)\b|^\W*+(?:如果|若|假如|要是|等|等到|一旦)"
+    r"|had)\b|^\W*+(?:如果|若|假如|要是|等(?!下|一下|等|会)|等到|一旦)"
+    r"|\b(?:when|once|until|after) (?:it|that|this|they|everything)(?:'s| is| are) (?:done|ready"
+    r"|finished|merged|live)|好了(?:叫|告诉|通知|跟|喊)我"
 )
 STORY: Final = re.compile(
     r"\b(?:in|at|from|on) (?:my|our|a|the|his|her|their) (?:\w+ )?(?:last|previous|old|former|ex-?"

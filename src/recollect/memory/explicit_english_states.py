@@ -61,7 +61,8 @@ STATE_OF_NOTHING: Final = re.compile(
 )
 _BREAKS: Final = (
     r"(?:crashes|crashed|crash(?= (?:when|if|on|after|at|under|every))|fails?|failing|hangs"
-    r"|leaks(?! out)|leaking|breaks(?! down)|freezes|stalls|deadlocks?|times out|corrupts|drops"
+    r"|leaks(?! out)|leaking|(?<!ing )(?<!take )breaks(?! down)|freezes|stalls|deadlocks?|times out"
+    r"|corrupts|drops"
     r"|loses|misses|doubles|duplicates|overflows|panics|segfaults?|flickers|drifts|overheats"
     r"|reboots|disconnects?|errors out|blows up|chokes|returns? (?:a |an |the )?(?:wrong|stale"
     r"|empty|null|nothing|50\d|40\d|http)|throws|rejects|ignores|skips|swallows"
@@ -84,7 +85,7 @@ DEFECT: Final = re.compile(
     r"| totally| permanently)* (?:expired|broken|corrupt(?:ed)?|dead|flaky|leaking|deprecated"
     r"|unreachable|unstable|buggy|out of date|outdated|out of sync|rate[- ]limited|vulnerable"
     r"|end[- ]of[- ]life|eol|misconfigured|incompatible|too slow|truncated)\b"
-    r"|\b(?:root cause|real cause|actual cause|culprit|the cause|the (?:actual |real "
+    r"|\b(?:root cause(?! analysis)|real cause|actual cause|culprit|the cause|the (?:actual |real "
     r"|underlying )?(?:bug|problem|issue|reason|error|failure|fault)) (?:is|was|turned out to be"
     r"|here is|comes from|came from|lies in|:)"
     r"|\b(?:is|are|was|were) (?:caused|triggered|broken) by\b|\bcauses? (?:a |an "
@@ -94,8 +95,10 @@ DEFECT: Final = re.compile(
     r"|\b(?:is|are) off by\b|\bbounces?\W*$"
 )
 CAUSE: Final = re.compile(
-    r"\b(?:root cause|real cause|actual cause|culprit|known (?:issue|bug|problem|limitation)s?\s*:)"
+    r"\b(?:root cause(?! analysis)|real cause|actual cause|culprit|known (?:issue|bug|problem"
+    r"|limitation)s?\s*:)"
     r"|\bthe cause\b|\b(?:that's|that was|here's|found) the (?:bug|cause|culprit|leak)\b"
+    r"|\bturns out\b"
 )
 DEFECT_OF_NOTHING: Final = re.compile(
     r"^\W*+(?:(?:ok|and|so|but|now|ugh|hm+|well|yes|still)\W+){0,3}(?:it|this|that|they|he|she|i"
@@ -110,7 +113,7 @@ FOUND_BY_MODEL: Final = re.compile(
     rf"\b{_BREAKS}\b[^.;]{{0,80}}?\b(?:when(?:ever)?|if|every|after|under|because|once|as soon as"
     rf"|due to|above|during|while|unless)\b"
     r"|\b(?:known|recurring|long-?standing|intermittent) (?:issue|bug|problem|defect|limitation)\b"
-    r"|\b(?:root cause|real cause|actual cause|culprit|the cause)\b|\b(?:that's|here's"
+    r"|\b(?:root cause(?! analysis)|real cause|actual cause|culprit|the cause)\b|\b(?:that's|here's"
     r"|found) the (?:bug|cause|culprit|leak)\b|\b(?:is|are|was|were) (?:caused|triggered) by\b"
     r"|\bturned out (?:to be|that)\b"
     r"|\b(?:has|have|is|are) (?:expired|deprecated|flaky|leaking|unreachable|end[- ]of[- ]life"
@@ -180,14 +183,20 @@ _PASSIVE: Final = (
 STRUCTURE: Final = re.compile(
     rf"(?<=\w )(?:{_SINGULAR})\b|(?<=[a-rt-z]s )(?<!let's )(?:(?:then|also|all|both|only|always"
     rf"|never) )?(?:{_PLURAL})\b|(?<=\w )(?:{_PASSIVE})\b"
-    r"|\b(?:architecture|flow|pipeline|data flow|topology|stack)(?: here| now)? (?:is|goes"
-    r"|looks like)\b|\S ?(?:->|→|=>) ?\S{1,80} ?(?:->|→|=>) ?\S"
+    r"|\b(?:architecture|data ?flow|pipeline|topology)(?: here| now)? (?:goes|is (?:event|layered"
+    r"|a\b))"
+    r"|\S ?(?:->|→|=>) ?\S{1,80} ?(?:->|→|=>) ?\S"
     r"|\bonly (?:speaks|supports|accepts|runs|works|allows|understands|reads)\b|\bone [\w-]+ (?:per"
     r"|for each) \w+|\b(?:is|are) (?:the |our )?(?:single )?(?:source of truth|read[- ]?only"
     r"|entry point)\b|\bby design\b"
-    r"|\bgo(?:es)? (?:from [^,;]{2,30} (?:to|into)|into|straight to|via) \w+"
+    r"|\bgo(?:es)? (?:from [^,;]{2,30} (?:to|into)|into(?! more| detail)|straight to|via) \w+"
     r"|\band (?:the )?\w+ (?:share|use) (?:the same|one|a common)\b|(?<=\w )(?:is"
     r"|are) separate [\w ]{2,30}(?:files|services|repos|modules|processes|apps|packages)\b"
+    r"|\bonly (?:the )?(?!i\b|you\b|we\b|he\b|she\b|one\b|thing\b)[a-z][\w-]+(?: [\w-]+)? (?:has"
+    r"|have|can|may|gets|sees) \w+"
+    r"|\bwe (?:now |all |only |just )?(?:track|monitor|log|test|build|deploy|host|lint|format"
+    r"|bundle|style|sign|store|manage|serve|render|cache|queue|provision) (?:[\w-]+ ){0,3}?(?:with"
+    r"|in|on|via|through|using|by|to) [a-z]\w+"
 )
 BUILT: Final = re.compile(
     r"\b(?:i've|i have|i|we've|we have|we|i've also|i just|i also)(?: now| just| also| already"

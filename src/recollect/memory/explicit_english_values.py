@@ -104,6 +104,10 @@ STATED_VALUE: Final = re.compile(
     rf"|down) to|needs|requires) (?:up to |at most |only |about )?{NUMBER}(?: [a-z]+)?"
     rf"|\b(?:gets?|is|are) \w+ed (?:every|each|on|at|by) (?:the )?(?:{STRONG}|\w+ber\b|[a-z]+ary\b)"
     rf"|\b(?:we're|we are|i'm) (?:still )?stuck on (?:[a-z][\w.+#-]* ){{1,3}}v?\d[\w.]*"
+    r"|\b(?:reports?|measures?|returns?|stores?|counts?|is|are|works?|logs?) in (?:feet|met(?:er"
+    r"|re)s|cents|utc|celsius|fahrenheit|kelvin|seconds|milliseconds|bytes|euros|dollars|local time"
+    r"|miles|inches|pounds|francs|chf|eur|usd)\b"
+    rf"|\bnew {_THINGS}(?: is|:|,)? (?:{STRONG}|{NUMBER})"
 )
 VALUE_OF_NOTHING: Final = re.compile(
     r"\b(?:error|exception|failure|traceback|typo|bug|problem|warning|crash|line|stack ?trace"
@@ -123,6 +127,8 @@ CORRECTION: Final = re.compile(
     rf"|(?:{VALUE}),? (?:and )?not (?:{VALUE}|the |a )|\bnot {VALUE}[,.]? (?:but|it's|rather)\b"
     rf"|\bi (?:meant|misspoke|was wrong)\b[^.?]{{0,80}}?{VALUE}|\bshould (?:be|read"
     rf"|have been) {VALUE}[^.]{{0,20}}\bnot\b"
+    rf"|\b(?:mixed (?:it|that|them|this) up|mixed up|got (?:it|that) wrong"
+    rf"|misremembered)\b[^.?]{{0,60}}?{VALUE}"
 )
 # A line of a list that gives a label and a value reports, it does not state.
 REPORTED_VALUE: Final = re.compile(

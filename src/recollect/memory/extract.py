@@ -10,22 +10,23 @@ decision or an order. What is refused is told without its words. A ModelError is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.memory.admit import Admitted, admit
-from recollect.memory.draft_claim import draft_claim
 from recollect.memory.explicit import explicit
-from recollect.memory.extraction_answer import read_claims
-from recollect.memory.extraction_prompt import (
+from recollect.memory.reading.admit import Admitted, admit
+from recollect.memory.reading.answer import Claims, read_claims
+from recollect.memory.reading.draft_claim import draft_claim
+from recollect.memory.reading.prompt import (
     MOST_FACTS,
     extraction_prompt,
     fitting_tokens,
     lines_of,
 )
-from recollect.memory.readable import readable, why_unread
-from recollect.memory.windows import WINDOW_TOKENS, Stretch, windows
+from recollect.memory.reading.readable import readable, why_unread
+from recollect.memory.reading.windows import WINDOW_TOKENS, Stretch, windows
 from recollect.ports import Model
 from recollect.rules.tokens import count_text
 from recollect.values.fact import Evidence, FactDraft, RefusedDraft
@@ -81,8 +82,8 @@ async def extract(
     """
     around = (*before, *new)
     found = _Found()
-    for segment in new:
-        _by_rules(segment, around, found)
+    # a page of large outputs takes seconds to read: nobody else may wait for it
+    await asyncio.to_thread(_by_rules, new, around, found)
     by_rules = len(found.drafts)
     stretches: tuple[Stretch, ...] = ()
     if model is not None:
@@ -99,7 +100,12 @@ async def extract(
     )
 
 
-def _by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
+def _by_rules(new: Sequence[Segment], around: Sequence[Segment], found: _Found) -> None:
+    for segment in new:
+        _read_by_rules(segment, around, found)
+
+
+def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
     if why_unread(segment) is not None or segment.role == "tool":
         return
     result = explicit(segment)
@@ -125,7 +131,10 @@ async def _by_model(
     prompt = extraction_prompt(stretch, max_output_tokens=max_output_tokens)
     answer = await model.ask(prompt)
     found.spent_tokens += _spent(prompt, answer)
-    read = read_claims(answer, MOST_FACTS)
+    await asyncio.to_thread(_take_claims, read_claims(answer, MOST_FACTS), stretch, around, found)
+
+
+def _take_claims(read: Claims, stretch: Stretch, around: Sequence[Segment], found: _Found) -> None:
     if read.trouble:
         found.troubles.append(read.trouble)
     found.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from recollect.formats.held_text import HeldText
-from recollect.memory.redact_masks import own_patterns, strings_in
+from recollect.memory.masking.masks import own_patterns, strings_in
 from recollect.ports import Store
 from recollect.values.fact import Fact
 from recollect.values.segment import Segment, StoredSegment

@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from unicodedata import normalize
 
-from recollect.memory.subject import UNTOLD, Subject
-from recollect.memory.subject_choices import choice_of, owner_of
-from recollect.memory.subject_properties import property_of
-from recollect.memory.subject_states import rule_of, state_of, trouble_of
-from recollect.memory.subject_tastes import user_of
+from recollect.memory.subjects.choices import choice_of, owner_of
+from recollect.memory.subjects.properties import property_of
+from recollect.memory.subjects.states import rule_of, state_of, trouble_of
+from recollect.memory.subjects.subject import UNTOLD, Subject
+from recollect.memory.subjects.tastes import user_of
 
 if TYPE_CHECKING:
     from recollect.values.fact import FactType

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.errors import ModelError
-from recollect.memory.reconcile_chain import gain_source, held, new_fact, place
-from recollect.memory.reconcile_guards import (
+from recollect.memory.reconciling.chain import gain_source, held, new_fact, place
+from recollect.memory.reconciling.guards import (
     Named,
     Operation,
     content_words,
@@ -33,8 +33,8 @@ from recollect.memory.reconcile_guards import (
     same_words,
     values_of,
 )
-from recollect.memory.reconcile_prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
-from recollect.memory.reconcile_rules import Verdict, decide
+from recollect.memory.reconciling.prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
+from recollect.memory.reconciling.rules import Verdict, decide
 from recollect.ports import Model
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
 

@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 from recollect.errors import FormatError, StaleFacts
 from recollect.formats.batches import read_batch, write_batch
-from recollect.memory.redact_masks import MaskedText, Masks
-from recollect.memory.redact_parts import (
+from recollect.memory.masking.masks import MaskedText, Masks
+from recollect.memory.masking.parts import (
     Index,
     masked_batch,
     masked_body,

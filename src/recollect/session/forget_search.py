@@ -15,8 +15,8 @@ from recollect.formats.held_text import HeldText
 from recollect.formats.json_spans import encode
 from recollect.formats.pi import PiCodec
 from recollect.formats.pi_session import PiEntry
+from recollect.memory.masking.masks import strings_in
 from recollect.memory.matching import compiled
-from recollect.memory.redact_masks import strings_in
 from recollect.rules.redaction import redact
 from recollect.rules.segment_text import segment_text, without_thinking
 from recollect.session.forget_blank import said_in, said_in_message

@@ -19,7 +19,7 @@ from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.formats.json_spans import decode
 from recollect.formats.pi_entries import entry_line
 from recollect.formats.pi_session import read_session
-from recollect.memory.redact_masks import Masks, new_masks
+from recollect.memory.masking.masks import Masks, new_masks
 from recollect.session.disk import open_for_one, read_all, replace_file
 from recollect.session.forget_notes import note_files, rewrite_note
 from recollect.session.places import OUTPUTS_SUFFIX, sessions_folder

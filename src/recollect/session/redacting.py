@@ -15,7 +15,7 @@ from recollect.config.settings import Redaction
 from recollect.errors import FormatError
 from recollect.formats.json_spans import decode, encode
 from recollect.formats.pi_entries import entry_line
-from recollect.memory.redact_masks import Masks
+from recollect.memory.masking.masks import Masks
 
 _OF_ENTRIES: Final = (
     "type",

@@ -19,6 +19,7 @@ from recollect.memory.explicit import explicit
         ("btw we decided to go with Postgres", "decision", "we decided to go with Postgres"),
         ("Please never push to main directly", "preference", "never push to main directly"),
         ("I prefer short answers", "preference", "I prefer short answers"),
+        ("no emojis in commit messages", "preference", "no emojis in commit messages"),
         ("from now on write commits in English", "preference", None),
         ("the config lives in /etc/app/main.toml", "config", None),
         ("we're on Node 20", "config", None),

@@ -13,7 +13,7 @@ from tests.unit.memory.test_reconcile import NOW, fact, said
 
 from recollect.errors import ModelRefused, ModelUnavailable
 from recollect.memory.reconcile import Reconciled, reconcile
-from recollect.memory.reconcile_prompt import MOST_CANDIDATES
+from recollect.memory.reconciling.prompt import MOST_CANDIDATES
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Answer

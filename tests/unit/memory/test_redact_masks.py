@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import SettingsError
-from recollect.memory.redact_masks import Masks, own_patterns, strings_in
+from recollect.memory.masking.masks import Masks, own_patterns, strings_in
 from recollect.rules.secret_values import MASK
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"

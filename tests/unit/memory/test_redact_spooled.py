@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from recollect.engine.import_seeds import passages_of
 from recollect.formats.session_state import join_state
-from recollect.memory.redact_masks import Masks
-from recollect.memory.redact_parts import masked_batch
+from recollect.memory.masking.masks import Masks
+from recollect.memory.masking.parts import masked_batch
 from recollect.memory.spooled import without
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch

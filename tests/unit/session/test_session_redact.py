@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.formats.pi_session import read_session
-from recollect.memory.redact_masks import Masks, own_patterns
+from recollect.memory.masking.masks import Masks, own_patterns
 from recollect.session import open_transcript, transcript_file
 from recollect.session.places import outputs_folder
 from recollect.session.redact_files import redact_in_files

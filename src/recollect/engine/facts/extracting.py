@@ -18,6 +18,7 @@ from recollect.engine.facts.jobs import digest_job, extract_job, session_of
 from recollect.errors import ModelError, ModelRefused
 from recollect.memory.extract import Extracted, extract
 from recollect.memory.history import history_of
+from recollect.memory.reading.prompt import fitting_tokens
 from recollect.memory.reconcile import reconcile
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
@@ -30,8 +31,9 @@ from recollect.values.segment import Segment, StoredSegment
 
 PAGE_SEGMENTS: Final = 200
 """How many segments one job reads at the most."""
-OVERLAP_SEGMENTS: Final = 4
-"""How many that were read before are shown again, to be understood by."""
+OVERLAP_SEGMENTS: Final = 40
+"""How many that were read before are at hand again: a model is shown the last of them, and whose
+words a statement repeats is looked up in all of them."""
 ANSWER_TOKENS: Final = 1_500
 PROMPT_TOKENS: Final = 900
 RECONCILE_TOKENS: Final = 4_000
@@ -68,7 +70,7 @@ class Extraction:
         now = self.clock.now()
         if not self.settings.facts.enabled:
             return Batch(at=now)
-        if not left and (due := await self._idle_at(session)) > now:
+        if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
@@ -100,9 +102,10 @@ class Extraction:
             facts_revision=revision if book.written else None,
         )
 
-    async def _idle_at(self, session: str) -> float:
+    async def _idle_at(self, session: str, now: float) -> float:
+        """When it counts as idle; at once where its times are of a clock that runs ahead."""
         newest = await self.store.page(limit=1, session=session, descending=True)
-        if not newest:
+        if not newest or newest[0].segment.said_at > now:
             return 0.0
         return newest[0].segment.said_at + self.settings.facts.idle_seconds
 
@@ -118,14 +121,15 @@ class Extraction:
         return page
 
     def _window_tokens(self) -> int:
-        wanted = self.settings.facts.window_tokens
         window = None if self.model is None else self.model.window_tokens
-        return wanted if window is None else min(wanted, window // 2)
+        return fitting_tokens(self.settings.facts.window_tokens, window, ANSWER_TOKENS)
 
     def _cost(self, new: Sequence[StoredSegment]) -> int:
         read = sum(_read_tokens(one.segment) for one in new)
         calls = 1 + read // max(self._window_tokens(), 1)
-        return read + calls * (PROMPT_TOKENS + ANSWER_TOKENS) + RECONCILE_TOKENS
+        cost = read + calls * (PROMPT_TOKENS + ANSWER_TOKENS) + RECONCILE_TOKENS
+        day_tokens = self.settings.jobs.day_tokens
+        return cost if day_tokens is None else min(cost, day_tokens)  # else it would wait for ever
 
     async def _before(self, session: str, after: int) -> tuple[Segment, ...]:
         """What was read last, to be understood by; nothing before the first."""
@@ -149,7 +153,12 @@ class Extraction:
 
         async def by(asked: Model | None) -> Extracted:
             return await extract(
-                segments, before, model=asked, max_output_tokens=ANSWER_TOKENS, now=now
+                segments,
+                before,
+                model=asked,
+                max_output_tokens=ANSWER_TOKENS,
+                now=now,
+                window_tokens=self.settings.facts.window_tokens,
             )
 
         try:

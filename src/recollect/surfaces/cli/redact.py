@@ -18,9 +18,9 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
+    from recollect.memory.masking.masks import Masks
+    from recollect.memory.masking.report import RedactionReport
     from recollect.memory.redact import Redacted
-    from recollect.memory.redact_masks import Masks
-    from recollect.memory.redact_report import RedactionReport
     from recollect.ports import Store
 
 _OWN_PATTERNS = (
@@ -60,9 +60,9 @@ def redact(
     the transcripts of Recollect's own agent in this space. The rest of a message stays, and is
     found as before.
     """
-    from recollect.memory.redact_masks import Masks, own_patterns
-    from recollect.memory.redact_report import as_json as report_json
-    from recollect.memory.redact_report import as_text
+    from recollect.memory.masking.masks import Masks, own_patterns
+    from recollect.memory.masking.report import as_json as report_json
+    from recollect.memory.masking.report import as_text
 
     own = own_patterns(patterns)
 
@@ -91,8 +91,8 @@ async def _redacted(
     shown: ShownProgress,
 ) -> Redacted:
     from recollect.engine.import_seeds import passages_of
+    from recollect.memory.masking.report import joined
     from recollect.memory.redact import redact as redact_all
-    from recollect.memory.redact_report import joined
     from recollect.session.redact_files import redact_in_files
     from recollect.wiring import open_spool
 
@@ -137,7 +137,7 @@ async def _report(
     store: Store, place: Place, masks: Masks, done: Redacted, workspace: Path | None
 ) -> RedactionReport:
     from recollect import __version__
-    from recollect.memory.redact_report import COVERS, COVERS_NOTES, RedactionReport
+    from recollect.memory.masking.report import COVERS, COVERS_NOTES, RedactionReport
 
     notes = []
     if masks.patterns and done.applied:

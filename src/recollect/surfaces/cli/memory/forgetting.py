@@ -100,7 +100,7 @@ def forget(
 
 
 def _require_sensible(order: ForgetOrder) -> None:
-    from recollect.memory.redact_masks import own_patterns
+    from recollect.memory.masking.masks import own_patterns
 
     texts = order.matching or order.pattern
     if not (order.segments or order.sessions or order.by_time or texts):

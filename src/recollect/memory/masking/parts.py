@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from recollect.errors import FormatError
 from recollect.formats.session_state import with_texts
-from recollect.memory.redact_masks import MaskedText, Masks
+from recollect.memory.masking.masks import MaskedText, Masks
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.fact import Fact

@@ -16,12 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.memory.extraction_answer import Claim
-from recollect.memory.extraction_prompt import lines_of
 from recollect.memory.name_subject import name_subject
-from recollect.memory.quotes import find_quote, sentence_before, sentences, sentences_around
-from recollect.memory.support import Support, anchored, content_words, states_nothing, supported
-from recollect.memory.windows import Piece, Stretch
+from recollect.memory.reading.answer import Claim
+from recollect.memory.reading.prompt import lines_of
+from recollect.memory.reading.quotes import find_quote, sentence_before, sentences, sentences_around
+from recollect.memory.reading.support import (
+    Support,
+    anchored,
+    content_words,
+    states_nothing,
+    supported,
+)
+from recollect.memory.reading.windows import Piece, Stretch
 from recollect.rules.sentences import statement_spans
 from recollect.rules.trust import TRUST_ORDER, is_below, lowest
 from recollect.values.fact import Evidence, FactDraft

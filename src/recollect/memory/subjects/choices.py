@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.memory.subject import UNTOLD, Subject, name_of
-from recollect.memory.subject_kinds import kind_of, value_of
-from recollect.memory.subject_values import Token, cut
-from recollect.memory.subject_words import FILLER, listed
+from recollect.memory.subjects.kinds import kind_of, value_of
+from recollect.memory.subjects.subject import UNTOLD, Subject, name_of
+from recollect.memory.subjects.values import Token, cut
+from recollect.memory.subjects.words import FILLER, listed
 
 _ALONE: Final = frozenset(
     {

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from recollect.memory.subject import UNTOLD, Subject, name_of
-from recollect.memory.subject_values import Token, cut
-from recollect.memory.subject_words import FILLER, GRAMMAR
+from recollect.memory.subjects.subject import UNTOLD, Subject, name_of
+from recollect.memory.subjects.values import Token, cut
+from recollect.memory.subjects.words import FILLER, GRAMMAR
 from recollect.search.tokenize import tokenize
 
 

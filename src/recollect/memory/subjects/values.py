@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from recollect.memory.subject_words import CHINESE_FILLER, CHINESE_WORDS, SAME_WORD, listed
+from recollect.memory.subjects.words import CHINESE_FILLER, CHINESE_WORDS, SAME_WORD, listed
 
 Kind: TypeAlias = Literal[
     "word",

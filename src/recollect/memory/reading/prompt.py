@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from recollect.memory.support import states_nothing
-from recollect.memory.windows import Piece, Stretch
+from recollect.memory.reading.support import states_nothing
+from recollect.memory.reading.windows import Piece, Stretch
 from recollect.rules.sentences import statement_spans
 from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from recollect.memory.orders import is_order
-from recollect.memory.quotes import sentences
-from recollect.memory.support import content_words
+from recollect.memory.reading.orders import is_order
+from recollect.memory.reading.quotes import sentences
+from recollect.memory.reading.support import content_words
 from recollect.rules.trust import is_below, lowest
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from recollect.memory.subject_values import Token, cut
-from recollect.memory.subject_words import GRAMMAR
+from recollect.memory.subjects.values import Token, cut
+from recollect.memory.subjects.words import GRAMMAR
 
 _KIND_LINES: Final = """
 database: postgresql mysql mariadb sqlite mongodb oracle cockroachdb dynamodb cassandra duckdb

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.memory.subject_values import Token
-from recollect.memory.subject_words import FILLER, IMPLIED_BY
+from recollect.memory.subjects.values import Token
+from recollect.memory.subjects.words import FILLER, IMPLIED_BY
 
 MOST_WORDS: Final = 8
 """A longer subject is a story, and no other statement tells it in the same words."""

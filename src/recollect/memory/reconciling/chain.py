@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from recollect.memory.reconcile_guards import Named, may_replace
+from recollect.memory.reconciling.guards import Named, may_replace
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId

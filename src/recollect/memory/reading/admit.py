@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.memory.lineage import lineage
-from recollect.memory.orders import is_order
+from recollect.memory.reading.lineage import lineage
+from recollect.memory.reading.orders import is_order
 from recollect.rules.trust import TRUST_ORDER
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft, FactType
 from recollect.values.segment import Segment, SegmentId, Trust

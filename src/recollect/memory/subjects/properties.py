@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from recollect.memory.subject import UNTOLD, Subject, implied, name_of
-from recollect.memory.subject_values import Kind, Token, cut
-from recollect.memory.subject_words import FILLER, PROPERTIES, listed
+from recollect.memory.subjects.subject import UNTOLD, Subject, implied, name_of
+from recollect.memory.subjects.values import Kind, Token, cut
+from recollect.memory.subjects.words import FILLER, PROPERTIES, listed
 
 _LINK_BEFORE: Final = re.compile(
     r"(?:\b(?:is|are|be|to|at|on|of|as|in|under|port|version|than|limit|for"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recollect.memory.reconcile_guards import (
+from recollect.memory.reconciling.guards import (
     Named,
     Operation,
     content_words,
@@ -21,7 +21,7 @@ from recollect.memory.reconcile_guards import (
     same_words,
     values_of,
 )
-from recollect.memory.subject_values import cut
+from recollect.memory.subjects.values import cut
 from recollect.values.fact import Fact, FactDraft
 
 

@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from recollect.memory.explicit_doubt import doubt
 from recollect.memory.explicit_folded import folded
-from recollect.memory.quotes import sentences
+from recollect.memory.reading.quotes import sentences
 from recollect.rules.redaction import redact
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.search.identifiers import shapes_in

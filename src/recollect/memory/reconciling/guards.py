@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.memory.name_subject import name_subject
-from recollect.memory.subject_values import cut
-from recollect.memory.subject_words import FILLER
+from recollect.memory.subjects.values import cut
+from recollect.memory.subjects.words import FILLER
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactType
 from recollect.values.segment import Trust

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.memory.readable import readable
+from recollect.memory.reading.readable import readable
 from recollect.rules.tokens import count_text
 from recollect.search.passages import split_passages
 from recollect.values.segment import Segment

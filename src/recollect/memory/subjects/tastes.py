@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.memory.subject import UNTOLD, Subject, name_of
-from recollect.memory.subject_kinds import kind_of, value_of
-from recollect.memory.subject_values import cut
-from recollect.memory.subject_words import listed
+from recollect.memory.subjects.kinds import kind_of, value_of
+from recollect.memory.subjects.subject import UNTOLD, Subject, name_of
+from recollect.memory.subjects.values import cut
+from recollect.memory.subjects.words import listed
 
 _PREFERS: Final = re.compile(
     r"(?:\b(?:i|user|we)\b.{0,20}?\b(?:prefers?|favou?rs?|(?:would )?rather(?: use| have)?"

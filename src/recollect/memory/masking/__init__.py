@@ -1,0 +1,1 @@
+"""Redaction of what is stored: the parts of `redact`."""

@@ -1,0 +1,1 @@
+"""What is read for facts and may become one: the parts of `extract`."""

@@ -1,0 +1,1 @@
+"""How a statement follows what is known: the parts of `reconcile`."""

@@ -1,0 +1,1 @@
+"""What a statement is about: the parts of `name_subject`."""

@@ -1,0 +1,189 @@
+"""Facts as a program uses them: `Engine.facts`, its blocking twin, and a session that is read."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Engine, open_blocking_memory, open_memory
+from recollect.blocking import BlockingFactBook
+from recollect.engine.facts.book import FactBook
+from recollect.engine.facts.told import FactFilter
+from recollect.errors import RecollectError, StoreError
+from recollect.values.fact import Fact
+from recollect.wiring.embedders import forget_cached
+
+PORT = "Remember that the staging API listens on port 8443."
+ASKING = "Which port does the staging API listen on?"
+FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
+PLAIN: dict[str, Any] = {"recall.embedder": "none"}
+SMALL = {**PLAIN, "window_tokens": 6_000, "facts.idle_seconds": 0.05}
+
+
+def public(kind: type) -> dict[str, Callable[..., Any]]:
+    return {name: one for name, one in vars(kind).items() if not name.startswith("_")}
+
+
+def test_the_blocking_book_offers_what_the_book_offers() -> None:
+    mine, theirs = public(BlockingFactBook), public(FactBook)
+    assert mine.keys() == theirs.keys()
+    for name, one in theirs.items():
+        assert inspect.signature(mine[name]) == inspect.signature(one), name
+        assert inspect.iscoroutinefunction(one), name
+        assert not inspect.iscoroutinefunction(mine[name]), name
+
+
+def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:
+    with open_blocking_memory(store=tmp_path / "m.db", settings=PLAIN) as memory:
+        facts = memory.facts()
+        first = facts.add("The staging API listens on port 8443")
+        assert first.fact is not None
+        taste = facts.add("I prefer tabs over spaces", type="preference").fact
+        assert taste is not None
+        assert facts.pin(taste.id).changed
+        assert [one.id for one in facts.list()] == [taste.id, first.fact.id]
+        assert not facts.unpin(taste.id).fact.pinned
+        (found,) = facts.list(FactFilter(search="staging port"))
+        assert found == first.fact
+        assert facts.find(found.id[:8]) == found
+
+        edited = facts.edit(found.id, "The staging API listens on port 9443")
+        assert edited.outcome == "replaced"
+        assert edited.fact is not None
+        history = facts.history(edited.fact.id)
+        assert [one.id for one in history.facts] == [found.id, edited.fact.id]
+        why = facts.why(edited.fact.id)
+        assert (why.sources, why.rests_on) == ((), None)
+
+        order = facts.order_to_forget([edited.fact.id], versions=True)
+        certificate = facts.forget(order, cascades=[forget_cached])
+        assert certificate.counts["facts"] == 2
+        assert [one.id for one in facts.list(FactFilter(superseded=True))] == [taste.id]
+        with pytest.raises(RecollectError, match="forgotten"):
+            facts.find(edited.fact.id)
+
+
+def test_a_book_of_a_closed_engine_says_so(tmp_path: Path) -> None:
+    with open_blocking_memory(store=tmp_path / "m.db", settings=PLAIN) as memory:
+        facts = memory.facts()
+    with pytest.raises(RuntimeError, match="closed"):
+        facts.list()
+
+
+def test_without_a_memory_there_are_no_facts() -> None:
+    async def work() -> None:
+        async with open_memory(settings={"ingest.enabled": False}) as memory:
+            with pytest.raises(StoreError, match=r"ingest\.enabled"):
+                await memory.facts()
+
+    asyncio.run(work())
+
+
+class Talk:
+    """A client that sends its whole history with every request."""
+
+    def __init__(self, memory: Engine, session: str = "s") -> None:
+        self.memory = memory
+        self.session = session
+        self.messages: list[dict[str, Any]] = []
+
+    async def say(self, text: str) -> Any:
+        self.messages.append({"role": "user", "content": text})
+        request = {"model": "m", "messages": list(self.messages)}
+        context = await self.memory.prepare(self.session, request)
+        answer = {"role": "assistant", "content": [{"type": "text", "text": "All right."}]}
+        await self.memory.observe(self.session, answer)
+        self.messages.append(answer)
+        return context
+
+
+async def once_extracted(memory: Engine, text: str) -> Fact:
+    book = await memory.facts()
+    for _ in range(200):
+        if found := await book.list(FactFilter(search=text)):
+            return found[0]
+        await asyncio.sleep(0.05)
+    raise AssertionError("nothing was extracted")
+
+
+def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SMALL) as memory:
+            talk = Talk(memory)
+            await talk.say("Good morning, we look after the harbour today.")  # a task is kept
+            shown = await talk.say(PORT)
+            assert "<recalled-context>" not in str(shown.request)
+            fact = await once_extracted(memory, "8443")
+            assert (fact.trust, fact.made_by, fact.session) == ("high", "rules", "s")
+            (source,) = (await (await memory.facts()).why(fact.id)).sources
+            assert source.stored is not None
+            said = source.stored.segment
+            assert (said.text, said.role, said.session) == (PORT, "user", "s")
+            assert "8443" in said.text[source.spans[0].start : source.spans[0].end]
+
+            for _ in range(40):
+                shown = await talk.say(FILLER)
+            assert "8443" not in str(shown.request), "the window has lost it"
+            asked = await talk.say(ASKING)
+            assert [one.id for one in asked.recalled.facts] == [fact.id]
+            (line,) = [one for one in lines(asked.request) if one.startswith("- [")]
+            assert "8443" in line
+            assert "(user, " in line, "whose word it is"
+
+    asyncio.run(work())
+
+
+def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SMALL) as memory:
+            talk = Talk(memory)
+            await talk.say(PORT)
+            fact = await once_extracted(memory, "8443")
+            book = await memory.facts()
+            await book.forget(await book.order_to_forget([fact.id], sources=True))
+            memory.end("s")
+            again = Talk(memory)
+            again.messages = talk.messages  # the client's own history still holds it
+            await again.say(FILLER)
+            await memory.settle()
+            await asyncio.sleep(0.3)
+            assert await book.list() == ()
+            other = Talk(memory, "t")
+            asked = await other.say(ASKING)
+            assert "8443" not in str(asked.request)
+
+    asyncio.run(work())
+
+
+def lines(request: Any) -> list[str]:
+    said = request["messages"]
+    texts = [
+        part["text"]
+        for message in said
+        for part in ([] if isinstance(message["content"], str) else message["content"])
+        if part.get("type") == "text"
+    ]
+    return [line for text in texts for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("opener", ["open_memory", "open_blocking_memory"])
+def test_an_engine_that_reads_no_facts_does_not_pay_for_the_rules(
+    tmp_path: Path, opener: str
+) -> None:
+    """The patterns of extraction cost more to compile than the rest of an engine to import."""
+    program = (
+        "import sys, recollect\n"
+        f"recollect.{opener}(store=sys.argv[1])\n"
+        "rules = ('explicit', 'extract', 'name_subject', 'reconcile', 'digest')\n"
+        "print([one for one in rules if f'recollect.memory.{one}' in sys.modules])\n"
+    )
+    asked = [sys.executable, "-c", program, str(tmp_path / "m.db")]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
