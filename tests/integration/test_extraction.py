@@ -169,16 +169,30 @@ def test_no_fact_is_made_where_they_are_off(tmp_path: Path) -> None:
 
 def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
+        await place.say("monday", PORT)
+        await place.say("tuesday", CHOICE)
+        place.clock.time += IDLE + 1
+        model = ScriptedModel(lambda _: answer())
+        await place.work(model)
+        assert len(model.prompts) == 1
+        assert len(await place.facts()) == 1, "the other waits as a whole: nothing is read twice"
+        place.clock.time += 86_400
+        await place.work(model)
+        assert len(model.prompts) == 2
+        assert len(await place.facts()) == 2
+
+    run(tmp_path, scenario, **{"jobs.day_tokens": 10_000})
+
+
+def test_a_budget_below_one_call_leaves_the_rules(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
         await place.say("s", PORT)
         place.clock.time += IDLE + 1
         model = ScriptedModel(lambda _: answer())
         await place.work(model)
         assert not model.prompts
-        assert not await place.facts(), "it waits as a whole: nothing is read twice"
-        place.settings = load_settings(arguments={"jobs.day_tokens": 50_000}, file=None).settings
-        await place.work(model)
-        assert len(model.prompts) == 1
         assert await place.facts()
+        assert any("jobs.day_tokens" in line for line in place.told)
 
     run(tmp_path, scenario, **{"jobs.day_tokens": 2_000})
 

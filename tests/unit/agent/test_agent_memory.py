@@ -56,11 +56,13 @@ def finds_nothing() -> ScriptedModel:
 
 async def once_known(agent: Agent, word: str) -> str:
     """What `/memory search` answers when the jobs have found something."""
-    for _ in range(200):
+    for waited in range(1, 200):
         found = told(await collected(agent, f"/memory search {word}"))
         if word in found:
             return found
         await asyncio.sleep(0.05)
+        if waited % 20 == 0:
+            await collected(agent, "Are you there?")
     raise AssertionError("nothing was extracted")
 
 

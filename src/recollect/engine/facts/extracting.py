@@ -77,19 +77,19 @@ class Extraction:
         if not page:
             return Batch(at=now)
         new = self._window(page)
-        model = self.model if _worth_asking(new) else None
+        model, note = self._reader(new)
         needed = 0 if model is None else self._cost(new)
         if needed > lease.cost_tokens:  # charged when it is handed out, so it is handed out again
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         before = await self._before(session, after)
         revision = await self.store.facts_revision()
-        found, note = await self._found(lease, new, before, model, now)
+        found, failed = await self._found(lease, new, before, model, now)
         book = _Book(self, session=self._scope(session, new), now=now)
         for draft in found.drafts:
-            await book.take(draft, model)
+            await book.take(draft, model if book.spent_tokens < RECONCILE_TOKENS else None)
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
-        self._tell(new, book, found, note)
+        self._tell(new, book, found, note or failed)
         jobs = [extract_job(session, run_at=now, left=True)] if more else []
         if book.written:
             jobs += [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
@@ -120,6 +120,15 @@ class Extraction:
                 return page[: max(at, 1)]
         return page
 
+    def _reader(self, new: Sequence[StoredSegment]) -> tuple[Model | None, str]:
+        """Who reads it beside the rules, and why nobody does: else it would wait for ever."""
+        if self.model is None or not _worth_asking(new):
+            return None, ""
+        day_tokens = self.settings.jobs.day_tokens
+        if day_tokens is not None and self._cost(new) > day_tokens:
+            return None, "one call costs more than jobs.day_tokens allows"
+        return self.model, ""
+
     def _window_tokens(self) -> int:
         window = None if self.model is None else self.model.window_tokens
         return fitting_tokens(self.settings.facts.window_tokens, window, ANSWER_TOKENS)
@@ -127,9 +136,7 @@ class Extraction:
     def _cost(self, new: Sequence[StoredSegment]) -> int:
         read = sum(_read_tokens(one.segment) for one in new)
         calls = 1 + read // max(self._window_tokens(), 1)
-        cost = read + calls * (PROMPT_TOKENS + ANSWER_TOKENS) + RECONCILE_TOKENS
-        day_tokens = self.settings.jobs.day_tokens
-        return cost if day_tokens is None else min(cost, day_tokens)  # else it would wait for ever
+        return read + calls * (PROMPT_TOKENS + ANSWER_TOKENS) + RECONCILE_TOKENS
 
     async def _before(self, session: str, after: int) -> tuple[Segment, ...]:
         """What was read last, to be understood by; nothing before the first."""
@@ -203,6 +210,7 @@ class _Book:
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
+        self.spent_tokens = 0
         self._read: dict[FactId, Fact] | None = None
 
     async def take(self, draft: FactDraft, model: Model | None) -> None:
@@ -216,6 +224,7 @@ class _Book:
             history=history_of(draft, every),
         )
         self.operations.append(done.operation)
+        self.spent_tokens += done.spent_tokens
         self.written.update((fact.id, fact) for fact in done.written)
 
     async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:
