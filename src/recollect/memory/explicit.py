@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from recollect.memory.explicit_chinese import chinese
-from recollect.memory.explicit_content import content
-from recollect.memory.explicit_doubt import doubt, mocks, returns, tells_a_story
-from recollect.memory.explicit_english import english
-from recollect.memory.explicit_folded import BLANK, folded_lines, has_chinese
-from recollect.memory.explicit_rule import Stated
-from recollect.memory.explicit_spoken import spoken
 from recollect.memory.name_subject import name_subject
+from recollect.memory.stating.chinese import chinese
+from recollect.memory.stating.content import content
+from recollect.memory.stating.doubt import doubt, mocks, returns, tells_a_story
+from recollect.memory.stating.english import english
+from recollect.memory.stating.folded import BLANK, folded_lines, has_chinese
+from recollect.memory.stating.rule import Stated
+from recollect.memory.stating.spoken import spoken
 from recollect.rules.redaction import redact
 from recollect.rules.sentences import statement_spans
 from recollect.values.fact import Evidence, FactDraft, RefusedDraft

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from recollect.engine.facts.book import FactBook
 from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StoreError
 from recollect.values.fact import Fact
+from recollect.values.recalled import BLOCK_OPENING
 from recollect.wiring.embedders import forget_cached
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
+RULES = ("explicit", "extract", "name_subject", "reconcile", "digest")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
-SMALL = {**PLAIN, "window_tokens": 6_000, "facts.idle_seconds": 0.05}
+SMALL = {**PLAIN, "window_tokens": 4_000, "facts.idle_seconds": 0.05}
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:
@@ -113,7 +116,7 @@ def block(request: Any) -> list[str]:
         for part in message["content"]
         if part.get("type") == "text"
     ]
-    return [line for text in parts if "<recalled-context>" in text for line in text.splitlines()]
+    return [line for text in parts if BLOCK_OPENING in text for line in text.splitlines()]
 
 
 async def once_extracted(talk: Talk, text: str) -> Fact:
@@ -134,7 +137,7 @@ def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_p
             talk = Talk(memory)
             await talk.say("Good morning, we look after the harbour today.")  # a task is kept
             shown = await talk.say(PORT)
-            assert "<recalled-context>" not in str(shown.request)
+            assert BLOCK_OPENING not in str(shown.request)
             fact = await once_extracted(talk, "8443")
             assert (fact.trust, fact.made_by, fact.session) == ("high", "rules", "s")
             assert [one.id for one in await (await memory.facts()).list()] == [fact.id]
@@ -144,7 +147,7 @@ def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_p
             assert (said.text, said.role, said.session) == (PORT, "user", "s")
             assert "8443" in said.text[source.spans[0].start : source.spans[0].end]
 
-            for _ in range(40):
+            for _ in range(20):
                 shown = await talk.say(FILLER)
             assert "8443" not in str(shown.request), "the window has lost it"
             asked = await talk.say(ASKING)
@@ -187,11 +190,12 @@ def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) 
 
 def test_an_engine_that_reads_no_facts_does_not_pay_for_the_rules(tmp_path: Path) -> None:
     """The patterns of extraction cost more to compile than the rest of an engine to import."""
+    rules = [f"recollect.memory.{one}" for one in RULES]
+    assert all(map(find_spec, rules)), "what is looked for has other names now"
     program = (
         "import sys, recollect\n"
         "recollect.open_blocking_memory(store=sys.argv[1])\n"
-        "rules = ('explicit', 'extract', 'name_subject', 'reconcile', 'digest')\n"
-        "print([one for one in rules if f'recollect.memory.{one}' in sys.modules])\n"
+        f"print([one for one in {rules} if one in sys.modules])\n"
     )
     asked = [sys.executable, "-c", program, str(tmp_path / "m.db")]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)

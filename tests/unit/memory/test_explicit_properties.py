@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.memory.saying import said
 
 from recollect.memory.explicit import MOST_DRAFTS, explicit
-from recollect.memory.explicit_content import MOST_CONTENT_CHARS
+from recollect.memory.stating.content import MOST_CONTENT_CHARS
 
 STATEMENTS = st.sampled_from(
     [

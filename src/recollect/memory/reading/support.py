@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from unicodedata import normalize
 
-from recollect.memory.explicit_doubt import doubt
-from recollect.memory.explicit_folded import folded
 from recollect.memory.reading.quotes import sentences
+from recollect.memory.stating.doubt import doubt
+from recollect.memory.stating.folded import folded
 from recollect.rules.redaction import redact
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.search.identifiers import shapes_in

@@ -148,6 +148,9 @@ OTHERS: Final = re.compile(
     r"|\b(?:chatgpt|copilot|gemini|claude|gpt) (?:gave|told|said|says|suggests?)\b|(?:同事|顾问"
     r"|教程|示例|样例|例子|网友|有的人|有些人|大部分|大多数|多数人|很多人|别的组|隔壁组)(?:里|中|都"
     r"|也|的|们)?(?:用|推荐|建议|说|喜欢|团队|公司|人)"
+    r"|(?:上面|里面|这里)写着"
+    r"|\b(?:in|from) (?:the|a|this|that|their) (?:tutorial|example|sample|article|talk|video"
+    r"|docs)\b|\b(?:tutorial|example|sample)(?: config| code)? (?:uses?|has|says|shows)\b"
 )
 TEMPORARY: Final = re.compile(
     r"\b(?:let me|lemme|i'll|i will|i'm going to|i am going to|gonna|let's (?:see|check|try|look"

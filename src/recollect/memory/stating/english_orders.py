@@ -162,4 +162,6 @@ LAID_DOWN: Final = re.compile(
     r"|headings|variables|functions|units) (?:in|as|with|without) [^,;]{3,40} (?:please|pls)\b"
     r"|\bno [a-z][\w-]+(?: [a-z][\w-]+)?\W{0,4}(?:ever|anywhere|at all)\b|\bkeep (?:it|them|this"
     r"|that|everything) (?:under|below|short|simple|within|in (?:english|german|french|present))\b"
+    r"|\b(?:ask|check with|tell|warn|ping|consult) me (?:before|first|whenever|every time)\b"
+    r"|, always\W*$|\b(?:so|and|but|,) no [a-z][\w-]+ [a-z]+s\b"
 )

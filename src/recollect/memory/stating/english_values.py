@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.memory.explicit_values import (
+from recollect.memory.stating.values import (
     ADDRESS,
     CODE,
+    MEASURED,
     NAME,
     NUMBER,
     PATH,
@@ -108,6 +109,18 @@ STATED_VALUE: Final = re.compile(
     r"|re)s|cents|utc|celsius|fahrenheit|kelvin|seconds|milliseconds|bytes|euros|dollars|local time"
     r"|miles|inches|pounds|francs|chf|eur|usd)\b"
     rf"|\bnew {_THINGS}(?: is|:|,)? (?:{STRONG}|{NUMBER})"
+    rf"|^\W*(?:(?:ok|so|and|but|oh|btw|also|fyi|yes|no)\W+){{0,2}}(?:the|our|my|all|each|every"
+    rf"|both) (?!(?:error|test|tests|build|log|logs|output|page|trace|result|last|first|second|next"
+    rf"|other|same)\b)[\w'-]+(?: [\w'-]+){{0,5}}? (?:[a-z]{{2,}}[^s\W]s|are|have|get|run|time|go"
+    rf"|use|is|has) [^?]{{0,40}}?(?:{STRONG}|{MEASURED})"
+    rf"|\b(?!i\b|you\b|it\b|who\b|that\b|what\b)[a-z]+ (?:gets|receives|takes over|owns|covers"
+    rf"|joins|leaves|arrives|presents) [^,;?]{{0,40}}?(?:{STRONG})|\buses? (?:channel|port|slot|pin"
+    rf"|topic|table|queue|profile|region|bus|address) \S*\d|\b(?:stops?|ends?|begins?|starts?"
+    rf"|closes|opens|launch\w*|retires?) (?:in|by|on) (?:{STRONG}|(?:early |mid |late )?(?:jan|feb"
+    rf"|mar|apr|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b)"
+    rf"|\b(?:is|are) in (?:kroner|kronor|yen|pesos|rupees|kg|lbs|grams|lit(?:er|re)s|kilomet\w+"
+    rf"|minutes|hours|percent)\b|\b(?:time|times) out after \S*\d|\b(?:older|newer|larger|bigger"
+    rf"|longer|smaller) than {MEASURED}[^,;]{{0,20}} (?:are|is|get|gets) \w+"
 )
 VALUE_OF_NOTHING: Final = re.compile(
     r"\b(?:error|exception|failure|traceback|typo|bug|problem|warning|crash|line|stack ?trace"
@@ -129,6 +142,8 @@ CORRECTION: Final = re.compile(
     rf"|have been) {VALUE}[^.]{{0,20}}\bnot\b"
     rf"|\b(?:mixed (?:it|that|them|this) up|mixed up|got (?:it|that) wrong"
     rf"|misremembered)\b[^.?]{{0,60}}?{VALUE}"
+    r"|\b(?:is|are|in|on|at|to) [\w./-]+,? not (?:in |on |at |the )?(?!sure|yet|really|very|just"
+    r"|only|so\b|too\b|that\b|a\b|an\b|all\b|because|even|always|necessarily)[\w./-]+\W*$"
 )
 # A line of a list that gives a label and a value reports, it does not state.
 REPORTED_VALUE: Final = re.compile(

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.memory.explicit_folded import folded
-from recollect.memory.explicit_values import VALUE
+from recollect.memory.stating.folded import folded
+from recollect.memory.stating.values import VALUE
 from recollect.rules.sentences import bounded
 
 MOST_CONTENT_CHARS: Final = 200

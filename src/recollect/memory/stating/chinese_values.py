@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.memory.explicit_values import ADDRESS, CODE, PATH, VERSION
+from recollect.memory.stating.values import ADDRESS, CODE, PATH, VERSION
 
 WITHIN: Final = r"[^，。！？；,;!?]"
 LATIN: Final = r"(?<![a-z0-9_.])[a-z][a-z0-9_.+#/@-]{0,60}"
@@ -80,6 +80,9 @@ STATED_VALUE: Final = re.compile(
     rf"|刀)"
     rf"|单位(?:是|用|为)|在\s?[a-z]+-[a-z0-9-]+|{_HARD_VALUES}\s?从[^，,。]{{1,8}}(?:出发|起飞"
     rf"|发车)"
+    rf"|(?:到|至)\s?\d{{4}}\s?年|{_TIMES}{WITHIN}{{0,6}}(?:下线|上线|停服|发工资|生效|停用)"
+    rf"|用\s?\d+\s?(?:频道|通道|号|端口)|从\s?{PATH}{WITHIN}{{0,4}}(?:加载|读|拉|取)"
+    rf"|超过{WITHIN}{{1,16}}(?:会|就|自动)"
 )
 VALUE_OF_NOTHING: Final = re.compile(
     r"(?:报错|错误|异常|日志(?:里|显示|说|报|打|中|上)|输出|结果|返回|堆栈|提示|现象|例子|比如|例如"

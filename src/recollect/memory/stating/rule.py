@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recollect.memory.explicit_doubt import Manner
+    from recollect.memory.stating.doubt import Manner
     from recollect.values.fact import FactType
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from recollect.memory.explicit_english_orders import (
+from recollect.memory.stating.english_orders import (
     DECIDED,
     DECIDED_BY_MODEL,
     LAID_DOWN,
     REMEMBER,
     REMEMBER_TASK,
 )
-from recollect.memory.explicit_english_states import (
+from recollect.memory.stating.english_states import (
     BUILT,
     CAUSE,
     DEFECT,
@@ -28,7 +28,7 @@ from recollect.memory.explicit_english_states import (
     STATE_OF_NOTHING,
     STRUCTURE,
 )
-from recollect.memory.explicit_english_values import (
+from recollect.memory.stating.english_values import (
     CORRECTION,
     OURS,
     POINTING_SUBJECT,
@@ -36,7 +36,7 @@ from recollect.memory.explicit_english_values import (
     STATED_VALUE,
     VALUE_OF_NOTHING,
 )
-from recollect.memory.explicit_rule import Rule, Stated, all_stated
+from recollect.memory.stating.rule import Rule, Stated, all_stated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

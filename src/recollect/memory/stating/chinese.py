@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from recollect.memory.explicit_chinese_values import (
+from recollect.memory.stating.chinese_values import (
     CORRECTION,
     LATIN,
     OURS,
@@ -20,8 +20,8 @@ from recollect.memory.explicit_chinese_values import (
     VALUE_OF_NOTHING,
     WITHIN,
 )
-from recollect.memory.explicit_rule import Rule, Stated, all_stated
-from recollect.memory.explicit_values import ADDRESS, CODE, PATH, VERSION
+from recollect.memory.stating.rule import Rule, Stated, all_stated
+from recollect.memory.stating.values import ADDRESS, CODE, PATH, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,7 @@ _DECIDED: Final = re.compile(
 _CHANGED: Final = re.compile(
     r"定为|定在|定成|换成|换到|换回|改成|改为|改回|改到|改走|切换(?:到|成|为|至)|切到|切回|迁移?到"
     r"|迁到|转到(?!新)|推迟到|延期到|延到|提前到|就叫|就放|保留(?!字)|回退到|全部?用|都用"
+    r"|搬到"
 )
 _DECIDED_BY_MODEL: Final = re.compile(
     r"决定(?!不了|权|性|于|因素|是否)|敲定|选定|选择了|选了|定下来|约定(?!俗成)|结论(?:是|:)"
@@ -95,6 +96,7 @@ _LAID_DOWN: Final = re.compile(
     r"|接受)[^，。！？；,]{2,16}(?:部署|发布|发版|合并|提交|运行|测试|开会|工作|下单)|不耐受"
     r"|谁(?:都|也)(?:别|不许|不准)"
     r"|默认\s?(?:off|on|true|false|关|开|启用|禁用)"
+    r"|先(?:问|跟|和|找|告诉|通知)我|不能吃|[，,]\s?一直都是"
 )
 _STATE: Final = re.compile(
     r"还没|尚未|还未|未完成|没做完|没写完|没弄|没搞|没开始|没有(?:完成|实现|做|写|测|上线|合并|开始"
@@ -129,6 +131,8 @@ _DEFECT: Final = re.compile(
     r"|死|断|掉)|漏水|漏电|停产|停止维护|被弃用"
     r"|丢(?:步|字|精度|事件)|会重复|就会(?:卡|崩|丢|慢|乱|错)"
     r"|不稳定|老问题|老毛病|时好时坏|偶发|经常(?:断|挂|卡|丢|超时|失败)"
+    r"|会(?:截|覆盖|吞|漏|跳|变)|不(?:启动|响应|触发|刷新|保存|同步|生成|显示)(?!的话)|没有(?:限流"
+    r"|鉴权|索引|备份|校验|加密|监控|缓存|重试)"
 )
 _DEFECT_OF_NOTHING: Final = re.compile(
     r"^\W*+(?:又|还是|它|这|那|怎么|好像|现在|唉|哎|啊)?(?:又|还是|还|就)?(?:报错|崩溃?|失败|挂"
@@ -162,6 +166,8 @@ _STRUCTURE: Final = re.compile(
     rf"|机器|集群|数据|备份|钥匙|文件|仓库)[^，,。]{{0,6}}在(?!线)[^，,。]{{2,14}}(?:机房|区|那|上"
     rf"|里|下|节点|柜)"
     r"|只有[^，,。]{1,14}(?:开|能|有|可以|允许|支持|启用)[^，,。]{1,16}"
+    rf"|(?<!回)归[\u4e00-\u9fffa-z]{{1,6}}(?:管|负责)?(?=[，,。]|$)|(?:主角|反派|女主|男主|项目"
+    rf"|服务|猫|狗|儿子|女儿|老板|房东)[^，,。]{{0,4}}(?:叫|姓)[^，,。]{{1,8}}"
 )
 _BUILT: Final = re.compile(
     r"(?:我|我们|已经?|刚|都|也)?(?:已经?|刚刚?|都|也)?(?:新增|新建|添加|增加|加上"

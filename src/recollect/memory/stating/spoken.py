@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from recollect.memory.explicit_pasted import (
+from recollect.memory.stating.pasted import (
     ANNOUNCED,
     ANNOUNCED_CHINESE,
     ASKED_ABOUT,

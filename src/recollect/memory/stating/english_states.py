@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.memory.explicit_values import ADDRESS, CODE, PATH, STRONG, VERSION
+from recollect.memory.stating.values import ADDRESS, CODE, PATH, STRONG, VERSION
 
 STATE: Final = re.compile(
     r"\b(?:is|are|'s|remains?|stays?|was|were|has|have|hasn't|haven't|isn't|aren't|still"
@@ -47,6 +47,9 @@ STATE: Final = re.compile(
     r"|shipped|deployed|released|rolled out|closed|submitted|booked|wrapped up|signed|paid|landed"
     r"|cut over|fixed)(?: the| our| all| my| both|(?= `| \S*\d| wp))"
     r"|\b(?:todo|status|done|wip|blocked|open|pending)\s*[:：]\s*\S"
+    r"|\b(?:is|are) through\b(?! (?:the|a|which))|^\W*[\w /-]{3,40}: (?:shipped|done|finished|open"
+    r"|blocked|in progress|merged|not started|missing|next (?:week|month|quarter|sprint)|pending"
+    r"|wip|live)\b|\bwe're (?:still )?waiting (?:for|on) (?!you)\w+|\bi still owe\b"
 )
 STATE_OF_NOTHING: Final = re.compile(
     r"^\W*+(?:(?:ok|okay|all|and|so|yes|great|cool|nice|alright|now|well)\W+){0,3}(?:it|this|that"
@@ -75,7 +78,8 @@ _BREAKS: Final = (
 )
 DEFECT: Final = re.compile(
     rf"\b{_BREAKS}\b[^.;]{{0,80}}?\b(?:when(?:ever)?|if|on|every|each|after|under|with|for|because"
-    rf"|once|as soon as|due to|over|above|at|in|during|while|since|unless|from|past)\b"
+    rf"|once|as soon as|due to|over|above|at|in|during|while|since|unless|from|past|inside|outside"
+    rf"|below|behind|without|between|near|until|beyond)\b"
     r"|\b(?:known|open|recurring|nasty|lasting|long-?standing|real|existing|serious"
     r"|intermittent) (?:issue|bug|problem|defect|limitation|race|leak|flake)\b"
     r"|\bthere(?:'s| is| are)(?: still| also| now)? (?:an? |some |still )?(?:\w+ ){0,3}(?:bug"
@@ -93,6 +97,10 @@ DEFECT: Final = re.compile(
     r"|\bturned out (?:to be|that)\b|\bit turns out\b"
     r"|\bknown (?:issue|bug|problem|limitation)s?\s*:|\bbug\s*:"
     r"|\b(?:is|are) off by\b|\bbounces?\W*$"
+    r"|\b(?:cuts off|truncates|swaps|scrambles|garbles|eats) (?:the|all|some|every|rows|data)"
+    r"|\bgets (?:banned|blocked|killed|rejected|throttled|stuck|truncated)\b|\bthere(?:'s| is"
+    r"| are) (?:still )?no (?!rush|need|way|hurry|point|time|doubt|problem|reason|one\b|such|other"
+    r"|idea|real|big|better|more|question|change|sign)[\w -]{3,40} (?:on|in|for|between) \w+"
 )
 CAUSE: Final = re.compile(
     r"\b(?:root cause(?! analysis)|real cause|actual cause|culprit|known (?:issue|bug|problem"
@@ -197,6 +205,8 @@ STRUCTURE: Final = re.compile(
     r"|\bwe (?:now |all |only |just )?(?:track|monitor|log|test|build|deploy|host|lint|format"
     r"|bundle|style|sign|store|manage|serve|render|cache|queue|provision) (?:[\w-]+ ){0,3}?(?:with"
     r"|in|on|via|through|using|by|to) [a-z]\w+"
+    r"|(?<=\w )(?:lives? in|runs? with|run with|runs? under|is written in|are written in) [a-z]\w+"
+    r"|\bi (?:keep|store|track|manage|save) (?:the|my|all|our) [^,;]{2,40} (?:in|on|with) [a-z]\w+"
 )
 BUILT: Final = re.compile(
     r"\b(?:i've|i have|i|we've|we have|we|i've also|i just|i also)(?: now| just| also| already"

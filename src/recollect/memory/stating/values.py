@@ -73,6 +73,11 @@ NUMBER: Final = (
 CODE: Final = r"`[^`\n]{1,80}`"
 NAME: Final = r"(?:\"[^\"\n\ufffc]{1,40}\"|'[^'\n]{1,40}')"
 
+MEASURED: Final = (
+    rf"(?<![\d,._])(?:[$€£¥~<>=]{{0,2}}\s?\d[\d,._]{{0,20}}\s?(?:{_UNITS}\b|%)"
+    rf"|[$€£¥]\s?\d[\d,._]{{0,20}})"
+)
+"""A number that says of what it is one."""
 STRONG: Final = rf"(?:{CODE}|{ADDRESS}|{PATH}|{VERSION}|{TIME})"
 """Values that are hardly ever said but to state them."""
 VALUE: Final = rf"(?:{STRONG}|{NUMBER}|{NAME})"

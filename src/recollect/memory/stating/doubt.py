@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from recollect.memory.explicit_doubt_words import (
+from recollect.memory.stating.doubt_words import (
     CLAUSE_ENDS,
     EVERYDAY,
     FEELING,

@@ -1,0 +1,1 @@
+"""What counts as said outright: the parts of `explicit`."""
