@@ -92,7 +92,6 @@ async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
 async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa: A002
     """Forget a fact in the store; what only a command can reach is named with that command."""
     from recollect.memory.forget import CANNOT
-    from recollect.wiring.embedders import forget_cached
 
     if waiting := await ground.engine.settle():
         return (
@@ -102,9 +101,8 @@ async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa
     why = await book.why(id)
     history = await book.history(why.fact.id)
     order = await book.order_to_forget([why.fact.id])
-    certificate = await book.forget(order, cascades=(forget_cached,))
+    certificate = await book.forget(order)
     # The store has taken it out of this session's recalled blocks: the next turn reads them there.
-    ground.engine.end(ground.session_id)
     segments = [f"--segment {one.id}" for one in why.sources if one.stored is not None]
     rest = " ".join(["memory forget", *segments, "--workspace", quote(str(ground.workspace))])
     return forgotten_text(

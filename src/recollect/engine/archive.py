@@ -100,6 +100,11 @@ class DurableArchive:
                 self._store = await self._open_store()
             return self._store
 
+    async def spool(self) -> Spool | None:
+        """The spool of this machine; None where there is none, or it cannot be opened."""
+        await self._look_at_spool()
+        return self._spool
+
     async def ask(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
         """Ask the store something within the deadline; a failure says why."""
         await self._settle_in()

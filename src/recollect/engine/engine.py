@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from recollect.compaction.breaker import is_open
 from recollect.compaction.trigger import TriggerResult
@@ -24,7 +24,6 @@ from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.compactions import Compactions
-from recollect.engine.facts.book import FactBook
 from recollect.engine.files.following import Following
 from recollect.engine.freeing import free
 from recollect.engine.gate import Gate
@@ -53,6 +52,10 @@ from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
 from recollect.values.request import FormatName, Request, Usage
 
+if TYPE_CHECKING:
+    from recollect.engine.facts.book import FactBook
+    from recollect.memory.forget import Cascade
+
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
 
@@ -78,6 +81,7 @@ class Engine:
         workspace: str | None = None,
         compact_in_background: bool = True,
         embedders: Sequence[str] = (),
+        cascades: Sequence[Cascade] = (),
         deployment_secret: bytes = b"",
         off_the_loop: bool = False,
     ) -> None:
@@ -100,6 +104,7 @@ class Engine:
             )
         self._jobs = jobs
         self._embedders = tuple(embedders)
+        self._cascades = tuple(cascades)
         self._files = files
         self._extracted = extracted or Heard()
         self._clock = clock or SystemClock()
@@ -373,13 +378,23 @@ class Engine:
         """
         if self._keeper is None:
             raise StoreError("nothing is kept, so there are no facts: set ingest.enabled")
-        return FactBook(
-            await self._keeper.archive.store(),
+        archive = self._keeper.archive
+        book = await asyncio.to_thread(_fact_book)  # rules of two languages take their time to load
+        spool = await archive.spool()
+        return book(
+            await archive.store(),
             self.settings,
             self._clock,
-            model=self._model,
             embedders=self._embedders,
+            spools=() if spool is None else (spool,),
+            cascades=self._cascades,
+            forgotten=self._load_again,
         )
+
+    def _load_again(self) -> None:
+        """What was forgotten may be quoted in sessions that are in memory."""
+        for held in self._sessions.values():
+            held.keeping.load_again()
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions; what is returned stops it.
@@ -544,6 +559,12 @@ class Engine:
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
             self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
+
+
+def _fact_book() -> type[FactBook]:
+    from recollect.engine.facts.book import FactBook
+
+    return FactBook
 
 
 def _is_mid_turn(path: TurnPath) -> bool:

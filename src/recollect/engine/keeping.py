@@ -66,6 +66,11 @@ class Keeping:
     trouble: list[StageLine] = field(default_factory=list)
     """What went wrong beside the last turn; told in the next report."""
 
+    def load_again(self) -> None:
+        """What the store has counts from now on, not what is in memory."""
+        self.loaded, self.stale = False, True
+        self.path, self.last_record = (), LastRecord()
+
 
 class SessionKeeper:
     """Loads and keeps the sessions of one space."""
@@ -267,8 +272,7 @@ class SessionKeeper:
             return kept
         written = kept.written
         if written is not None and (written.session_stale or written.session_cleaned):
-            keeping.loaded, keeping.stale = False, True
-            keeping.path, keeping.last_record = (), LastRecord()
+            keeping.load_again()
         elif kept.where == "spool":
             # What waits may turn out stale: another process's turn may wait before it. Nothing
             # later rests on it.

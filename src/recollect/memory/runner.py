@@ -132,10 +132,12 @@ class JobRunner:
         self._max_attempts = max_attempts
         self._backoff = backoff or Backoff()
         self._day_tokens = day_tokens
+        self._looked_at = float("-inf")
+        """When the queue was asked last: what fell due since was not refused."""
 
     async def run_once(self) -> RunResult:
         """Take one job that is due and do it; StoreError when the store cannot be asked."""
-        now = self._clock.now()
+        self._looked_at = now = self._clock.now()
         leases = await self._store.claim(
             now=now,
             lease_seconds=self._lease_seconds,
@@ -195,8 +197,9 @@ class JobRunner:
         due_at = (await self._store.queue(day=day_of(now))).due_at
         if due_at is None:
             return None
-        # due already, and yet not handed out: paused, over budget, or of a kind we do not know
-        return idle_seconds if due_at <= now else min(due_at - now, idle_seconds)
+        if due_at <= self._looked_at:
+            return idle_seconds  # not handed out: paused, over budget, or of a kind we do not know
+        return min(max(due_at - now, 0.0), idle_seconds)
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
         """One job to its end; its lease is given back when this is cancelled."""

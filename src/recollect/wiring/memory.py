@@ -60,7 +60,12 @@ def open_memory(
     from recollect.engine.hearing import Heard
     from recollect.engine.housekeeping import in_process_jobs
     from recollect.providers.overflow import recognise_overflow
-    from recollect.wiring.embedders import Embedders, cached, choose_embedders
+    from recollect.wiring.embedders import (
+        Embedders,
+        cached,
+        choose_embedders,
+        forget_cached,
+    )
     from recollect.wiring.files import critical_rules_of, follow_files
     from recollect.wiring.models import choose_model, own_model
 
@@ -114,6 +119,7 @@ def open_memory(
         jobs=jobs,
         files=files,
         extracted=heard,
+        cascades=() if archive is None else (forget_cached,),
         model=summariser if summariser is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),

@@ -7,7 +7,7 @@ replaced is kept as history, and only forgetting removes anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from recollect.config import Settings
@@ -42,9 +42,16 @@ class FactBook:
         *,
         model: Model | None = None,
         embedders: Sequence[str] = (),
+        spools: Sequence[Spool] = (),
+        cascades: Sequence[Cascade] = (),
+        forgotten: Callable[[], None] = lambda: None,
     ) -> None:
         """Without a `model` only the same property of the same subject is replaced; `embedders`
-        are whose vectors new facts are to get."""
+        are whose vectors new facts are to get. `spools` and `cascades` are what forgetting reaches
+        beside the store; `forgotten` is called when it did."""
+        self._spools = tuple(spools)
+        self._cascades = tuple(cascades)
+        self._forgotten = forgotten
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -150,10 +157,16 @@ class FactBook:
         spools: Sequence[Spool] = (),
         cascades: Sequence[Cascade] = (),
     ) -> Certificate:
-        """Forget what `order_to_forget` named, for good."""
-        return await forget_all(
-            self._store, spools, order, now=self._clock.now(), cascades=cascades
+        """Forget what `order_to_forget` named, for good; further spools and cascades are named."""
+        certificate = await forget_all(
+            self._store,
+            (*self._spools, *spools),
+            order,
+            now=self._clock.now(),
+            cascades=(*self._cascades, *cascades),
         )
+        self._forgotten()
+        return certificate
 
     def _stored(self, text: str, type: FactType | None) -> tuple[str, int]:  # noqa: A002
         limit = None if type == "digest" else MOST_CHARS
