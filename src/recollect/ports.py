@@ -6,7 +6,15 @@ it is `recollect.testing.store_contract`, for stores of your own too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Protocol
 
 from recollect.values.batch import Batch, StoredSession, Written
@@ -164,7 +172,10 @@ class Archive(Protocol):
     """
 
     async def write(self, batch: Batch) -> Written:
-        """Write a batch, all of it or nothing, durable when this returns."""
+        """Write a batch, all of it or nothing, durable when this returns.
+
+        A fact is never closed for one that this batch holds and a tombstone keeps out.
+        """
         ...
 
     async def session(self, session: SessionId) -> StoredSession | None:
@@ -250,9 +261,14 @@ class Archive(Protocol):
         ...
 
     async def facts(
-        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+        self,
+        ids: Sequence[FactId] | None = None,
+        *,
+        superseded: bool = False,
+        subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
-        """Facts by id in this order, or all by time and id; superseded ones on request."""
+        """Facts by id in this order, or all by time and id; those that are not current (replaced,
+        or ended) on request. With `subjects` only facts about one of these."""
         ...
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
@@ -260,7 +276,8 @@ class Archive(Protocol):
         ...
 
     async def facts_revision(self) -> int:
-        """A number that grows with every write of facts, and whenever facts are forgotten."""
+        """A number that grows with every write of facts, and whenever what facts are read from
+        changes: facts or segments are forgotten, segments withdrawn or rewritten."""
         ...
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
@@ -377,9 +394,10 @@ class Upkeep(Protocol):
         """Remove segments and all that quotes them, and leave tombstones (see `ForgetOrder`).
 
         In one write: segments, passages, index, vectors, facts that rest on them alone or are
-        named, ledger pieces, jobs and quoting edits of session states. An identity that is not
-        stored gets its tombstone too. Whatever quotes a message that a batch holds and a
-        tombstone keeps out is kept out of that batch as well.
+        named, ledger pieces, jobs and quoting edits of session states. Where places were named, a
+        session that has no segment left loses the jobs that name it, leased ones too, and no fact
+        names it any more. An identity that is not stored gets its tombstone too. Whatever quotes a
+        message that a batch holds and a tombstone keeps out is kept out of that batch as well.
         """
         ...
 

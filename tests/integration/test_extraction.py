@@ -15,9 +15,13 @@ from recollect import open_memory
 from recollect.config import Settings, load_settings
 from recollect.engine import Engine
 from recollect.engine.housekeeping import runner_of
+from recollect.engine.import_path import ImportRules, import_transcript
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.memory.jobs import RunResult
+from recollect.formats.transcripts import read_transcript
+from recollect.memory.jobs import RunResult, day_of
 from recollect.ports import Model, Store
+from recollect.rules.identity import space_secret
+from recollect.rules.weigh import Weigher
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact
 from recollect.wiring import open_store
@@ -273,5 +277,79 @@ def test_what_was_recalled_is_never_extracted_again(tmp_path: Path) -> None:
         facts = await place.facts()
         assert facts
         assert not [one for one in facts if "MongoDB" in one.content]
+
+    run(tmp_path, scenario)
+
+
+async def imported(place: Place, session: str, text: str) -> None:
+    """What a transcript brings into the space: not said here and now."""
+    lines = json.dumps({"role": "user", "content": text}).encode()
+    async with place.store() as store:
+        await import_transcript(
+            store,
+            read_transcript(lines),
+            session=session,
+            file="recording.jsonl",
+            file_said_at=place.clock.time,
+            rules=ImportRules(
+                secret=space_secret("facts"),
+                redaction=place.settings.redaction,
+                weigher=Weigher(),
+                now=place.clock.time,
+                facts=True,
+            ),
+        )
+
+
+def test_what_is_imported_leaves_private_sessions_alone(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("alice", "Remember that the staging API listens on port 8443.")
+        place.clock.time += 10
+        await imported(place, "old", "Remember that the staging API listens on port 9999.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        facts = {one.session: one.content for one in await place.facts()}
+        assert "8443" in facts["alice"]
+        assert "9999" in facts[None], "what was imported belongs to the whole space"
+
+    run(tmp_path, scenario)
+
+
+def test_a_digest_is_told_to_nobody_else_and_ends_with_what_it_tells(tmp_path: Path) -> None:
+    def says(prompt: Any) -> str:
+        if "sentences" in json.dumps(dict(prompt.schema)):
+            return json.dumps({"sentences": [{"facts": [1], "text": "It listens on port 8443."}]})
+        return answer()
+
+    async def scenario(place: Place) -> None:
+        lines = [
+            "Remember that the staging API listens on port 8443.",
+            "Remember that the staging API is on version 4.2.",
+            "Remember that the staging API has a limit of 90 requests.",
+            "Remember that the staging API runs in Dublin.",
+            "Remember that the staging API lives in /srv/staging-api.",
+        ]
+        await place.say("alice", *lines)
+        place.clock.time += IDLE + 1
+        model = ScriptedModel(says)
+        await place.work(model)
+        (told,) = [one for one in await place.facts() if one.type == "digest"]
+        assert (told.session, told.trust, told.joint) == ("alice", "high", True)
+        await place.say("alice", *lines, "Remember that the staging API listens on port 9000.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert not [one for one in await place.facts() if one.type == "digest"], "it told of 8443"
+
+    run(tmp_path, scenario)
+
+
+def test_a_subject_with_few_facts_costs_nothing(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", PORT, CHOICE)
+        place.clock.time += IDLE + 1
+        await place.work(ScriptedModel(lambda _: answer()))
+        async with place.store() as store:
+            spent = (await store.queue(day=day_of(place.clock.time))).spent_tokens_today
+        assert 0 < spent < 9_000, "one reading, and no digest"
 
     run(tmp_path, scenario)

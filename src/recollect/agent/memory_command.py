@@ -26,6 +26,8 @@ USAGE: Final = (
     "/memory show, /memory search WORDS, /memory why ID, /memory add STATEMENT or "
     "/memory forget ID. A beginning of an id that only one fact has will do."
 )
+_ID = re.compile(r"[0-9a-f]{4,64}")
+"""What may be kept of the words behind a command: anything else may be what is to be forgotten."""
 _WORDS: Final = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -47,7 +49,7 @@ def recordable(argument: str) -> str:
     action, rest = _read(argument)
     if action is None:
         return ""
-    return f"{action} {rest}".strip() if action in ("forget", "why") else action
+    return f"{action} {rest}" if _ID.fullmatch(rest) else action
 
 
 async def answer_memory(argument: str, ground: MemoryGround) -> str:

@@ -6,7 +6,8 @@ back in order.
 
 A fact of our own has more to say than the seeds' six keys: further keys, each only where it says
 something (`knowledge_own`). Always holds: a line that came in goes out byte for byte, unless its
-fact was closed, pinned or otherwise changed here. Digests are made of other facts and are left out.
+fact was closed, pinned or otherwise changed here, or the line claims more than it was granted.
+Digests are made of other facts and are left out.
 """
 
 from __future__ import annotations
@@ -67,10 +68,24 @@ def foreign_of(number: int, line: str) -> str:
     return f"{number}\t{line}"
 
 
+def split_foreign(foreign: str) -> tuple[str, str]:
+    """What `foreign_of` made, taken apart: the number with its tab, and the line; a line that has
+    no number comes with an empty one."""
+    number, tab, line = foreign.partition("\t")
+    if tab and number.isascii() and number.isdigit():
+        return number + tab, line
+    return "", foreign
+
+
+def line_of(foreign: str) -> str:
+    """The line a fact came as, without its number."""
+    return foreign.partition("\t")[2] or foreign
+
+
 def write_knowledge_line(fact: Fact) -> str:
     """A fact as its line; one of our own ends with a newline."""
     if fact.foreign is not None:
-        return _up_to_date(fact, fact.foreign.partition("\t")[2] or fact.foreign)
+        return _up_to_date(fact, line_of(fact.foreign))
     own: dict[str, Any] = {
         "id": fact.id,
         "type": fact.type,
@@ -88,7 +103,7 @@ def _up_to_date(fact: Fact, line: str) -> str:
     found = next(object_lines([line.encode()], []), None)
     if found is None:
         return line
-    said, now = own_keys(with_own_keys(fact, found.value)), own_keys(fact)
+    said, now = own_keys(with_own_keys(fact, found.value, restored=True)), own_keys(fact)
     if found.value.get("supersededBy") == fact.superseded_by and said == now:
         return line
     changing = OWN_KEYS | {"supersededBy"}

@@ -3,7 +3,8 @@
 Pure. A key stands only where it says more than its default, so that a fact as the seeds know it is
 written as the seeds write it. Segments are named by the ids they have in the store the file came
 from. Reading never raises: what is not as it should be is taken as not said. Always holds: a file
-gives no trust above "medium" unless it says that a person wrote the fact ("madeBy": "user").
+by itself gives no trust above "medium", pins nothing and speaks for nobody: what it says of that
+counts only where a person restores an export of their own.
 """
 
 from __future__ import annotations
@@ -49,24 +50,27 @@ def own_keys(fact: Fact) -> dict[str, Any]:
     return {key: value for key, (value, stands) in said.items() if stands}
 
 
-def with_own_keys(fact: Fact, value: Mapping[str, Any]) -> Fact:
-    """The fact with what these keys of a line say, and the defaults where they say nothing."""
+def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
+    """The fact with what these keys of a line say, and the defaults where they say nothing.
+
+    `restored`: the line is taken at its word for trust, maker and pin.
+    """
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
     return replace(
         fact,
-        trust="medium" if trust == "high" and made_by != "user" else trust,
+        trust="medium" if trust == "high" and not restored else trust,
         valid_to=_seconds(line, "validTo"),
         recorded_at=_seconds(line, "recordedAt"),
         subject=text_at(line, "subject") or "",
         attribute=text_at(line, "attribute") or "",
         sources=tuple(SegmentId(one) for one in _items(line, "sources") if isinstance(one, str)),
         evidence=tuple(span for one in _items(line, "evidence") for span in _spans(one)),
-        made_by=made_by,
+        made_by=made_by if restored else "import",
         change=_CHANGES.get(text_at(line, "change") or ""),
         session=text_at(line, "session"),
-        pinned=line.get("pinned") is True,
+        pinned=restored and line.get("pinned") is True,
         joint=line.get("joint") is True,
     )
 

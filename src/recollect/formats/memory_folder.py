@@ -4,11 +4,12 @@
     memory/facts.md                everything else that holds, by type
     memory/research_history.md     digests, by subject
     memory/daily/YYYY-MM-DD.md     what was learnt that day, also what was replaced since
-    memory/.exported               the ids that were written, so that a deleted line is noticed
+    memory/.exported               ids and marks of what was written: what people changed since
 
 Owns the layout. Pure: texts in, texts out, by their paths in the folder. Never decides what
 becomes of a changed line. Always holds: the same facts give the same bytes, in whatever order
-they come; reading what was written gives every id with its text.
+they come; reading what was written gives every id with its text. A fact whose words leave open what
+they are about shows its subject in brackets behind them, which reading takes off again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Final
 
 from recollect.formats.memory_folder_text import (
@@ -67,6 +69,10 @@ MADE: Final[Mapping[MadeBy, str]] = {
 _TYPES: Final = {heading.casefold(): type_ for type_, heading in HEADINGS.items()}
 _TRUSTS: Final = {said: trust for trust, said in SAID.items()}
 _UNTIL: Final = "until "
+_WITH_SUBJECT: Final = "subject in brackets"
+_SUBJECT: Final = re.compile(r" \[([^\[\]\n]+)\]\Z")
+_PAST: Final = "past"
+_MARK_BYTES: Final = 8
 _DAILY: Final = re.compile(rf"{FOLDER}/daily/([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})\.md")
 _ITEM: Final = re.compile(r"[-*+](?:[ \t]+(?=\S)|[ \t]*$)")
 _HEADING: Final = re.compile(r"#{1,6}[ \t]+(.*?)[ \t]*$")
@@ -85,7 +91,7 @@ class FolderLine:
     type: FactType | None = None
     """What its file and heading say; None where they say nothing."""
     subject: str = field(default="", repr=False)
-    """The heading that a digest stands under."""
+    """The heading that a digest stands under, or what a mark says stands in brackets."""
     day: str | None = None
     """The day of a daily file."""
     trust: Trust | None = None
@@ -101,6 +107,10 @@ class FolderRead:
     lines: tuple[FolderLine, ...] = field(default=(), repr=False)
     exported: frozenset[FactId] = frozenset()
     """What stood in the three main files when the folder was written."""
+    written: Mapping[FactId, str] = field(default_factory=dict, repr=False)
+    """The mark (`line_mark`) of the words that were written for each fact, past ones too."""
+    absent: tuple[str, ...] = ()
+    """Main files that an export wrote and that are not there."""
     passed_over: tuple[str, ...] = ()
     """Places of lines that are no list items."""
 
@@ -116,10 +126,21 @@ def belongs(path: str) -> bool:
     return path in MAIN_FILES or path == EXPORTED or day_of(path) is not None
 
 
+def line_mark(content: str) -> str:
+    """What tells words from others, but for their white space: editors break lines."""
+    said = " ".join(content.split()).encode("utf-8", "surrogatepass")
+    return blake2b(said, digest_size=_MARK_BYTES, person=b"recollect-line").hexdigest()
+
+
+def without_subject(content: str) -> str:
+    """Words without what stands in brackets behind them."""
+    return _SUBJECT.sub("", content)
+
+
 def write_folder(facts: Iterable[Fact]) -> dict[str, str]:
     """Every file of the folder with its text, by path; `facts` with those replaced since."""
     every = sorted(facts, key=lambda fact: (fact.at, fact.id))
-    current = [fact for fact in every if fact.superseded_by is None and fact.valid_to is None]
+    current = [fact for fact in every if fact.current]
     digests = [fact for fact in current if fact.type == "digest"]
     others = [fact for fact in current if fact.type not in ("digest", "preference")]
     preferences = [fact for fact in current if fact.type == "preference"]
@@ -134,7 +155,7 @@ def write_folder(facts: Iterable[Fact]) -> dict[str, str]:
             days.setdefault(_day(fact.at), []).append(fact)
     for day, learnt in sorted(days.items()):
         texts[f"{FOLDER}/daily/{day}.md"] = _page(day, *_by_type(learnt))
-    texts[EXPORTED] = "".join(f"{spelled_id(fact.id)}\n" for fact in current)
+    texts[EXPORTED] = "".join(map(_exported_line, every))
     return texts
 
 
@@ -145,10 +166,17 @@ def read_folder(texts: Mapping[str, str]) -> FolderRead:
     for path in sorted(texts):
         if path in MAIN_FILES or day_of(path) is not None:
             lines += _read_page(path, texts[path], passed_over)
-    exported = texts.get(EXPORTED, "").split("\n")
+    exported = [one.split() for one in texts.get(EXPORTED, "").split("\n") if one.strip()]
+    ids = [FactId(read_id(words[0])) for words in exported]
     return FolderRead(
         lines=tuple(lines),
-        exported=frozenset(FactId(read_id(one.strip())) for one in exported if one.strip()),
+        exported=frozenset(
+            id_ for id_, words in zip(ids, exported, strict=True) if _PAST not in words[2:]
+        ),
+        written={
+            id_: words[1] for id_, words in zip(ids, exported, strict=True) if len(words) > 1
+        },
+        absent=tuple(path for path in MAIN_FILES if exported and path not in texts),
         passed_over=tuple(passed_over),
     )
 
@@ -178,7 +206,17 @@ def _line(fact: Fact) -> str:
         told.append("pinned")
     if fact.valid_to is not None:
         told.append(f"{_UNTIL}{_day(fact.valid_to)}")
-    return write_item(fact.content, id=fact.id, note=", ".join(told))
+    words = fact.content if fact.type == "digest" else fact.told
+    if words != fact.content and without_subject(words) == fact.content:
+        told.append(_WITH_SUBJECT)
+    else:
+        words = fact.content
+    return write_item(words, id=fact.id, note=", ".join(told))
+
+
+def _exported_line(fact: Fact) -> str:
+    past = "" if fact.current else f" {_PAST}"
+    return f"{spelled_id(fact.id)} {line_mark(fact.content)}{past}\n"
 
 
 def _day(at: float) -> str:
@@ -208,14 +246,16 @@ def _folder_line(path: str, number: int, heading: str, item: Item) -> FolderLine
     elif path == RESEARCH:
         type_ = "digest"
     told = item.note.split(", ")
+    about = _SUBJECT.search(item.content) if _WITH_SUBJECT in told else None
+    subject = read_heading(heading) if path == RESEARCH else ""
     trusts = (_TRUSTS.get(said) for said in told)
     return FolderLine(
         path=path,
         number=number,
-        content=item.content,
+        content=item.content if about is None else item.content[: about.start()],
         id=None if item.id is None else FactId(item.id),
         type=type_,
-        subject=read_heading(heading) if path == RESEARCH else "",
+        subject=subject if about is None else about[1],
         day=day_of(path),
         trust=next((trust for trust in trusts if trust is not None), None),
         replaced=any(said.startswith(_UNTIL) for said in told),

@@ -24,6 +24,8 @@ _SPELLED: Final = re.compile(
     r"|[ \t]*<!-- fact (?P<id>[^\s,<>]+)(?:, (?P<note>[^<>\n]*?))? -->"
 )
 _SEPARATORS: Final = frozenset("\u2028\u2029")
+_BOX: Final = re.compile(r"\[[ xX]\](?:[ \t]+|$)")
+"""A task list's box: people's sign beside a statement, no part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ def write_item(content: str, *, id: str, note: str) -> str:  # noqa: A002
             continue
         lines.append(held + _escaped(line))
         held = ""
+    if lines and _BOX.match(lines[0]):
+        lines[0] = f"&#91;{lines[0][1:]}"
     text = _CONTINUED.join(_with_breaks(lines, held))
     return f"{BULLET}{text} <!-- fact {spelled_id(id)}, {note} -->"
 
@@ -64,7 +68,8 @@ def read_item(lines: list[str]) -> Item:
             return chr(code) if code <= _MOST_CODE_POINT else match[0]
         return match["escaped"]
 
-    content = _SPELLED.sub(plain, "\n".join(line.strip() for line in lines))
+    stripped = "\n".join(line.strip() for line in lines)
+    content = _SPELLED.sub(plain, _BOX.sub("", stripped, count=1) if _BOX.match(stripped) else stripped)
     if not found:
         return Item(content=content)
     named, note = found[0]

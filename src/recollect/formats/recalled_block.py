@@ -45,8 +45,8 @@ def write_block(facts: Sequence[RecalledFact], passages: Sequence[RecalledPassag
 def fact_line(fact: RecalledFact) -> str:
     """One fact: of which type, what it says, who said it first and since when it holds."""
     marks = ", ".join(mark for mark in (SAID_BY[fact.trust], fact.said_on) if mark)
-    text = fact.text.replace("\n", "\n  ")  # a line of its own could be taken for another fact
-    return _contained(f"- [{fact.type}] {text} ({marks})")
+    text = " ".join(fact.text.split())  # a line of its own could be taken for another fact
+    return _contained(f"- [{fact.type}] ({marks}) {text}")
 
 
 def passage_line(passage: RecalledPassage) -> str:

@@ -55,14 +55,20 @@ def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa:
 
 
 def history_of(draft: FactDraft, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """The versions that a statement joins, current and closed: what `reconcile` needs as history.
+    """What a statement may follow: the versions that it joins, current and closed.
 
-    Empty where code cannot tell what it is about. Facts that carry no name are named here.
+    That is what `reconcile` needs as history. Facts that carry no name are named here. A
+    correction may leave out what it corrects, and then follows something of its own session, so
+    it gets all of that.
     """
     about = name_subject(draft.content, draft.type)
-    if not about.told:
-        return ()
-    return tuple(fact for fact in facts if _name(fact) == (about.subject, about.attribute))
+    corrects = draft.session is not None and (draft.corrects or bool(draft.replaces))
+    return tuple(
+        fact
+        for fact in facts
+        if (corrects and fact.session == draft.session)
+        or (about.told and _name(fact) == (about.subject, about.attribute))
+    )
 
 
 def _name(fact: Fact) -> tuple[str, str]:

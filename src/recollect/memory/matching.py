@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from recollect.formats.held_text import HeldText
+from recollect.formats.knowledge_jsonl import split_foreign
 from recollect.memory.masking.masks import own_patterns, strings_in
 from recollect.ports import Store
 from recollect.values.fact import Fact
@@ -84,7 +85,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
     """Whether the order names a fact itself, not what it rests on."""
     said = (fact.content, fact.context, fact.subject, fact.attribute)
-    return fact.id in order.facts or _holds(order, said, fact.foreign)
+    _, line = split_foreign(fact.foreign or "")
+    return fact.id in order.facts or _holds(order, said, line)
 
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:

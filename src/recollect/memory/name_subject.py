@@ -24,7 +24,7 @@ from recollect.memory.subjects.tastes import user_of
 if TYPE_CHECKING:
     from recollect.values.fact import FactType
 
-__all__ = ["Subject", "name_subject"]
+__all__ = ["Subject", "name_clauses", "name_subject"]
 
 _MOST_CHARS: Final = 400
 """A longer text is not one statement."""
@@ -107,28 +107,42 @@ _REWORDED: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"\bbatch size\b", "batch-size"),
     )
 )
+_CHINESE_MARKS: Final = re.compile("[，；！]")
+"""Normalised, they are ASCII marks, which end a clause only before a space."""
+_SCOPE: Final = re.compile(
+    r"^((?:in|on|for|at|under|with|inside|within)\s[^,;.]{1,40}"
+    r"|[^,;。]{1,16}(?:里|上|中|下|内|环境|这边|那边|这块|那块|方面|的话)),\s",
+    re.IGNORECASE,
+)
+"""Where or of what the rest holds: without it two environments are one."""
 _CLAUSES: Final = re.compile(r"(?:[,;.!]\s+|[，；。！\n]+)|[,;.!]+$")
 
 
 @lru_cache(maxsize=_CACHED)
 def name_subject(content: str, type: FactType) -> Subject:  # noqa: A002
     """The subject, the attribute and the value of one statement; empty where code cannot tell."""
-    text = " ".join(normalize("NFKC", content).split())
-    if len(text) > _MOST_CHARS or type == "digest":
-        return UNTOLD
-    while (lead := _LEAD_INS.match(text)) is not None and lead.end() < len(text):
-        text = text[lead.end() :]
-    if _UNSURE.search(text):
-        return UNTOLD
-    text = " ".join(_REJECTED.sub(" ", text).split())
-    for pattern, word in _REWORDED:
-        text = pattern.sub(word, text)
-    clauses = [_without_tail(clause) for clause in _CLAUSES.split(_TAILS.sub("", text))]
-    told = [found for clause in clauses if clause and (found := _of_clause(clause, type)) != UNTOLD]
+    told = name_clauses(content, type)
     named = [found for found in told if found.told]
     if len({(found.subject, found.attribute) for found in named}) > 1:
         return UNTOLD
     return named[0] if named else (told[0] if told else UNTOLD)
+
+
+def name_clauses(content: str, type: FactType) -> tuple[Subject, ...]:  # noqa: A002
+    """What each clause of a statement is about, where code can tell; some have no subject."""
+    text = " ".join(normalize("NFKC", _CHINESE_MARKS.sub(r"\g<0> ", content)).split())
+    if len(text) > _MOST_CHARS or type == "digest":
+        return ()
+    while (lead := _LEAD_INS.match(text)) is not None and lead.end() < len(text):
+        text = text[lead.end() :]
+    if _UNSURE.search(text):
+        return ()
+    text = _SCOPE.sub(r"\1 ", " ".join(_REJECTED.sub(" ", text).split()))
+    for pattern, word in _REWORDED:
+        text = pattern.sub(word, text)
+    clauses = [_without_tail(clause) for clause in _CLAUSES.split(_TAILS.sub("", text))]
+    found = [_of_clause(clause, type) for clause in clauses if clause]
+    return tuple(one for one in found if one != UNTOLD)
 
 
 def _without_tail(clause: str) -> str:

@@ -28,8 +28,8 @@ from recollect.memory.reconciling.guards import (
     is_users_word,
     may_be_same,
     may_replace,
+    meets,
     named,
-    same_name,
     same_words,
     values_of,
 )
@@ -138,10 +138,9 @@ def _carry_out(
     if followed is None and (later := _same_words_later(draft, about, known)) is not None:
         written = gain_source(later, draft)
         return Reconciled(operation="none", written=written, reason="said again later")
-    if followed is not None and not about.told:
-        name = named(followed)
+    if followed is not None and _leaves_out(about, name := named(followed)):
         about = replace(about, subject=name.subject, attribute=name.attribute)
-    versions = [fact for fact in known if _is_version(fact, about, followed)]
+    versions = [fact for fact in known if _is_version(draft, fact, about, followed)]
     barred = [
         fact for fact in versions if held(fact, draft.at) and not may_replace(fact, by=draft.trust)
     ]
@@ -157,6 +156,15 @@ def _carry_out(
     return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
 
 
+def _leaves_out(about: Named, name: Named) -> bool:
+    """Whether a statement says less of what it is about than the fact that it follows."""
+    if not about.told:
+        return True
+    return about.attribute == name.attribute and set(about.subject.split()) < set(
+        name.subject.split()
+    )
+
+
 def _same_words_later(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Fact | None:
     """A statement that nobody can place in a chain, heard after it was heard again."""
     if about.certain:
@@ -165,8 +173,8 @@ def _same_words_later(draft: FactDraft, about: Named, known: Sequence[Fact]) -> 
     return next((fact for fact in same if fact.at > draft.at), None)
 
 
-def _is_version(fact: Fact, about: Named, followed: Fact | None) -> bool:
+def _is_version(draft: FactDraft, fact: Fact, about: Named, followed: Fact | None) -> bool:
     if followed is not None and fact.id == followed.id:
         return True
     name = named(fact)
-    return about.certain and name.certain and same_name(about, name)
+    return about.certain and name.certain and meets(draft, about, fact, name)

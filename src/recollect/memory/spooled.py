@@ -21,7 +21,9 @@ from recollect.memory.matching import (
 )
 from recollect.ports import Spool
 from recollect.values.batch import Batch, SessionWrite
-from recollect.values.fact import Fact, FactId, fact_identity
+from recollect.values.fact import FactId, fact_identity
+from recollect.values.fact_support import still_supported
+from recollect.values.job import EXTRACT_JOB, extract_key
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder
@@ -128,8 +130,17 @@ class Gone:
         """Without what is remembered of sessions that go as a whole."""
         whole = () if self.order.by_time else self.order.sessions
         gone = batch.session is not None and batch.session.session in whole
+        reading = {extract_key(name, left=left) for name in whole for left in (False, True)}
         return replace(
             batch,
+            facts=tuple(
+                replace(fact, session=None) if fact.session in whole else fact
+                for fact in batch.facts
+            ),
+            extracted=tuple(one for one in batch.extracted if one.session not in whole),
+            jobs=tuple(
+                job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
+            ),
             turns=tuple(turn for turn in batch.turns if turn.session not in whole),
             compactions=tuple(one for one in batch.compactions if one.session not in whole),
             session=None if gone else batch.session,
@@ -154,7 +165,7 @@ def without(
     kept = {
         left.id: left
         for fact in batch.facts
-        if fact.id not in facts and (left := _fact(fact, gone)) is not None
+        if fact.id not in facts and (left := still_supported(fact, gone)) is not None
     }
     lost = facts | {fact.id for fact in batch.facts if fact.id not in kept}
     return replace(
@@ -176,17 +187,6 @@ def without(
         compactions=tuple(one for one in batch.compactions if quoted.isdisjoint(one.about)),
         session=None if batch.session is None else _session(batch.session, quoted),
     )
-
-
-def _fact(fact: Fact, gone: frozenset[SegmentId]) -> Fact | None:
-    """A fact that others say too stays, without the sources that went; a joint one does not."""
-    left = tuple(source for source in fact.sources if source not in gone)
-    if left == fact.sources:
-        return fact
-    if fact.joint or not left:
-        return None
-    evidence = tuple(one for one in fact.evidence if one.segment not in gone)
-    return replace(fact, sources=left, evidence=evidence)
 
 
 def _unpacked(write: SessionWrite) -> bytes:

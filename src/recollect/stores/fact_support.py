@@ -1,8 +1,7 @@
-"""What is left of a fact when segments that it rests on are gone; both engines ask here.
+"""How both engines keep facts and what they rest on; what is left of one is `values.fact_support`.
 
-Pure. Always holds: a fact never rests on a forgotten segment, neither by a source nor by a span;
-one that took all of its sources goes with any of them, one that rested on nothing else goes too.
-Its trust stays as it was: fewer sources are no reason to trust it more.
+Pure. Always holds: what `pack_evidence` made reads back as it was; no fact is closed for one that
+may not be written.
 """
 
 from __future__ import annotations
@@ -11,53 +10,43 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final
 
-from recollect.values.fact import Evidence, Fact
+from recollect.values.fact import Evidence, Fact, FactId, fact_identity
+from recollect.values.fact_support import all_rest_on, rests_on, still_supported
 from recollect.values.segment import SegmentId
 
-_NO_TWINS: Final[Mapping[str, str]] = {}
+__all__ = [
+    "all_rest_on",
+    "pack_evidence",
+    "rests_on",
+    "still_supported",
+    "unpack_evidence",
+    "writable",
+]
 
 
-def rests_on(fact: Fact) -> set[str]:
-    """The segments that a fact names, as sources or by a span."""
-    return {*fact.sources, *(one.segment for one in fact.evidence)}
+def writable(
+    given: Iterable[Fact],
+    held: Mapping[FactId, Fact],
+    *,
+    tombstones: AbstractSet[str],
+    gone: AbstractSet[str],
+) -> list[Fact]:
+    """What of the facts of a batch is to be written where these are `held`.
 
-
-def all_rest_on(facts: Iterable[Fact]) -> set[str]:
-    """The segments that any of these facts names."""
-    return {segment for fact in facts for segment in rests_on(fact)}
-
-
-def still_supported(
-    fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
-) -> Fact | None:
-    """The fact without segments that are gone; None when it can no longer stand.
-
-    A segment whose very words are said elsewhere is replaced by its twin there.
+    A fact that another of the batch replaces stays as it is held where that one is refused: else
+    nothing would hold any more. One that is new then holds.
     """
-    named = rests_on(fact)
-    lost = {one for one in named if one in gone and one not in twins}
-    if not named & gone:
-        return fact
-    if lost and (fact.joint or lost == named):
-        return None
-
-    def now(segment: SegmentId) -> SegmentId:
-        return SegmentId(twins[segment]) if segment in gone else segment
-
-    sources = (now(one) for one in fact.sources if one not in lost)
-    evidence = (
-        replace(one, segment=now(one.segment)) for one in fact.evidence if one.segment not in lost
-    )
-    return replace(
-        fact, sources=tuple(dict.fromkeys(sources)), evidence=tuple(dict.fromkeys(evidence))
-    )
-
-
-def is_current(fact: Fact) -> bool:
-    """Whether nothing has replaced it, so that it may be found."""
-    return fact.superseded_by is None and fact.valid_to is None
+    wanted = {fact.id: fact for fact in given}
+    kept: dict[FactId, Fact] = {}
+    for fact in wanted.values():
+        left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
+        if left is not None:
+            kept[left.id] = left
+    refused = wanted.keys() - kept.keys() - held.keys()
+    for fact in [one for one in kept.values() if one.superseded_by in refused]:
+        kept[fact.id] = held.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in kept.values() if held.get(fact.id) != fact]
 
 
 def pack_evidence(evidence: Sequence[Evidence]) -> str | None:
@@ -71,7 +60,10 @@ def unpack_evidence(packed: str | bytes | None) -> tuple[Evidence, ...]:
     """What `pack_evidence` made; ValueError when it cannot be read."""
     if packed is None:
         return ()
-    return tuple(_span(item) for item in json.loads(packed))
+    match json.loads(packed):
+        case [*spans]:
+            return tuple(map(_span, spans))
+    raise ValueError("not a list of spans")
 
 
 def _span(item: object) -> Evidence:

@@ -53,6 +53,9 @@ TAIL_SHARE: Final = 0.4
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
 UNSPACED_TAIL_SHARE: Final = 0.25
 """The same for a question in a script without spaces, whose words are pairs of characters."""
+COMMON_SHARE: Final = 0.03
+COMMON_LEAST: Final = 5
+"""A word that more passages hold, or this share of them, asks for no fact by itself."""
 _CHARS_A_TOKEN: Final = 6
 """At the most: so many characters are read for each token of the budget."""
 _KNOWN_IDS: Final = 16_384
@@ -73,7 +76,14 @@ async def recall(
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
-    told = await recall_facts(request, question, verdict, archive=archive, vectors=asked.vectors)
+    told = await recall_facts(
+        request,
+        question,
+        verdict,
+        archive=archive,
+        vectors=asked.vectors,
+        common=_common(found),
+    )
     if not verdict.open:
         if not told.opens:
             return Recalled(gate=verdict)
@@ -206,6 +216,11 @@ async def _without_itself(
         for word, count in found.document_frequencies.items()
     }
     return replace(found, document_frequencies=frequencies)
+
+
+def _common(found: Candidates) -> frozenset[str]:
+    most = max(COMMON_LEAST, COMMON_SHARE * found.documents)
+    return frozenset(word for word, count in found.document_frequencies.items() if count > most)
 
 
 def _tail_share(question: Question) -> float:

@@ -9,7 +9,7 @@ shut nothing is read but the candidates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -19,7 +19,7 @@ from recollect.rules.identity import segment_id
 from recollect.search.facts import RankedFact, rank_facts
 from recollect.search.question import Question
 from recollect.search.substance import substance
-from recollect.values.fact import Fact, fact_identity
+from recollect.values.fact import Evidence, Fact, fact_identity
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, FactQuery
 from recollect.values.recalled import RecalledFact, RecalledPassage, RecallRequest, fact_name
@@ -32,6 +32,7 @@ OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
 """Or one, where it lies so near by meaning."""
 _CANDIDATES: Final = 40
+_TOGETHER: Final = "\f"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,8 @@ class FoundFacts:
     opens: str = ""
     """Why they open the gate; empty where they do not."""
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
-    """For each of `facts` the texts that say it where all of them are read; empty where only the
-    fact itself does, as a digest."""
+    """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
+    one text apart by a form feed. Empty where only the fact itself says it, as a digest."""
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Those whose words these passages do not hold in full."""
@@ -51,7 +52,7 @@ class FoundFacts:
         return tuple(
             fact
             for fact, said in zip(self.facts, self.said, strict=True)
-            if not said or not all(any(each in text for text in texts) for each in said)
+            if not any(_holds(texts, each) for each in said)
         )
 
 
@@ -62,15 +63,22 @@ async def recall_facts(
     *,
     archive: Archive,
     vectors: Sequence[AskedVector],
+    common: Container[str] = frozenset(),
 ) -> FoundFacts:
-    """What is known that bears on the question and stands nowhere in the view."""
+    """What is known that bears on the question and stands nowhere in the view.
+
+    `common` are words that much of memory holds: by them alone nothing is asked for.
+    """
     ranked = [
         one
         for one in await _ranked(request, question, verdict, archive, vectors)
-        if fact_name(one.fact.id) not in request.quoted and _in_time(one.fact, request)
+        if fact_name(one.fact.id) not in request.quoted
+        and _in_time(one.fact, request)
+        and not _of_others(one.fact, request)
     ]
     if not verdict.open and request.gated:
-        opening = [one for one in ranked if _opens(one, question)]
+        asks = _asks_by(question, common)
+        opening = [one for one in ranked if _opens(one, asks)]
         return _found(opening, {}, "a fact that was written down answers it" if opening else "")
     wanted = dict.fromkeys(source for one in ranked for source in one.fact.sources)
     held = {one.segment.id: one for one in await archive.segments(list(wanted))} if wanted else {}
@@ -106,18 +114,38 @@ async def _ranked(
     return tuple(one for one in ranked if lost.intersection(one.fact.words))
 
 
+def _of_others(fact: Fact, request: RecallRequest) -> bool:
+    """A digest of the whole space may tell what other sessions said."""
+    return (
+        request.scope == "session"
+        and fact.type == "digest"
+        and fact.session is None
+        and fact.made_by == "model"
+    )
+
+
 def _in_time(fact: Fact, request: RecallRequest) -> bool:
     after, before = request.said_after, request.said_before
     return (after is None or fact.at > after) and (before is None or fact.at < before)
 
 
-def _opens(one: RankedFact, question: Question) -> bool:
-    """Whether it answers well enough to be shown though no message does."""
-    if one.fact.sources or one.score < OPENS_AT:
+def _asks_by(question: Question, common: Container[str]) -> frozenset[str]:
+    said = substance(question.text, question.words)
+    return frozenset(word for word in said if len(word) > 1 and word not in common)
+
+
+def _opens(one: RankedFact, asks: frozenset[str]) -> bool:
+    """Whether it answers well enough to be shown though no message does.
+
+    What a person wrote down, or pinned, was meant to come back: a word of it is enough.
+    """
+    fact = one.fact
+    shared = asks.intersection(fact.words)
+    if fact.pinned or (fact.made_by == "user" and not fact.sources):
+        return bool(shared)
+    if fact.sources or one.score < OPENS_AT or len(asks) < OPENS_WITH_WORDS:
         return False
-    if len(substance(question.text, question.words)) < OPENS_WITH_WORDS:
-        return False
-    return one.shared >= OPENS_WITH_WORDS or (one.shared > 0 and one.nearness >= OPENS_NEAR)
+    return one.shared >= OPENS_WITH_WORDS or (bool(shared) and one.nearness >= OPENS_NEAR)
 
 
 def _shown(request: RecallRequest) -> frozenset[SegmentId]:
@@ -131,25 +159,30 @@ def _in_view(
     held: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """Whether messages of the view say all of it, under this session's name or another's."""
-    return bool(fact.sources) and all(
+    """Whether messages of the view say it, under this session's name or another's: one does, unless
+    it takes all of them."""
+    seen = [
         source in shown
         or (source in held and held[source].segment.message_id in request.shown_messages)
         for source in fact.sources
-    )
+    ]
+    return bool(seen) and (all(seen) if fact.joint else any(seen))
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """Whether a passage that a block in the view quotes holds the words it rests on."""
-    if len(fact.evidence) != 1 or fact.type == "digest":
+    """Whether passages that a block in the view quotes hold the words it rests on: one of its
+    messages is enough, unless it takes all of them."""
+    if not fact.evidence or fact.type == "digest":
         return False
-    span = fact.evidence[0]
+    seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
+    return all(seen) if fact.joint else any(seen)
+
+
+async def _is_quoted(span: Evidence, request: RecallRequest, archive: Archive) -> bool:
     if not any(name.startswith(span.segment) for name in request.quoted):
         return False
     return any(
-        one.start <= span.start
-        and span.end <= one.end
-        and request.quotes(span.segment, ordinal)
+        one.start <= span.start and span.end <= one.end and request.quotes(span.segment, ordinal)
         for ordinal, one in enumerate(await archive.passages(span.segment))
     )
 
@@ -170,7 +203,7 @@ def _told(one: RankedFact, held: Mapping[SegmentId, StoredSegment]) -> RecalledF
     return RecalledFact(
         id=fact.id,
         type=fact.type,
-        text=fact.content,
+        text=fact.told,
         score=1.0 if fact.pinned else one.score,
         trust=fact.trust,
         said_on=_day(fact.at),
@@ -179,12 +212,20 @@ def _told(one: RankedFact, held: Mapping[SegmentId, StoredSegment]) -> RecalledF
 
 
 def _said(fact: Fact, held: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
-    if fact.type == "digest" or any(span.segment not in held for span in fact.evidence):
+    if fact.type == "digest" or fact.change is not None:
+        return ()  # beside what it replaced, which may be found as well, it says what holds
+    if any(span.segment not in held for span in fact.evidence):
         return ()
     said = [
         held[span.segment].segment.text[span.start : span.end].strip() for span in fact.evidence
     ]
-    return tuple(said) if all(said) else ()
+    if not all(said):
+        return ()
+    return (_TOGETHER.join(said),) if fact.joint else tuple(said)
+
+
+def _holds(texts: Sequence[str], said: str) -> bool:
+    return all(any(part in text for text in texts) for part in said.split(_TOGETHER))
 
 
 def _day(at: float) -> str:

@@ -92,6 +92,18 @@ class Fact:
     joint: bool = False
     """It takes all of its sources to say it, so forgetting any of them takes it away."""
 
+    @property
+    def current(self) -> bool:
+        """Whether nothing has replaced or ended it."""
+        return self.superseded_by is None and self.valid_to is None
+
+    @property
+    def told(self) -> str:
+        """What it says, with what it is about where its own words leave that open."""
+        said = self.content.casefold()
+        named = not self.subject or any(word in said for word in self.subject.split())
+        return self.content if named else f"{self.content} [{self.subject}]"
+
     def held_at(self, moment: float) -> bool:
         """Whether it was what held at this time, by all that is known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)

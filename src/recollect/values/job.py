@@ -8,6 +8,7 @@ happens exactly once however often workers die.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
 
 from recollect.values.message import MessageId
@@ -18,8 +19,17 @@ JobState: TypeAlias = Literal["waiting", "leased", "dead"]
 EMBED_JOB: Final = "embed"
 """The kind of the jobs that make vectors; their key is the embedder's name."""
 EXTRACT_JOB: Final = "extract"
-"""The kind of the jobs that read a session for facts; their key is the session's name, with what
-makes it urgent."""
+"""The kind of the jobs that read a session for facts; their key is `extract_key`."""
+
+
+def extract_key(session: str, *, left: bool) -> str:
+    """The key of the job that reads a session for facts; the name itself is only in its payload, so
+    that any name can be a key, and forgetting a session finds its jobs by both keys."""
+    named = session.encode("utf-8", "surrogatepass")
+    mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
+    return f"{'left' if left else 'idle'}:{mark}"
+
+
 DIGEST_JOB: Final = "digest"
 """The kind of the jobs that write a digest of a subject."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
-from recollect.values.fact import FactId
+from recollect.values.fact import Fact, FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, SegmentId
 
@@ -156,6 +156,10 @@ class RewriteOrder:
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
     """Under their own ids, with new texts, tags and passages; their vectors go."""
     bodies: tuple[NewBody, ...] = field(default=(), repr=False)
+    facts: tuple[Fact, ...] = field(default=(), repr=False)
+    """Under their own ids: those whose words change, and whose spans move with these segments."""
+    facts_revision: int | None = None
+    """As in `Batch`: StaleFacts, and nothing is changed, where facts were written since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,11 +179,31 @@ class TestCounting:
         kept = _kept(*bury([case], noise=0, seed=1))
         figures = buried_figures([case], kept, noise=1, plain=Tally())
         assert figures["outdated_closed"] == 1
+        assert (figures["facts_replaced"], figures["facts_replaced_wrongly"]) == (1, 0)
         reopened = tuple(
             replace(fact, superseded_by=None, valid_to=None, change=None) for fact in kept.facts
         )
         figures = buried_figures([case], replace(kept, facts=reopened), noise=1, plain=Tally())
         assert figures["outdated_closed"] == 0
+        assert figures["facts_replaced"] == 0
+
+    def test_what_was_closed_and_still_holds_is_told(self) -> None:
+        said = (
+            ("user", "The port of the staging API is 8000."),
+            ("user", "The port of the staging API is 9000."),
+        )
+        case = _case(*said, facts=(_fact("8000"), _fact("9000", by=1)))
+        kept = _kept(*bury([case], noise=0, seed=1))
+        figures = buried_figures([case], kept, noise=1, plain=Tally())
+        assert (figures["facts_replaced"], figures["facts_replaced_wrongly"]) == (1, 1)
+        assert figures["current_kept"] == 0.5
+
+    def test_an_outdated_fact_counts_where_it_was_said(self) -> None:
+        said = (("user", "hm 8000 was it?"), ("user", "The port of the staging API is 8000."))
+        case = _case(*said, facts=(_fact("8000", current=False),))
+        kept = _kept(*bury([case], noise=0, seed=1))
+        figures = buried_figures([case], kept, noise=1, plain=Tally())
+        assert figures["outdated_found"] == 0, "only what it was found in can be closed"
 
     def test_facts_are_counted_for_the_case_they_rest_on_only(self) -> None:
         other = replace(PORTS, id="d")

@@ -45,7 +45,9 @@ NOTES: Final = (
     "  noise_named_share: messages of noise that any fact names, also as one more source of it",
     "facts_twice: current facts that say what another one says; facts_from_recalled: that rest on",
     "  a message with a recalled block; current_kept: found facts that hold and are current;",
-    "  outdated_closed: found facts that were replaced in their case and are closed",
+    "  outdated_closed: found facts (outdated_found) that were replaced in their case and are",
+    "  closed; facts_replaced_wrongly: of the facts of cases that another took the place of",
+    "  (facts_replaced), those that say nothing outdated",
     "keywords: every sentence that holds one of some fifty words is a fact",
 )
 MODEL_NOTES: Final = (

@@ -84,19 +84,41 @@ def _currency(cases: Sequence[Case], kept: Kept) -> dict[str, float]:
     holds = closed = held_right = closed_right = 0
     for case in cases:
         for fact in case.facts:
-            if not _said(case, fact, every.get(case.id, ())):
-                continue
-            if fact.current:
+            if fact.current and _said(case, fact, every.get(case.id, ())):
                 holds += 1
                 held_right += _said(case, fact, current.get(case.id, ()))
-            else:
+            elif not fact.current and _said_there(case, fact, every.get(case.id, ())):
                 closed += 1
-                own = _resting_on(current.get(case.id, ()), case, fact.by)
-                closed_right += not _said(case, fact, own)
+                closed_right += not _said_there(case, fact, current.get(case.id, ()))
+    replaced, wrongly = _replaced(cases, kept)
     return {
         "current_kept": round(held_right / holds, 4) if holds else 1.0,
         "outdated_closed": round(closed_right / closed, 4) if closed else 1.0,
+        "outdated_found": float(closed),
+        "facts_replaced": float(replaced),
+        "facts_replaced_wrongly": float(wrongly),
     }
+
+
+def _replaced(cases: Sequence[Case], kept: Kept) -> tuple[int, int]:
+    """How many facts of cases something else took the place of, and of how many nothing should.
+
+    Wrongly: of what it says where it was said, all still holds by the labels. What is only told
+    in more detail is not replaced; what no label lists counts as wrong, because nobody can tell.
+    """
+    by_id = {case.id: case for case in cases}
+    followers = {fact.id: fact for fact in kept.facts}
+    replaced = wrongly = 0
+    for fact in kept.facts:
+        follower = None if fact.superseded_by is None else followers.get(fact.superseded_by)
+        if fact.superseded_by is None or (follower is not None and follower.change == "update"):
+            continue
+        for id_, drafts in drafts_of(replace(kept, facts=(fact,))).items():
+            case = by_id[id_]
+            said = [one for one in case.facts if _said_there(case, one, drafts)]
+            replaced += 1
+            wrongly += all(one.current for one in said)
+    return replaced, wrongly
 
 
 def _said(case: Case, fact: CaseFact, drafts: Sequence[FactDraft]) -> bool:
@@ -104,6 +126,8 @@ def _said(case: Case, fact: CaseFact, drafts: Sequence[FactDraft]) -> bool:
     return score([alone], {case.id: drafts}).total.found == 1
 
 
-def _resting_on(drafts: Sequence[FactDraft], case: Case, by: int) -> list[FactDraft]:
-    segment = SegmentId(f"{case.id}:{by}")
-    return [one for one in drafts if one.evidence and one.evidence[0].segment == segment]
+def _said_there(case: Case, fact: CaseFact, drafts: Sequence[FactDraft]) -> bool:
+    """Whether a draft says it that rests on the message which states it."""
+    segment = SegmentId(f"{case.id}:{fact.by}")
+    there = [draft for draft in drafts if any(one.segment == segment for one in draft.evidence)]
+    return _said(case, fact, there)

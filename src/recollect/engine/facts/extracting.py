@@ -10,11 +10,13 @@ rules, and that is told.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.config import Settings
+from recollect.engine.facts.digesting import stale_digests
 from recollect.engine.facts.jobs import digest_job, extract_job, session_of
+from recollect.engine.facts.reach import Reach, reach_of
 from recollect.errors import ModelError, ModelRefused
 from recollect.memory.extract import Extracted, extract
 from recollect.memory.history import history_of
@@ -24,7 +26,7 @@ from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch
-from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId
+from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
 from recollect.values.job import EMBED_JOB, Lease, NewJob
 from recollect.values.lookup import FactQuery
 from recollect.values.segment import Segment, StoredSegment
@@ -43,9 +45,6 @@ CANDIDATES: Final = 12
 """Facts that a new one is held against."""
 LEAST_SPOKEN_CHARS: Final = 40
 """Fewer characters of speech in a window are not worth a call."""
-_WHOLE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
-"""Sources of sessions that are one memory with the others of their space (settings.md,
-`recall.scope`)."""
 _TOOL_CHARS_READ: Final = 1_200
 """Of a tool's output a model reads head and tail, so no more than this is charged."""
 
@@ -72,6 +71,8 @@ class Extraction:
             return Batch(at=now)
         if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
+        # before anything is read: what is forgotten or masked from now on makes the answer stale
+        revision = await self.store.facts_revision()
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
         if not page:
@@ -83,11 +84,12 @@ class Extraction:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         before = await self._before(session, after)
-        revision = await self.store.facts_revision()
         found, failed = await self._found(lease, new, before, model, now)
-        book = _Book(self, session=self._scope(session, new), now=now)
+        reach = reach_of(session, (one.segment for one in new), self.settings.recall.scope)
+        book = _Book(self, reach, now=now)
         for draft in found.drafts:
             await book.take(draft, model if book.spent_tokens < RECONCILE_TOKENS else None)
+        book.end_digests()
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
         self._tell(new, book, found, note or failed)
         jobs = [extract_job(session, run_at=now, left=True)] if more else []
@@ -177,36 +179,30 @@ class Extraction:
             note = f"the model did not answer ({type(error).__name__}), so by rules alone"
         return await by(None), note
 
-    def _scope(self, session: str, new: Sequence[StoredSegment]) -> str | None:
-        """Whose facts new ones are held against: the session's, or the whole space's."""
-        if self.settings.recall.scope == "space":
-            return None
-        if all(one.segment.source in _WHOLE_SPACE for one in new):
-            return None
-        return session
-
     def _digest_jobs(self, book: _Book, new: Sequence[StoredSegment], now: float) -> list[NewJob]:
         if self.model is None or not self.settings.facts.digests:
             return []
-        subjects = {fact.subject for fact in book.written.values() if fact.subject}
+        facts = book.written.values()
+        subjects = {one.subject for one in facts if one.subject and one.type != "digest"}
         about = [one.segment.message_id for one in new]
+        about += [fact_identity(id_) for id_ in book.written]
         return [
-            digest_job(subject, book.session, run_at=now, about=about)
-            for subject in sorted(subjects)
+            digest_job(subject, book.reach, run_at=now, about=about) for subject in sorted(subjects)
         ]
 
     def _tell(self, new: Sequence[StoredSegment], book: _Book, found: Extracted, note: str) -> None:
         said = f"{book.told()} from {len(new)} messages"
         how = "by rules and a model" if found.asked else "by rules alone"
-        self.told("; ".join(part for part in (f"{said}, {how}", note) if part))
+        trouble = found.reason.partition("; ")[2]  # what went wrong stands behind the counts
+        self.told("; ".join(part for part in (f"{said}, {how}", note, trouble) if part))
 
 
 class _Book:
     """What is known while one job's drafts are held against it, its own included."""
 
-    def __init__(self, extraction: Extraction, *, session: str | None, now: float) -> None:
+    def __init__(self, extraction: Extraction, reach: Reach, *, now: float) -> None:
         self._store = extraction.store
-        self.session = session
+        self.reach = reach
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
@@ -215,6 +211,8 @@ class _Book:
 
     async def take(self, draft: FactDraft, model: Model | None) -> None:
         """Decide about a draft and keep what it changes."""
+        if not self.reach.everything:
+            draft = replace(draft, session=self.reach.session)
         every = await self._versions()
         done = await reconcile(
             draft,
@@ -230,25 +228,30 @@ class _Book:
     async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:
         """Current facts that share words with it, as they stand after what this job decided."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=CANDIDATES, session=self.session)
+        query = FactQuery(words=words, limit=CANDIDATES, session=self.reach.asked)
         found = await self._store.fact_candidates(query)
-        known = {one.fact.id: one.fact for one in found.facts}
+        known = {one.fact.id: one.fact for one in found.facts if self.reach.holds(one.fact)}
         held = set(words)
         known.update(
             (id_, fact)
             for id_, fact in self.written.items()
             if id_ in known or held.intersection(fact.words)
         )
-        return tuple(fact for fact in known.values() if _current(fact) and fact.type != "digest")
+        return tuple(fact for fact in known.values() if fact.current and fact.type != "digest")
 
     async def _versions(self) -> tuple[Fact, ...]:
         """Every version of every fact in reach: words alone do not find the same thing said in
         another language, nor where in the past a late statement belongs. Read once a job."""
         if self._read is None:
             facts = await self._store.facts(superseded=True)
-            reach = (None, self.session) if self.session is not None else None
-            self._read = {one.id: one for one in facts if reach is None or one.session in reach}
+            self._read = {one.id: one for one in facts if self.reach.holds(one)}
         return tuple({**self._read, **self.written}.values())
+
+    def end_digests(self) -> None:
+        """Digests that tell what was closed just now end with it."""
+        known = {**(self._read or {}), **self.written}
+        stale = stale_digests(self.written.values(), known.values(), now=self._now)
+        self.written.update((one.id, one) for one in stale)
 
     def told(self) -> str:
         """What was done, in numbers."""
@@ -265,10 +268,6 @@ _DONE: Final = {
     "none": "known already",
     "refused": "refused",
 }
-
-
-def _current(fact: Fact) -> bool:
-    return fact.superseded_by is None and fact.valid_to is None
 
 
 def _worth_asking(new: Sequence[StoredSegment]) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
+from recollect.engine.facts.reach import Reach
 from recollect.memory.jobs import GiveUp
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, Lease, NewJob
+from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, Lease, NewJob, extract_key
 from recollect.values.message import MessageId
 
 DIGEST_TOKENS: Final = 4_000
@@ -20,17 +21,24 @@ DIGEST_TOKENS: Final = 4_000
 
 
 def digest_job(
-    subject: str, session: str | None, *, run_at: float, about: Iterable[MessageId]
+    subject: str,
+    reach: Reach,
+    *,
+    run_at: float,
+    about: Iterable[MessageId],
+    cost_tokens: int = 0,
 ) -> NewJob:
     """A job that writes the digest of a subject anew; `about` is whose words name the subject."""
-    named = json.dumps({"subject": subject, "session": session}, ensure_ascii=False)
+    session = None if reach.everything else reach.session
+    whose = {"session": session, "everything": reach.everything}
+    named = json.dumps({"subject": subject, **whose})
     return NewJob(
         kind=DIGEST_JOB,
-        key=blake2b(named.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
-        payload=named.encode("utf-8", "surrogatepass"),
+        key=blake2b(named.encode(), digest_size=8).hexdigest(),
+        payload=named.encode(),
         about=tuple(dict.fromkeys(about)),
         run_at=run_at,
-        cost_tokens=DIGEST_TOKENS,
+        cost_tokens=cost_tokens,
     )
 
 
@@ -41,7 +49,7 @@ def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0
     """
     return NewJob(
         kind=EXTRACT_JOB,
-        key=f"{'left' if left else 'idle'}:{session}",
+        key=extract_key(session, left=left),
         payload=json.dumps({"session": session, "left": left}).encode(),
         run_at=run_at,
         cost_tokens=cost_tokens,
@@ -57,11 +65,15 @@ def session_of(lease: Lease) -> tuple[str, bool]:
         raise GiveUp("its payload names no session") from error
 
 
-def subject_of(lease: Lease) -> tuple[str, str | None]:
-    """The subject of a digest, and the session it is of; None for the whole space."""
+def subject_of(lease: Lease) -> tuple[str, Reach]:
+    """The subject of a digest, and whose facts it is made of."""
     try:
         read = json.loads(lease.payload)
         session = read["session"]
-        return str(read["subject"]), None if session is None else str(session)
-    except (ValueError, KeyError, TypeError) as error:
+        reach = Reach(
+            session=None if session is None else str(session),
+            everything=bool(read.get("everything")),
+        )
+        return str(read["subject"]), reach
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise GiveUp("its payload names no subject") from error

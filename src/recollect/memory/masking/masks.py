@@ -21,7 +21,9 @@ from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.secret_values import MASK, MASK_OPENING
 
 OWN_KIND: Final = "own-pattern"
+REMAINS_KIND: Final = "cut-secret"
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
 _MOST_PASSES: Final = 8
 """What stands beside a mask may match by then, by a rule or by a pattern."""
@@ -59,6 +61,8 @@ class Masks:
 
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
+    remains: re.Pattern[str] | None = field(default=None, repr=False)
+    """What is left of secrets that were masked elsewhere: `masking.remains` makes it."""
 
     def text(self, text: str) -> MaskedText:
         """A text with its secrets masked."""
@@ -69,7 +73,7 @@ class Masks:
                 break
             changed = _spliced(changed, spans)
             steps.append(spans)
-            if not self.patterns:  # the rules alone are done in one pass
+            if not self._own_patterns:  # the rules alone are done in one pass
                 break
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
@@ -81,7 +85,7 @@ class Masks:
         """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
         bytes are taken for text."""
         body, _ = redact_json(raw, pii=self.pii)
-        for _ in range(_MOST_PASSES if self.patterns else 0):
+        for _ in range(_MOST_PASSES if self._own_patterns else 0):
             masked = self._own_in_json(body, leave, _MOST_LEVELS)
             masked, _ = redact_json(masked, pii=self.pii)
             if masked == body:
@@ -90,6 +94,15 @@ class Masks:
         if body == raw:
             return MaskedBytes(body=raw)
         return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
+
+    def name(self, name: str) -> bool:
+        """Whether a name, which stays as it is, holds something to mask."""
+        return bool(self.text(name).steps)
+
+    @property
+    def _own_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        own = tuple((f"{OWN_KIND}-{number}", one) for number, one in enumerate(self.patterns, 1))
+        return own if self.remains is None else (*own, (REMAINS_KIND, self.remains))
 
     def left_in(self, raw: bytes) -> bool:
         """Whether an own pattern still matches: in a key, or where texts are left alone."""
@@ -101,16 +114,15 @@ class Masks:
         """What own patterns match outside of masks, in order, each stretch once."""
         masks = [match.span() for match in MASK.finditer(text)]
         found = [
-            (start, -end, number)
-            for number, pattern in enumerate(self.patterns, 1)
+            (start, -end, number, kind)
+            for number, (kind, pattern) in enumerate(self._own_patterns)
             for match in pattern.finditer(text)
             for start, end in _outside(match.span(), masks)
         ]
         done = 0
-        for start, negative_end, number in sorted(found):
+        for start, negative_end, _, kind in sorted(found):
             first, end = max(start, done), -negative_end
             if first < end:
-                kind = f"{OWN_KIND}-{number}"
                 mask = f"{MASK_OPENING}{kind}]"
                 yield RedactedSpan(rule=kind, start=first, end=end, replacement=mask)
                 done = end
@@ -175,13 +187,20 @@ def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[s
     `leave`, as they are. A string that is not changed keeps its spelling."""
     pieces: list[str] = []
     done = 0
-    left = False
-    for match in _STRING.finditer(text):
+    left = [False]
+    """Of what is open, innermost last: whether the texts directly in it are left."""
+    for match in _TOKEN.finditer(text):
+        if match[0] in ("{", "["):
+            left.append(match[0] == "[" and left[-1])
+            continue
+        if match[0] in ("}", "]"):
+            left.pop()
+            continue
         said = json.loads(match[0], strict=False)
         if _IS_KEY.match(text, match.end()):
-            left = said in leave
+            left[-1] = said in leave
             continue
-        if left or not said:
+        if left[-1] or not said:
             continue
         new = change(said)
         if new != said:

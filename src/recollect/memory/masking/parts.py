@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from recollect.errors import FormatError
+from recollect.formats.knowledge_jsonl import split_foreign
 from recollect.formats.session_state import with_texts
-from recollect.memory.masking.masks import MaskedText, Masks
+from recollect.memory.masking.masks import MaskedBytes, MaskedText, Masks
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.fact import Fact
@@ -74,7 +75,7 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
     """A fact that holds no secret, and whose spans stand where their texts do now."""
     content, context = masks.text(fact.content), masks.text(fact.context)
     subject, attribute = masks.text(fact.subject), masks.text(fact.attribute)
-    line = masks.json((fact.foreign or "").encode("utf-8", "surrogateescape"))
+    number, line = _imported(fact.foreign or "", masks)
     kinds: Counter[str] = Counter()
     for one in (content, context, subject, attribute):
         kinds.update(one.kinds)
@@ -87,7 +88,7 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
             subject=subject.text,
             attribute=attribute.text,
             words=tuple(tokenize(content.text)),
-            foreign=fact.foreign and line.body.decode("utf-8", "surrogateescape"),
+            foreign=fact.foreign and number + line.body.decode("utf-8", "surrogateescape"),
         )
     evidence = tuple(
         replace(one, start=span[0], end=span[1])
@@ -97,6 +98,12 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
     if evidence != fact.evidence:
         left = replace(left, evidence=evidence)
     return Part(value=left, kinds=kinds or line.kinds)
+
+
+def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
+    """The line that a fact was imported as: its place in the file with its tab, and the rest."""
+    number, line = split_foreign(foreign)
+    return number, masks.json(line.encode("utf-8", "surrogateescape"))
 
 
 def masked_body(room: Room, body: bytes, masks: Masks) -> Part[bytes]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.memory.name_subject import name_subject
+from recollect.memory.subjects.choices import ALONE
+from recollect.memory.subjects.subject import Subject
 from recollect.memory.subjects.values import cut
 from recollect.memory.subjects.words import FILLER
 from recollect.search.tokenize import tokenize
@@ -54,8 +56,17 @@ class Named:
 
 
 def named(statement: Fact | FactDraft) -> Named:
-    """By code where it can tell; by what the statement carries elsewhere, which is a hint."""
+    """By code where it can tell; by what the statement carries elsewhere, which is a hint.
+
+    A correction carries the name of what it followed, and that is as good as one by code: "make
+    that 9000" is about the port of the staging API.
+    """
     found = name_subject(statement.content, statement.type)
+    if isinstance(statement, Fact) and _inherited(statement, found):
+        value = found.value or _only_value(statement.content)
+        return Named(
+            subject=statement.subject, attribute=statement.attribute, value=value, certain=True
+        )
     if found.told:
         return Named(
             subject=found.subject, attribute=found.attribute, value=found.value, certain=True
@@ -67,9 +78,36 @@ def named(statement: Fact | FactDraft) -> Named:
     )
 
 
+def _inherited(fact: Fact, found: Subject) -> bool:
+    if fact.made_by != "rules" or fact.change is None or not (fact.subject and fact.attribute):
+        return False
+    if not found.told:
+        return True
+    return found.attribute == fact.attribute and set(found.subject.split()) < set(
+        fact.subject.split()
+    )
+
+
+def _only_value(content: str) -> str:
+    values = [text for _, text in values_of(content)]
+    return values[0] if len(values) == 1 else ""
+
+
 def same_name(one: Named, other: Named) -> bool:
     """Whether two statements are about the same property of the same thing."""
     return one.told and (one.subject, one.attribute) == (other.subject, other.attribute)
+
+
+def meets(draft: FactDraft, about: Named, fact: Fact, name: Named) -> bool:
+    """Whether a statement is about the same as a fact, by their names.
+
+    "Back to RabbitMQ" names no more than that it is a queue: said as a correction it is of what
+    its own session spoke about, and not of another session's queue.
+    """
+    if not same_name(about, name):
+        return False
+    vague = draft.corrects and about.attribute == "choice" and about.subject in ALONE
+    return not vague or fact.session in {None, draft.session}
 
 
 def rank(trust: Trust) -> int:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from recollect.memory.reconciling.following import followed
 from recollect.memory.reconciling.guards import (
     Named,
     Operation,
     content_words,
+    meets,
     named,
     near,
     rank,
-    same_name,
     same_words,
     values_of,
 )
@@ -46,7 +47,7 @@ def decide(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict:
             reason = "said before by a less trusted source"
             return Verdict(operation="update", fact=fact, certain=True, reason=reason)
     names = [(fact, named(fact)) for fact in known]
-    same = [(fact, name) for fact, name in names if same_name(about, name)]
+    same = [(fact, name) for fact, name in names if meets(draft, about, fact, name)]
     certain = [(fact, name) for fact, name in same if about.certain and name.certain]
     if certain:
         return _of_same(draft, about, certain)
@@ -54,7 +55,7 @@ def decide(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict:
     if len(likely) == 1 and not values_of(draft.content) <= values_of(likely[0][0].content):
         reason = "the same subject and attribute by name, and enough of the same words"
         return Verdict(operation="supersede", fact=likely[0][0], reason=reason)
-    return _replacing(draft, about, names) or _correcting(draft, about, names) or _nothing_known()
+    return _replacing(draft, about, names) or _correcting(draft, known) or _nothing_known()
 
 
 def _nothing_known() -> Verdict:
@@ -117,25 +118,9 @@ def _compatible(draft: FactDraft, about: Named, fact: Fact, name: Named) -> bool
     return ours <= theirs or theirs <= ours
 
 
-def _correcting(
-    draft: FactDraft, about: Named, names: Sequence[tuple[Fact, Named]]
-) -> Verdict | None:
-    """ "Sorry, it is 9000": the one fact of the session that states such a property."""
-    if not draft.corrects or about.subject or draft.session is None:
+def _correcting(draft: FactDraft, known: Sequence[Fact]) -> Verdict | None:
+    """ "Sorry, it is 9000": what the session makes plain."""
+    found = followed(draft, known)
+    if found is None:
         return None
-    kinds = {kind for kind, _ in values_of(draft.content)}
-    found = [
-        fact
-        for fact, name in names
-        if fact.session == draft.session
-        and name.told
-        and (
-            name.attribute == about.attribute
-            if about.attribute
-            else len(kinds) == 1 and kinds == {token.kind for token in cut(name.value)}
-        )
-    ]
-    if len(found) != 1:
-        return None
-    reason = "a correction, and the only such property of the session"
-    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
+    return Verdict(operation="supersede", fact=found.fact, certain=True, reason=found.reason)

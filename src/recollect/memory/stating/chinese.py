@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from recollect.memory.stating.chinese_values import (
     CORRECTION,
     LATIN,
-    OURS,
     SOME_VALUE,
     STATED_VALUE,
     VALUE_OF_NOTHING,
     WITHIN,
 )
+from recollect.memory.stating.elliptic import CHOSEN_CHINESE, VALUED_CHINESE
 from recollect.memory.stating.rule import Rule, Stated, all_stated
 from recollect.memory.stating.values import ADDRESS, CODE, PATH, VERSION
 
@@ -32,16 +32,17 @@ _REMEMBER: Final = re.compile(
     r"|有|吗)|记好|牢记|备注|备忘|留意|注意(?:一下|了)?[\s::，,]|请注意|提醒一下|说明一下[::，,]"
     r"|存一下|写进记忆|记到|别忘了?(?!吃|喝|睡))"
 )
+_SAYS_SOMETHING: Final = re.compile(r"[是为要用别不在叫有会得必走没]|\d|[a-z]\s*[:=]")
 _DECIDED: Final = re.compile(
-    r"决定(?!不了|权|性|于|因素|是否|一下)|定下来|(?<![制确规稳固肯否])定了(?!吗)|敲定|拍板|说定"
+    r"(?<!取)决定(?!不了|权|性|于|因素|是否|一下|下一步)|定下来|(?<![制确规稳固肯否])定了(?!吗)"
+    r"|敲定|拍板|说定"
     r"|商定|约定(?!俗成)|达成一致|一致同意|最终选|最后选|选定|选择了|选了"
     r"|确定(?:用|使用|采用|下来|了|为|走|选|由|不)|就定|统一(?:用|使用|采用|成|为|改|走)|采用|改用"
-    r"|换用|转用|弃用|放弃|不再(?:用|使用|支持|采用|走|考虑|需要|维护)"
-    r"|(?:不用|不走|不做|不搞)[^，。！？；,啦]{1,12}了|砍掉|(?<!被)(?<!而)取消(?!按钮|订单|时|后|键"
-    r"|的)|就用|就选|就走|就按|就这么(?:定|办|做|干)|那就(?:用|在|加|走|按|改|换|选|统一|定|放|存"
-    r"|上|都|不)"
+    r"|换用|转用|弃用|不再(?:用|使用|支持|采用|走|考虑|需要|维护)"
+    r"|(?:不走|不做|不搞)[^，。！？；,啦]{1,12}了|砍掉|就用|就选|就走|就按|就这么(?:定|办|做|干)"
+    r"|那就(?:用|走|按|换|选|统一|定)"
     r"|继续(?:用|走|沿用)|还是用|还是选|还是走|还是按|沿用|作废|用回|最终(?:方案|决定|用|采用)"
-    r"|方案(?:是|定)|结论(?:是|:)|我们(?:就|都|会)?用|咱们?(?:就|都)?用|直接用|走.{1,12}方案"
+    r"|方案(?:是|定)|结论(?:是|:)|我们(?:就|都|会)?用|咱们?(?:就|都)?用|走.{1,12}方案"
     r"|switch to"
     r"|最后(?:用|选|还是|定)|废弃(?!的)|选\s?[a-z一二三四]\s?方案"
     r"|[a-z][\w.-]{0,30} ?不用了|换\s?[a-z][\w.-]{0,30}\s?了"
@@ -49,7 +50,7 @@ _DECIDED: Final = re.compile(
 # Changes that are a value's where they name one, and else a choice.
 _CHANGED: Final = re.compile(
     r"定为|定在|定成|换成|换到|换回|改成|改为|改回|改到|改走|切换(?:到|成|为|至)|切到|切回|迁移?到"
-    r"|迁到|转到(?!新)|推迟到|延期到|延到|提前到|就叫|就放|保留(?!字)|回退到|全部?用|都用"
+    r"|迁到|转到(?!新)|推迟到|延期到|延到|提前到|就叫|就放|回退到|全部?用|都用"
     r"|搬到"
 )
 _DECIDED_BY_MODEL: Final = re.compile(
@@ -58,7 +59,8 @@ _DECIDED_BY_MODEL: Final = re.compile(
 _CAUSE: Final = re.compile(
     r"root cause(?! ?analysis)|根因(?!分析)|根本原因|原因(?:是|在于|找到|查到|:)|问题(?:出在|在于"
     r"|根源)|罪魁祸首"
-    r"|已知(?:问题|bug|缺陷)"
+    r"|已知(?:问题|bug|缺陷)|^\W*+(?:找到了|查到了|确认了|定位到了?|破案了?"
+    r"|查明了?)\s*[:，,]\s*\S{4}"
 )
 _NO_DECISION: Final = re.compile(
     r"^\W*+(?:那|好|行|嗯|ok|可以|就)?[，,\s]*(?:就|那就)?(?:这么|这样|按你说的|按你的|照你说的"
@@ -68,27 +70,30 @@ _NO_DECISION: Final = re.compile(
 )
 _NO_CHANGE: Final = re.compile(
     rf"{_NO_DECISION.pattern}|(?:这|那)(?:个|里|段|行|句|张|块|版)[^，。！？；,]{{0,12}}(?:换成"
-    rf"|改成|改为|换到)"
+    rf"|改成|改为|换到)|错别?字|标题|文案|措辞|颜色|字体|单位|第.{{1,3}}[段行句章]|按钮|图标|变量名"
+    r"|(?:^|[，,])\s*(?:把|将|帮我|给我)"
 )
 _LAID_DOWN: Final = re.compile(
     r"(?:^|[，,。；;::、\s]|请|就|都|也|你|们|千万|绝对|一定|永远(?!是)|以后|今后|能|代码"
-    r"|里)(?:不要(?!紧)|别(?!的|人|墅)|不许|不准|禁止|严禁|切勿|请勿|勿|不得|不可以|不能(?!够|用了"
-    r"|跑|启动|连|打开|登录|访问|工作|解决|复现|编译|正常)|不允许|少用|避免)"
+    r"|里)(?:不要(?!紧)|别(?!的|人|墅)|不许|不准|禁止|严禁|切勿|请勿|勿|不得|不可以|不能(?=超过|用"
+    r"|有|写|提交"
+    r"|直接|在|放|出现|少|多|改|动|吃|把|让|低于|高于|早于|晚于|没)|不允许|少用|避免)"
     r"|(?<![特分区级类个辨识性差告])别(?:超过|用|写|改|动|碰|提交|发|放|加|删|存|打|传|带|在|把|让"
     r"|直接|再|去|给|开|关)"
     r"|(?:我|他|她|妹|弟|妈|爸|姐|哥|女儿|儿子|老婆|老公|太太|先生|孩子)[^，。！？；,]{0,4}(?:吃素"
     r"|不吃|不能吃|不喝|过敏|对[^，。！？；,]{1,8}过敏)"
-    r"|必须|务必|一律|一定要|得先|总是|始终|永远|从不|从来不|坚决|凡是|所有.{1,20}(?:都要|都得"
-    r"|都必须|必须|要|需要|不要|不能|不许)|每次.{1,24}(?:都|要|前|后|先|必须)|(?:^"
-    r"|[，,。；;:\s])(?:那|从)?(?:以后|今后|往后)(?!再)|从现在(?:开始|起)|从今(?:天起|往后|以后)"
-    r"|下次(?:开始|起)|默认(?:用|使用|走|按|都|是|要|不)|统一|规矩|规则是|原则(?:是|上|:)|要求(?:是"
-    r"|:|都)|规范(?:是|:)|约定(?:是|:)|只(?:能|许|准|用|要)(?!是)|最多只|优先(?:用|使用|选|考虑)"
+    r"|必须(?!的[，,。！]|的$)|务必|一律|一定要|(?:总是|始终|永远)(?=用|写|先|要|走|给|带|放|加)"
+    r"|从不(?=用|写|吃|喝|在)|坚决|凡是|所有.{1,20}(?:都要|都得"
+    r"|都必须|必须|要|需要|不要|不能|不许)|每次.{1,24}(?:都要|都得|都上|都先|要|先|必须)|(?:^"
+    r"|[，,。；;:\s])(?:那|从)?(?:以后|今后|往后)(?!再|有)|从现在(?:开始|起)|从今(?:天起|往后|以后)"
+    r"|下次(?:开始|起)|默认(?:用|使用|走|按|都|要|不)|统一(?=用|使用|走|放|写|成|改|存|按|叫|为|utc"
+    r"|[a-z\s])|规矩|规则是|原则(?:是|上|:)|要求(?:是"
+    r"|:|都)|规范(?:是|:)|约定(?:是|:)|只(?:许|准|用)(?!是|了|于)|优先(?:用|使用|选|考虑)"
     r"|尽量(?!快)"
     r"|我(?:比较|更|还是|最|特别|很|超|真的|个人|一般|通常|平时|一直|从来|都)*(?:喜欢(?!这|那|你|他"
     r"|她)|偏好|偏爱|习惯|讨厌(?!这|那)|不喜欢|不爱|反感|受不了|爱(?=吃|喝|用)|不吃|不喝|吃素"
     r"|不习惯|用不惯|过敏|对.{1,10}过敏|倾向于用|不想(?:看到|要|用|再)|希望你(?:以后|每次|总是|都)"
-    r"|要求|更想用|怕)|(?<!不)(?<!最)(?<!超)(?<!很)(?<!真)(?:喜欢|偏好|习惯|讨厌|忌口|过敏)(?!的|吗"
-    r"|上|这|那|你)|(?<!了)叫我(?!\W*$|一声|起床|过来)|称呼我|我叫|(?:回复|回答|注释|提交信息"
+    r"|要求|更想用)|忌口|(?<!了)叫我(?!\W*$|一声|起床|过来)|称呼我|我叫|(?:回复|回答|注释|提交信息"
     r"|commit).{0,8}(?:用|要|写"
     r"|保持)(?:中文|英文|繁体|简体|简短|简洁)|用(?:中文|英文|繁体|简体)(?:回复|回答|写|说|交流"
     r"|注释)"
@@ -159,6 +164,8 @@ _STRUCTURE: Final = re.compile(
     rf"|每个[^，。！？；,]{{1,12}}(?:独立|单独|一个|各自)|(?:和|跟|与)[^，。！？；,]{{1,16}}(?:共用"
     rf"|共享|是分开的)|归[^，。！？；,]{{1,12}}(?:管|负责|维护)|(?:只|都)(?:信|认|收|发|读"
     rf"|写)[^，。！？；,]{{2,20}}|无状态|\S ?(?:->|→|=>) ?\S{{1,80}} ?(?:->|→|=>) ?\S"
+    r"|(?:^|[，,])(?![^，,]{0,8}(?:我|你|先|再"
+    r"|想))[\w\u4e00-\u9fff .-]{2,16}走\s?[a-z][\w.+-]{1,30}(?=[，,。]|$)"
     r"|不直接(?:连|访问|调|读|写)|只(?:走|通过|经过)[^，。！？；,]{2,16}"
     r"|一个[^，。！？；,]{1,8}一个[^，。！？；,]{1,8}$"
     rf"|(?:^|[，,])(?![^，,]{{0,12}}(?:我|你|先|再|可以|能|要|想"
@@ -178,6 +185,7 @@ _BUILT: Final = re.compile(
     r"|位于|放在)"
     r"|已?更新(?:了|到)?|已修改|补了|改了"
 )
+_SURE_PLACE: Final = re.compile(rf"{CODE}|{ADDRESS}|{PATH}|{VERSION}")
 _PLACE: Final = re.compile(rf"{CODE}|{ADDRESS}|{PATH}|{VERSION}|{LATIN}|\d")
 _ORDER_NOW: Final = re.compile(
     r"^\W*+(?:那|好|嗯|ok|现在|接下来|另外|再)?[，,\s]*(?:请|麻烦|帮我|帮忙|给我|你|能|可以"
@@ -189,44 +197,79 @@ _WRITTEN: Final = re.compile(
     rf"(?:写在|写进|放在|放到|实现在|定义在|封装在|抽到|移到|挪到|拆到|加在|配在)了?\s?(?:{CODE}"
     rf"|{PATH})"
 )
+# What a model did is told as done; without that it is a plan, or the step that it is at.
+_FINISHED: Final = re.compile(r"已|了(?!解)|(?:改|设|换|配|建|写|加|接|装|挪|移|拆|放)好")
+_BUILT_BY_MODEL: Final = re.compile(rf"(?=[^\n]*(?:{_FINISHED.pattern}))(?:{_BUILT.pattern})")
 _VALUED: Final = Rule(manner="value", type="config", pattern=STATED_VALUE, unless=VALUE_OF_NOTHING)
-_BUILDING: Final = Rule(manner="built", type="implementation", pattern=_BUILT, needs=_PLACE)
+_BUILDING: Final = Rule(
+    manner="built", type="implementation", pattern=_BUILT, needs=_SURE_PLACE, unless=_NO_CHANGE
+)
+_KEPT_IN: Final = re.compile(
+    rf"(?:^|[，,])(?![^，,]{{0,12}}我)[^，,。]{{2,16}}(?:写在|放在|定义在|实现在)\s?(?:{CODE}"
+    rf"|{PATH})"
+)
+_STATED_BY_MODEL: Final = (
+    Rule(manner="defect", type="issue", pattern=_CAUSE, unless=_DEFECT_OF_NOTHING),
+    Rule(manner="built", type="implementation", pattern=_WRITTEN, needs=_FINISHED),
+    Rule(manner="built", type="implementation", pattern=_KEPT_IN),
+)
 _STATED: Final = (
     Rule(manner="defect", type="issue", pattern=_CAUSE, unless=_DEFECT_OF_NOTHING),
     Rule(manner="built", type="implementation", pattern=_WRITTEN),
 )
-_BROKEN: Final = Rule(manner="defect", type="issue", pattern=_DEFECT, unless=_DEFECT_OF_NOTHING)
+_LASTING: Final = re.compile(
+    r"会|时|的时候|经常|每次|只要|不支持|不兼容|过期|到期|已知|漏|停产|停止维护|弃用|老问题|老毛病"
+    r"|偶发|没有|不一致|竞态"
+)
+_BROKEN: Final = Rule(
+    manner="defect", type="issue", pattern=_DEFECT, unless=_DEFECT_OF_NOTHING, needs=_LASTING
+)
 _DONE: Final = Rule(manner="state", type="task_state", pattern=_STATE, unless=_STATE_OF_NOTHING)
 _JOINED: Final = Rule(manner="structure", type="architecture", pattern=_STRUCTURE)
 _RULES: Final = (
-    Rule(manner="remember", type="config", pattern=_REMEMBER),
+    Rule(manner="remember", type="config", pattern=_REMEMBER, needs=_SAYS_SOMETHING),
     *_STATED,
     Rule(manner="laid_down", type="preference", pattern=_LAID_DOWN),
     Rule(manner="decided", type="decision", pattern=_DECIDED, unless=_NO_DECISION),
     _VALUED,
-    Rule(manner="value", type="config", pattern=CORRECTION, unless=_ORDER_NOW, needs=SOME_VALUE),
+    Rule(manner="value", type="config", pattern=CORRECTION, unless=_NO_CHANGE, needs=SOME_VALUE),
+    Rule(manner="value", type="config", pattern=VALUED_CHINESE),
+    Rule(manner="decided", type="decision", pattern=CHOSEN_CHINESE),
     Rule(manner="decided", type="decision", pattern=_CHANGED, unless=_NO_CHANGE),
     _DONE,
     _BROKEN,
     _JOINED,
     _BUILDING,
 )
-_OF_MODELS: Final = (
-    *_STATED,
-    Rule(manner="decided", type="decision", pattern=_DECIDED_BY_MODEL),
-    _BUILDING,
-    Rule(manner="value", type="config", pattern=STATED_VALUE, unless=VALUE_OF_NOTHING, needs=OURS),
-    _DONE,
-    _BROKEN,
-    _JOINED,
-    Rule(manner="built", type="implementation", pattern=_CHANGED, needs=_PLACE),
+_STATE_OF_MODEL: Final = re.compile(
+    r"(?:还没|尚未|还未|没有?)(?:做|开始|完成|实现|接|写|测|上线|合并|部署|迁移|处理|给)|未完成"
+    r"|做了一半|写了一半"
+    r"|已经?(?:完成|上线|合并|部署|发布|修复|实现|下线|迁移|归档)(?!的)|卡在|被[^，。]{1,16}(?:卡"
+    r"|阻塞|挡)"
 )
+_VALUE_OF_MODEL: Final = re.compile(
+    r"已经?[^，。！]{0,40}(?:调|改|设|配|锁|升|降|换|绑|定)(?:到|成|为|至|在)|(?:调|改|设|锁|升|降"
+    r"|换)(?:到|成|为)"
+    r"[^，。！]{1,16}了"
+)
+_OF_MODELS: Final = (
+    *_STATED_BY_MODEL,
+    Rule(manner="decided", type="decision", pattern=_DECIDED_BY_MODEL),
+    Rule(manner="built", type="implementation", pattern=_VALUE_OF_MODEL, needs=_PLACE),
+    Rule(manner="built", type="implementation", pattern=_BUILT_BY_MODEL, needs=_PLACE),
+    Rule(manner="state", type="task_state", pattern=_STATE_OF_MODEL, unless=_STATE_OF_NOTHING),
+)
+
+
+_POINTING: Final = re.compile(r"\W*(?:它|他|她|对方|人家)")
 
 
 def chinese(sentence: str, *, by_user: bool) -> Iterator[Stated]:
     """What a folded sentence states plainly, as far as Chinese goes; the surest first."""
     for stated in all_stated(_RULES if by_user else _OF_MODELS, sentence):
         clause = sentence[_clause_start(sentence, stated.trigger[0]) :]
+        if stated.manner in ("value", "built", "structure") and _POINTING.match(clause):
+            continue
         if stated.manner == "remember" or not _ORDER_NOW.search(clause):
             yield stated
 

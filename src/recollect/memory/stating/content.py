@@ -18,6 +18,9 @@ from recollect.rules.sentences import bounded
 MOST_CONTENT_CHARS: Final = 200
 """A statement, and not the paragraph around it: the seeds' facts are one line each."""
 
+MOST_CHARS_BEFORE: Final = 120
+"""How far before a statement it is said that it corrects: about a sentence or two."""
+
 _MARK: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[ x]\]\s*)")
 # "no emojis" must not become "emojis": what may begin a statement goes only before a mark.
 _LEADING: Final = re.compile(
@@ -44,6 +47,8 @@ _TRAILING: Final = re.compile(
     r"(?:[\s,，]*(?:\b(?:thanks|thank you|thx|ty|please|pls|ok|okay|btw|cheers|got it|alright)\b"
     r"|谢谢|多谢|哈|哦|噢|啊|呀|好吗|行吗|可以吗|知道了吗|ok吗|:\)|🙏|👍)[\s.!?~。！？*_]*)+$"
 )
+_WORD: Final = re.compile(r"[a-z\d][\w'./:@-]*|[\u3400-\u9fff]")
+_LEAST_WORDS: Final = 3
 _MARKS: Final = " ,，;；:："
 _MOST_LEADING: Final = 8
 
@@ -70,15 +75,27 @@ _REPLACED: Final = (
     re.compile(r"(?:从|由)\s*([^\s，。！？；,;]{1,24}?)\s*(?:改|换|切|迁|升|降|调|变|搬|移)"),
     re.compile(r"(?:把|将)\s*([a-z\d][\w.+#/:-]{0,24})\s*(?:改成|改为|换成|替换)"),
 )
+# What says that something before does not hold; "now" alone says only that something does.
 _CORRECTS: Final = re.compile(
-    r"\b(?:sorry|correction|actually|i meant|i mean|my (?:bad|mistake)|scratch that|scrap|typo"
-    r"|instead|no longer|change of plans?|new plan|on second thought|i was wrong|i misspoke"
-    r"|forget what i said|changed (?:my|our) minds?|not anymore|any ?more|rather than|revert(?:ed"
-    r"|ing)?|reconsidered|switch(?:ed|ing)? (?:from|back)|make that|wrong|back to|replaces?"
-    r"|replaced|now)\b|, not \S"
-    r"|说错|写错|记错|搞错|弄错|打错|口误|更正|纠正|订正|不对|改成|改为|换成|改用|改到|改回|不再"
-    r"|不是.{1,24}(?:而是|，是|,是)|而不是|改主意|算了|还是用|作废|推翻|撤回|取消|推迟|延期|提前到"
-    r"|现在(?:是|改|用|换)|弃用"
+    r"\b(?:sorry|correction|corrected|actually|i meant?|my (?:bad|mistake|fault)"
+    r"|scratch (?:that|the)|scrap (?:that|the)|typo|instead|no longer|change of plans?"
+    r"|new plan|on second thoughts?|thinking about it|i was wrong|i misspoke|misread"
+    r"|mis-?remembered|mis-?typed|mixed (?:that |them |it |these )?up|forget (?:that|it"
+    r"|what i said|about|the)|never ?mind(?: the| that)?|strike that|ignore (?:that"
+    r"|what i said)|changed (?:my|our) minds?|not any ?more|rather than|revert(?:ed|ing)?"
+    r"|reconsidered|reali[sz]ed|switch(?:ed|ing)? (?:it |that |over )?(?:from|back|to)|mov(?:e"
+    r"|ed|ing) (?:back to|away from|off)|make (?:that|it)|that(?:'s| is| was) wrong|i (?:said"
+    r"|told you|gave you|wrote|got) (?:\w+ ){0,3}wrong|got (?:that|it|this) wrong|wrong (?:one"
+    r"|number|port|way round)|(?:going|go|went|roll(?:ed|ing)?|switch(?:ed|ing)?|stick(?:ing)?"
+    r"|back) back to|back to|replac(?:es|ed|ing)|is(?:n't| not) (?:right|correct|true)"
+    r"|the other (?:one|number|way)|(?:oh|hm+|no|ah|ugh|argh),? (?:no )?wait|wait,? no|oops"
+    r"|whoops|hold on|nah|i'm an idiot|stupid me|silly me|used to be|not true any ?more"
+    r"|out of date|outdated|dropp(?:ed|ing)|ditch(?:ed|ing)?)\b|, not \S|说错|写错|记错|搞错"
+    r"|弄错|打错|看错|记混|搞混|口误|更正|纠正|订正|不对|改成|改为|换成|改用|改到|改回|换回"
+    r"|切回|用回|退回|回退|不再|不是.{1,24}(?:而是|[，,]\s?是)|而不是|改主意|算了|还是(?:用|改"
+    r"|走|选|上|换|按|放|定|回)|作废|推翻|撤回|取消|推迟|延期|提前到|改了|不用.{0,16}了|不要了"
+    r"|不走.{0,12}了|现在(?:是|改|用|换)|弃用|刚才(?:那个|说的|的)|之前(?:那个|说的)|等等|等下"
+    r"|等一下|重新(?:定|选|考虑)|switch (?:to|back)"
 )
 
 
@@ -91,10 +108,16 @@ class Content:
     corrects: bool = False
 
 
-def content(sentence: str, trigger: tuple[int, int]) -> Content:
-    """The statement of a sentence; `trigger` is what has to stay where it is too long."""
+def content(sentence: str, trigger: tuple[int, int], *, before: str = "") -> Content:
+    """The statement of a sentence; `trigger` is what has to stay where it is too long.
+
+    `before` is what the speaker said just before it: "I mixed that up. It is …" corrects.
+    """
     low = folded(sentence)
+    corrects = _CORRECTS.search(low) is not None or _announced(before)
     start, end = _trimmed(low)
+    if corrects and len(_WORD.findall(low, start, end)) < _LEAST_WORDS:
+        start = 0  # half a sentence says more with the words that make it a correction
     text = sentence[start:end]
     if len(text) > MOST_CONTENT_CHARS:
         at = min(max(trigger[0] - start, 0), len(text) - 1)
@@ -103,8 +126,13 @@ def content(sentence: str, trigger: tuple[int, int]) -> Content:
     return Content(
         text=" ".join(text.split()).strip(_MARKS),
         replaces=_replaced(sentence, low),
-        corrects=_CORRECTS.search(low) is not None,
+        corrects=corrects,
     )
+
+
+def _announced(before: str) -> bool:
+    """Whether the words just before say that something was wrong; they are not of this sentence."""
+    return _CORRECTS.search(folded(before[-MOST_CHARS_BEFORE:])) is not None
 
 
 def _trimmed(low: str) -> tuple[int, int]:

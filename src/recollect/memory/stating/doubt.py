@@ -10,10 +10,15 @@ Sentences come folded (`explicit_folded`): lower case, plain quotation marks, si
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, TypeAlias, get_args
 
 from recollect.memory.stating.doubt_words import (
+    ADVICE,
+    ASKS_FOR_HELP,
+    AT_ONCE,
     CLAUSE_ENDS,
+    CONDITION,
     EVERYDAY,
     FEELING,
     HYPOTHETICAL,
@@ -35,7 +40,9 @@ from recollect.memory.stating.doubt_words import (
     STORY,
     SUBORDINATE,
     TAG_QUESTION,
+    TELLING,
     TEMPORARY,
+    YOURS,
 )
 from recollect.rules.secret_values import MASK_OPENING
 
@@ -60,13 +67,17 @@ _BY_MANNER: Final = (
     (FEELING, "small talk", _EVERY),
     (HYPOTHETICAL, "a hypothetical", _EVERY - {"laid_down", "defect"}),
     (EVERYDAY, "small talk", frozenset({"state", "defect", "value", "built"})),
+    (YOURS, "a step of the work", _EVERY - {"laid_down", "decided"}),
     (MOMENTARY, "a passing failure", frozenset({"defect"})),
 )
 
 
+_FORBIDS: Final = re.compile(r"don't|dont|do not|别|不要|不能|不许|勿")
+
+
 def doubt(sentence: str, manner: Manner, trigger: tuple[int, int], *, by_user: bool) -> str:
     """Why a folded sentence with this trigger is not kept; empty: nothing speaks against it."""
-    if not by_user and NARRATION.search(sentence):
+    if not by_user and (NARRATION.search(sentence) or ADVICE.search(sentence)):
         return "a step of the work"
     ordered = manner in ("remember", "laid_down")
     if MASK_OPENING.casefold() in sentence or SECRET.search(sentence):
@@ -80,23 +91,34 @@ def doubt(sentence: str, manner: Manner, trigger: tuple[int, int], *, by_user: b
     for pattern, why in _ALWAYS:
         if pattern.search(sentence):
             return why
-    return "" if manner == "remember" else _weighed(sentence, manner, trigger)
+    if manner == "remember":
+        return ""
+    return _weighed(sentence, manner, trigger, by_user=by_user)
 
 
-def _weighed(sentence: str, manner: Manner, trigger: tuple[int, int]) -> str:
+def _weighed(sentence: str, manner: Manner, trigger: tuple[int, int], *, by_user: bool) -> str:
     """What speaks against a sentence that nobody asked to remember."""
     # A rule is followed by its reason, and doubts in the reason do not weaken it.
     clause = _main(sentence, trigger) if manner in ("laid_down", "decided") else sentence
+    before = sentence[: trigger[0]]
+    if TELLING.search(before):
+        return "words of others"
+    if manner != "laid_down" and CONDITION.search(before):
+        return "a hypothetical"
     for pattern, why in _IN_CLAUSE:
         if pattern.search(clause):
             return why
     for pattern, why, manners in _BY_MANNER:
         if manner in manners and pattern.search(sentence):
             return why
-    if manner != "decided" and MAKE.search(sentence) and not STANDING.search(sentence):
-        return "a one-off request"
+    if by_user and manner != "decided" and MAKE.search(sentence):
+        return "" if STANDING.search(sentence) else "a one-off request"
     if manner == "laid_down" and ONE_OFF.search(clause):
         return "a one-off request"
+    if manner == "laid_down" and _FORBIDS.search(sentence, *trigger):
+        beside = sentence[: trigger[0]] + sentence[trigger[1] :]
+        if AT_ONCE.search(beside) and not STANDING.search(sentence):
+            return "a one-off request"
     return ""
 
 
@@ -125,6 +147,11 @@ def tells_a_story(sentence: str) -> bool:
 def returns(sentence: str) -> bool:
     """Whether this folded sentence comes back from a story to what holds here."""
     return RETURN.search(sentence) is not None
+
+
+def asks_for_help(sentence: str) -> bool:
+    """Whether what this folded sentence's message tells of failures is what its author sees now."""
+    return ASKS_FOR_HELP.search(sentence) is not None
 
 
 def mocks(sentence: str) -> bool:

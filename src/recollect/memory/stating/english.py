@@ -10,29 +10,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from recollect.memory.stating.elliptic import CHOSEN, VALUED
 from recollect.memory.stating.english_orders import (
     DECIDED,
     DECIDED_BY_MODEL,
     LAID_DOWN,
     REMEMBER,
     REMEMBER_TASK,
+    SAYS_SOMETHING,
 )
 from recollect.memory.stating.english_states import (
     BUILT,
+    BUILT_BY_MODEL,
     CAUSE,
     DEFECT,
     DEFECT_OF_NOTHING,
-    FOUND_BY_MODEL,
     PLACE,
     STATE,
+    STATE_BY_MODEL,
     STATE_OF_NOTHING,
     STRUCTURE,
 )
 from recollect.memory.stating.english_values import (
     CORRECTION,
-    OURS,
     POINTING_SUBJECT,
-    REPORTED_VALUE,
     STATED_VALUE,
     VALUE_OF_NOTHING,
 )
@@ -42,10 +43,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RULES: Final = (
-    Rule(manner="remember", type="config", pattern=REMEMBER, unless=REMEMBER_TASK),
+    Rule(
+        manner="remember",
+        type="config",
+        pattern=REMEMBER,
+        unless=REMEMBER_TASK,
+        then=SAYS_SOMETHING,
+    ),
     Rule(manner="defect", type="issue", pattern=CAUSE),
     Rule(manner="decided", type="decision", pattern=DECIDED),
     Rule(manner="laid_down", type="preference", pattern=LAID_DOWN),
+    Rule(manner="value", type="config", pattern=VALUED),
+    Rule(manner="decided", type="decision", pattern=CHOSEN),
     Rule(manner="value", type="config", pattern=CORRECTION),
     Rule(manner="state", type="task_state", pattern=STATE, unless=STATE_OF_NOTHING),
     Rule(manner="defect", type="issue", pattern=DEFECT, unless=DEFECT_OF_NOTHING),
@@ -62,18 +71,8 @@ _RULES: Final = (
 _OF_MODELS: Final = (
     Rule(manner="defect", type="issue", pattern=CAUSE),
     Rule(manner="decided", type="decision", pattern=DECIDED_BY_MODEL),
-    Rule(manner="state", type="task_state", pattern=STATE, unless=STATE_OF_NOTHING),
-    Rule(manner="defect", type="issue", pattern=FOUND_BY_MODEL, unless=DEFECT_OF_NOTHING),
-    Rule(manner="built", type="implementation", pattern=BUILT, needs=PLACE),
-    Rule(
-        manner="value",
-        type="config",
-        pattern=STATED_VALUE,
-        unless=REPORTED_VALUE,
-        named=POINTING_SUBJECT,
-        needs=OURS,
-    ),
-    Rule(manner="structure", type="architecture", pattern=STRUCTURE, named=POINTING_SUBJECT),
+    Rule(manner="built", type="implementation", pattern=BUILT_BY_MODEL, needs=PLACE),
+    Rule(manner="state", type="task_state", pattern=STATE_BY_MODEL, unless=STATE_OF_NOTHING),
 )
 
 

@@ -18,6 +18,7 @@ from recollect.memory.stating.values import (
     NUMBER,
     PATH,
     STRONG,
+    TIME,
     VALUE,
     VERSION,
 )
@@ -44,7 +45,8 @@ _THINGS: Final = (
     r"|model|dataset|checkpoint|serial)"
 )
 _SET: Final = (
-    r"(?:is|are|'s|=|equals|stays(?: at)?|remains(?: at)?|is now|are now|is set to|is currently"
+    r"(?:is|are|'s|=(?=\s)|equals|stays(?: at)?|remains(?: at)?|is now|are now|is set to"
+    r"|is currently"
     r"|is called|is named|is still|points (?:to|at)|lives (?:in|at|on|under)|sits (?:at|in|on)"
     r"|goes to|defaults to|moved to|changed to|changes to|was changed to|was moved to|became"
     r"|has been (?:set|moved|changed|raised|lowered|bumped) to|ends (?:on|at)|starts (?:on|at)"
@@ -111,8 +113,11 @@ STATED_VALUE: Final = re.compile(
     rf"|\bnew {_THINGS}(?: is|:|,)? (?:{STRONG}|{NUMBER})"
     rf"|^\W*(?:(?:ok|so|and|but|oh|btw|also|fyi|yes|no)\W+){{0,2}}(?:the|our|my|all|each|every"
     rf"|both) (?!(?:error|test|tests|build|log|logs|output|page|trace|result|last|first|second|next"
-    rf"|other|same)\b)[\w'-]+(?: [\w'-]+){{0,5}}? (?:[a-z]{{2,}}[^s\W]s|are|have|get|run|time|go"
-    rf"|use|is|has) [^?]{{0,40}}?(?:{STRONG}|{MEASURED})"
+    rf"|other|same|issue|problem|goal|probability)\b)[\w'-]+(?: [\w'-]+){{0,5}}? (?:runs?|ticks?"
+    r"|expires?|takes?"
+    r"|costs?|go|goes|opens?|closes?|starts?|ends?|lasts?|gets?|weighs?|holds?|needs?|times?"
+    r"|leaves?|arrives?"
+    rf"|use|uses|is|are|has|have) [^?]{{0,30}}?(?:{ADDRESS}|{PATH}|{VERSION}|{TIME}|{MEASURED})"
     rf"|\b(?!i\b|you\b|it\b|who\b|that\b|what\b)[a-z]+ (?:gets|receives|takes over|owns|covers"
     rf"|joins|leaves|arrives|presents) [^,;?]{{0,40}}?(?:{STRONG})|\buses? (?:channel|port|slot|pin"
     rf"|topic|table|queue|profile|region|bus|address) \S*\d|\b(?:stops?|ends?|begins?|starts?"
@@ -131,27 +136,18 @@ VALUE_OF_NOTHING: Final = re.compile(
     r"|\b\d+ minutes ago\b|\b\d+ (?:lines|functions|classes|todos)\b|\b(?:see|check|open|look at"
     r"|run|visit|read|refer to|edit) (?:the )?(?:file )?`|\b(?:i|you) (?:can|could|should) (?:see"
     r"|find|check|run|use)\b|\bwhat's\b|\bhere(?:'s| is)\b|\bit's \d|\bis \d+(?:st|nd|rd|th)\b"
+    r"|^\W*[\w -]{1,40}:\s*`[^`]*`\W*$|\bshould (?:have|use|get|take|return|show)\b"
 )
 CORRECTION: Final = re.compile(
     rf"^\W*+(?:(?:oh|ah|no|wait|oops|hmm|ok|so|and|uh|um|argh|ugh|damn"
-    rf"|hang on)\W+){{0,3}}(?:sorry(?! for| about| to)|correction|actually|i meant|i mean|my (?:bad"
+    rf"|hang on)\W+){{0,3}}(?:sorry(?! for| about| to)|correction|actually|i meant|my (?:bad"
     rf"|mistake)|scratch that|scrap that|typo|wrong|make that|apologies"
     rf"|not \S+)\b[^.?]{{0,120}}?(?:{VALUE}|\bnot\b|\binstead\b)"
     rf"|(?:{VALUE}),? (?:and )?not (?:{VALUE}|the |a )|\bnot {VALUE}[,.]? (?:but|it's|rather)\b"
-    rf"|\bi (?:meant|misspoke|was wrong)\b[^.?]{{0,80}}?{VALUE}|\bshould (?:be|read"
+    rf"|\bi (?:meant?|misspoke|was wrong)\b[^.?]{{0,80}}?{VALUE}|\bshould (?:be|read"
     rf"|have been) {VALUE}[^.]{{0,20}}\bnot\b"
     rf"|\b(?:mixed (?:it|that|them|this) up|mixed up|got (?:it|that) wrong"
     rf"|misremembered)\b[^.?]{{0,60}}?{VALUE}"
     r"|\b(?:is|are|in|on|at|to) [\w./-]+,? not (?:in |on |at |the )?(?!sure|yet|really|very|just"
     r"|only|so\b|too\b|that\b|a\b|an\b|all\b|because|even|always|necessarily)[\w./-]+\W*$"
-)
-# A line of a list that gives a label and a value reports, it does not state.
-REPORTED_VALUE: Final = re.compile(
-    rf"^\W*(?!done|fixed|noted|updated)(?:[\w/()-]+ ){{0,4}}[\w/()-]+\**:"
-    rf"|{VALUE_OF_NOTHING.pattern}"
-)
-# A value that a model tells is ours only where it says so; else it is knowledge of the world.
-OURS: Final = re.compile(
-    rf"\b(?:we|we're|our|your|now|my|i|i've|set|configured|pinned|bumped|changed|staging|prod\w*"
-    rf"|stays|repo)\b|{CODE}|{PATH}|{ADDRESS}"
 )

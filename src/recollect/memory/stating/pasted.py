@@ -40,6 +40,10 @@ MACHINE: Final = re.compile(
     r"|(?:-[a-z]|--[a-z][\w-]+)\b"
     r")"
 )
+# Links and tags are written for a page, not for a model.
+PAGE: Final = re.compile(
+    r"\]\(https?://|</?(?:a|div|span|p|br|img|table|tr|td|li|ul|ol|h\d|code|pre)\b[^>\n]{0,200}>"
+)
 INDENTED: Final = re.compile(r"(?: {4,}|\t)")
 LISTED: Final = re.compile(r"\s*+(?:[-*+•]|\d{1,3}[.)、]|[a-z][.)])\s+\S")
 RULE: Final = re.compile(r"\s{0,8}(?:[-=_*~#]{3,}|-{2,}.{0,60}-{2,}|={2,}.{0,60}={2,})\s*$")
@@ -58,6 +62,36 @@ ANNOUNCED: Final = re.compile(
     r"|states|replied|answered|told me|got this|sent (?:me|us)( this)?|posted|stands there)\b"
     r"[^.!?\n]{0,80}|\b(?:here(?:'s| is| are) (?:the|what|an?|their|his"
     r"|her)\b[^.!?\n]{0,80}))[:：]\s*$",
+    re.IGNORECASE,
+)
+# The same without a noun for it: somebody sent something, and what is to be made of it.
+PASSED_ON: Final = re.compile(
+    r"\b(?:got|received|sent|forwarded|posted|pasted?|wrote|shared|came"
+    r"|from)\b[^.!\n]{0,60}\b(?:this|these"
+    r"|following|below|it|vendor|client|customer|team|boss|legal|support"
+    r"|landlord)\b[^.!\n]{0,60}[:：?？]\s*$"
+    r"|(?:发来|發來|发了|發了|发的|發的|转来|轉來|收到|贴|貼|群里|群裡|写的|寫的|啥意思|什么意思"
+    r"|什麼意思|怎么看"
+    r"|怎麼看)[^。！\n]{0,30}[:：?？]\s*$",
+    re.IGNORECASE,
+)
+# The same within a line: what follows the colon is theirs.
+QUOTED_ON: Final = re.compile(
+    r"\b(?:got this|from (?:\w+ )?(?:support|vendor|legal|hr|client|customer|them)|says?|said|wrote"
+    r"|writes"
+    r"|paragraph|grammar|proofread|translate|e-?mail|letter|forwarded|quote|this (?:text|sentence"
+    r"|message|mail))"
+    r"\b[^.!?\n:：]{0,40}[:：]\s+(?=\S)"
+    r"|(?:翻译|翻譯|润色|潤色|改写|改寫|校对|校對|邮件|郵件|原文|公告|通知|写着|寫著|写道|寫道"
+    r"|对方说|對方說|客户说"
+    r"|客戶說|回复|回覆)[^。！？\n:：，,]{0,16}[:：]\s*(?=\S)",
+    re.IGNORECASE,
+)
+# How a letter begins that was not written to a model.
+SALUTATION: Final = re.compile(
+    r"\s*+(?:Dear\b.{0,60}|(?:Hi|Hello|Hey) (?:all|team|everyone|folks|customers?|colleagues|Mr|Ms"
+    r"|Mrs|Dr)\b.{0,30}"
+    r"|(?:尊敬的|各位|亲爱的|親愛的).{1,20}|\S{1,8}您好)\s*[,，:：!！]?\s*$",
     re.IGNORECASE,
 )
 ASKED_ABOUT: Final = re.compile(

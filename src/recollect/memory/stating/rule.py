@@ -23,6 +23,8 @@ class Rule:
     """Where this is found too, the words mean something else."""
     needs: re.Pattern[str] | None = field(default=None, repr=False)
     """What has to be found as well."""
+    then: re.Pattern[str] | None = field(default=None, repr=False)
+    """What has to follow what was found."""
     named: re.Pattern[str] | None = field(default=None, repr=False)
     """Where this begins the sentence, it does not say what it is about."""
 
@@ -45,6 +47,8 @@ def all_stated(rules: Iterable[Rule], sentence: str) -> Iterator[Stated]:
         if rule.unless is not None and rule.unless.search(sentence):
             continue
         if rule.needs is not None and not rule.needs.search(sentence):
+            continue
+        if rule.then is not None and not rule.then.search(sentence, found.end()):
             continue
         if rule.named is not None and rule.named.search(sentence):
             continue

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from recollect.memory.stating.machine_sent import machine_sent
 from recollect.memory.stating.pasted import (
     ANNOUNCED,
     ANNOUNCED_CHINESE,
@@ -23,8 +24,12 @@ from recollect.memory.stating.pasted import (
     LISTED,
     MACHINE,
     OWN_HEADING,
+    PAGE,
+    PASSED_ON,
+    QUOTED_ON,
     RESUMED,
     RULE,
+    SALUTATION,
     SUMMARY,
 )
 from recollect.rules.segment_text import thinking_spans
@@ -39,6 +44,11 @@ MOST_SPOKEN_CHARS: Final = 16_000
 """More than a person types or a model says in one message: the middle of it was pasted."""
 _EDGE_CHARS: Final = MOST_SPOKEN_CHARS // 2
 
+_LEAST_PASTED_CHARS: Final = 200
+"""Shorter messages are no pastes with a comment."""
+_OWN_SHARE: Final = 0.4
+"""Of a message's characters: below, what is said is a comment on what was brought along."""
+
 _RECALLED: Final = re.compile(r"<recalled-context\b")
 _FENCE: Final = re.compile(r"[ \t]{0,12}(?:[-*+>][ \t]+)?(`{3,}|~{3,}|\"{3}$|'{3}$)")
 _TAG: Final = re.compile(r"\s{0,8}<([A-Za-z][\w.:-]{1,40})(?:\s[^<>\n]{0,200})?>")
@@ -52,6 +62,8 @@ class Spoken:
 
     lines: tuple[tuple[int, int], ...] = field(default=())
     refused: tuple[str, ...] = ()
+    beside_paste: bool = False
+    """Most of the message was brought along."""
 
 
 def spoken(segment: Segment) -> Spoken:
@@ -67,14 +79,19 @@ def spoken(segment: Segment) -> Spoken:
     lines: list[tuple[int, int]] = []
     reasons: list[str] = []
     for start, stop in _between(gaps, end):
-        _Reader(text, lines, reasons).read(start, stop)
+        _Reader(text, lines, reasons, by_user=segment.role == "user").read(start, stop)
     if segment.role == "user":
         lines = _before_document(text, end, lines, reasons)
     if INJECTED.search(text[: min(end, MOST_SPOKEN_CHARS)]):
         lines, injected = _without_injected(text, lines)
         if injected:
             reasons.append("an injected instruction")
-    return Spoken(lines=tuple(lines), refused=tuple(dict.fromkeys(reasons)))
+    said = sum(last - first for first, last in lines)
+    return Spoken(
+        lines=tuple(lines),
+        refused=tuple(dict.fromkeys(reasons)),
+        beside_paste=end > _LEAST_PASTED_CHARS and said < _OWN_SHARE * end,
+    )
 
 
 def _no_speech(segment: Segment) -> str:
@@ -90,6 +107,8 @@ def _no_speech(segment: Segment) -> str:
         return "a summary"
     if SUMMARY.match(segment.text):
         return "a summary"
+    if segment.role == "user" and machine_sent(segment.text):
+        return "a machine's message"
     return ""
 
 
@@ -130,10 +149,24 @@ def _between(gaps: list[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]
 class _Reader:
     """Reads a stretch line by line and keeps what was said."""
 
-    __slots__ = ("_fence", "_lines", "_pasted", "_pasted_lines", "_reasons", "_tag", "_text")
+    __slots__ = (
+        "_by_user",
+        "_fence",
+        "_lines",
+        "_pasted",
+        "_pasted_lines",
+        "_reasons",
+        "_ruled",
+        "_tag",
+        "_text",
+    )
 
-    def __init__(self, text: str, lines: list[tuple[int, int]], reasons: list[str]) -> None:
+    def __init__(
+        self, text: str, lines: list[tuple[int, int]], reasons: list[str], *, by_user: bool
+    ) -> None:
         self._text = text
+        self._by_user = by_user
+        self._ruled = False
         self._lines = lines
         self._reasons = reasons
         self._fence = ""
@@ -155,8 +188,12 @@ class _Reader:
                 if why:
                     self._reasons.append(why)
                 else:
-                    self._lines.append((start, end))
-                    self._pasted = self._announces(line)
+                    quoted = QUOTED_ON.search(line) if self._by_user else None
+                    if quoted is not None and not OWN_HEADING.search(line, 0, quoted.end()):
+                        end_of_own, self._pasted = start + quoted.end(), True
+                    else:
+                        end_of_own, self._pasted = end, self._announces(line)
+                    self._lines.append((start, end_of_own))
                     self._pasted_lines = 0
             after_blank = blank
             start = end + 1
@@ -189,15 +226,25 @@ class _Reader:
         return False
 
     def _refused(self, line: str, *, after_blank: bool) -> str:
+        if self._by_user and RULE.match(line):
+            # A person draws a line around what is somebody else's.
+            self._ruled = self._pasted = not self._ruled
+            self._pasted_lines = 0
+            return "a rule between parts"
+        if self._by_user and SALUTATION.match(line):
+            self._pasted = True
+            return "a letter"
         if self._pasted:
             if not (after_blank and self._pasted_lines and RESUMED.match(line)):
                 self._pasted_lines += 1
                 return "pasted text"
-            self._pasted = False
+            self._pasted = self._ruled = False
         if RULE.match(line):
             return "a rule between parts"
         if INDENTED.match(line) and not LISTED.match(line):
             return "code"
+        if self._by_user and PAGE.search(line):
+            return "a document"
         if MACHINE.match(line):
             return "what a machine wrote"
         return ""
@@ -206,7 +253,7 @@ class _Reader:
         tail = line[-200:]
         if OWN_HEADING.search(tail):
             return False
-        announcing = (ASKED_ABOUT, ANNOUNCED, ANNOUNCED_CHINESE)
+        announcing = (ASKED_ABOUT, ANNOUNCED, ANNOUNCED_CHINESE, *((PASSED_ON,) * self._by_user))
         return any(pattern.search(tail) for pattern in announcing)
 
 

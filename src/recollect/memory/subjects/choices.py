@@ -14,7 +14,7 @@ from recollect.memory.subjects.subject import UNTOLD, Subject, name_of
 from recollect.memory.subjects.values import Token, cut
 from recollect.memory.subjects.words import FILLER, listed
 
-_ALONE: Final = frozenset(
+ALONE: Final = frozenset(
     {
         "database",
         "queue",
@@ -85,7 +85,7 @@ _CHOICES: Final[tuple[re.Pattern[str], ...]] = tuple(
         ),
         (
             rf"^{_B}(?:改用|使用|采用|选用|选择|换成|换到|改成|改为|切换到|切到|迁移到|迁到"
-            rf"|决定用|选定|选|定为|确定为|用(?!户|例|量|途|法)){_A}(?:了|吧)?$"
+            rf"|决定用|选定|选|定为|确定为|(?<![试费作应利不常通专])用(?!户|例|量|途|法|期|过|完|得|于)){_A}(?:了|吧)?$"
         ),
     )
 )
@@ -134,7 +134,7 @@ def choice_of(text: str) -> Subject:
     if found_alone is None or _SEVERAL.search(found_alone["a"]):
         return UNTOLD
     kind = kind_of(found_alone["a"])
-    if kind not in _ALONE or name_of(cut(text[: found_alone.start()])):
+    if kind not in ALONE or name_of(cut(text[: found_alone.start()])):
         return UNTOLD
     return Subject(subject=kind, attribute="choice", value=value_of(found_alone["a"]))
 

@@ -59,5 +59,10 @@ def kind_of(text: str) -> str:
     return kinds.pop() if len(kinds) == 1 else ""
 
 
+def kinds_in(text: str) -> frozenset[tuple[str, str]]:
+    """Every known name in a text, with its kind."""
+    return frozenset((KINDS[token.text], token.text) for token in cut(text) if token.text in KINDS)
+
+
 def _said(text: str) -> Iterator[Token]:
     return (token for token in cut(text) if token.text not in GRAMMAR)

@@ -19,7 +19,7 @@ from recollect.memory.subjects.words import FILLER, PROPERTIES, listed
 _LINK_BEFORE: Final = re.compile(
     r"(?:\b(?:is|are|be|to|at|on|of|as|in|under|port|version|than|limit|for"
     r"|after)(?:\s+(?:now|only|just))?"
-    r"|[=:≤<]|[是为到成至用在于多限])[\s`\"']*$",
+    r"|[=:≤<]|[是为到成至用在于多限听])[\s`\"']*$",
     re.IGNORECASE,
 )
 _LINK: Final = re.compile(

@@ -36,7 +36,7 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
         "no",
         _any(
             r"\bnever\b",
-            r"^no\s(?!longer|need|one|idea|problem|worries|way|more)",
+            r"^no\s(?!wait|longer|need|one|idea|problem|worries|way|more)",
             (
                 r"\b(?:do not|don['’]?t|must ?n['o]t|should ?n['o]?t|shall not|not allowed to"
                 r"|may not)\b(?! have\b| know\b| think\b| work\b)"
@@ -107,6 +107,7 @@ _STATES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
         _any(
             r"\b(?:is |are )?(?:in progress|under ?way|half[- ]done|wip)\b",
             r"\bworking on\b",
+            r"\b(?:is|are) (?:now |finally )?unblocked\b",
             r"\b(?:is|are) being \w+",
             "(?:正在|还在)(?:进行|做|实现|修复|开发)?",
             "进行中",
@@ -117,6 +118,7 @@ _STATES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
         _any(
             r"\b(?:is|are) (?:blocked|on hold|stuck|paused)\b",
             r"\b(?:is|are) waiting\b",
+            r"\bwaits?\b(?= (?:on|for)\b)",
             "被?(?:卡住|阻塞|搁置)",
             "暂停",
         ),

@@ -103,7 +103,7 @@ _TOKENS: Final = re.compile(
     rf"|(?:{_ROOTS})/[A-Za-z0-9_.@-]{{1,60}}"
     r"|[A-Za-z0-9_-]{1,60}\.(?:py|ts|tsx|js|json|ya?ml|toml|md|sql|sh|go|rs|env|conf|ini|cfg|txt|csv|db)"
     r"(?!\w))"
-    rf"|(?P<date>\d{{4}}-\d{{1,2}}-\d{{1,2}}|(?:\d{{4}}年)?\d{{1,2}}月\d{{1,2}}[日号]"
+    rf"|(?P<date>\d{{4}}-\d{{1,2}}-\d{{1,2}}|(?:\d{{4}}\s?年\s?)?\d{{1,2}}\s?月\s?\d{{1,2}}(?:\s?[日号號]|(?![\d.]))"
     rf"|(?:{_MONTH})[a-z]{{0,6}}\.?\s\d{{1,2}}(?:st|nd|rd|th)?(?!\w)"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?(?:{_MONTH})[a-z]{{0,6}}(?!\w))"
     r"|(?P<clock>\d{1,2}[:：]\d{2}(?:\s?[ap]m)?(?!\d))"
@@ -158,6 +158,8 @@ def _plain(group: str, written: str) -> tuple[str, Kind]:
         case "clock":
             return _clock(text), "time"
         case "date":
+            if "月" in text:
+                return "".join(text.split()).rstrip("日号號"), "date"
             return " ".join(re.sub(r"(?<=\d)(?:st|nd|rd|th)|\bof\b", "", text).split()), "date"
         case "region":
             return text, "region"

@@ -21,7 +21,7 @@ from recollect.stores.fact_scores import (
     scores_by_words,
     word_number,
 )
-from recollect.stores.postgres.fact_rows import COLUMNS, stored_fact
+from recollect.stores.postgres.fact_rows import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
 from recollect.stores.postgres.wire import big_endian, escaped, int8s, plain, vector
@@ -38,9 +38,13 @@ _CURRENT: Final = """
         SELECT FROM recollect.facts WHERE space_id = %(space)s AND fact_no IS NULL
     )
 """
+# Older code closes facts and leaves their words and vectors: only current ones count.
 _HOLDING: Final = """
-    SELECT term, string_agg(int8send(fact_no), ''::bytea) FROM recollect.fact_terms
-    WHERE space_id = %s AND term = ANY(%s::bigint[]) GROUP BY term
+    SELECT t.term, string_agg(int8send(t.fact_no), ''::bytea) FROM recollect.fact_terms AS t
+    JOIN recollect.facts AS f ON f.space_id = t.space_id AND f.fact_no = t.fact_no
+    WHERE t.space_id = %s AND t.term = ANY(%s::bigint[])
+        AND f.superseded_by IS NULL AND f.valid_to IS NULL
+    GROUP BY t.term
 """
 _IN_SESSION: Final = """
     SELECT string_agg(int8send(fact_no), ''::bytea) FROM recollect.facts
@@ -58,10 +62,12 @@ _IDS: Final = """
 # A vector of length zero has no direction: its distance is that of what has nothing in common.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
-        SELECT fact_no, coalesce(nullif(v <=> %(asked)s::vector, 'NaN'), 1) AS distance
-        FROM recollect.fact_vectors
-        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
-            AND (%(anywhere)s OR fact_no = ANY(%(allowed)s::bigint[]))
+        SELECT n.fact_no, coalesce(nullif(n.v <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        FROM recollect.fact_vectors AS n
+        JOIN recollect.facts AS f ON f.space_id = n.space_id AND f.fact_no = n.fact_no
+        WHERE n.space_id = %(space)s AND n.embedder_no = %(embedder)s
+            AND f.superseded_by IS NULL AND f.valid_to IS NULL
+            AND (%(anywhere)s OR n.fact_no = ANY(%(allowed)s::bigint[]))
     )
     SELECT string_agg(int8send(c.fact_no), ''::bytea) FROM compared AS c
     WHERE c.distance <= %(near)s + coalesce((
@@ -179,7 +185,8 @@ async def _described(
     ]
     return tuple(
         FactCandidate(
-            fact=stored_fact(row), similarities=tuple(near.get(row[-1]) for near in similar)
+            fact=fact,
+            similarities=tuple(None if number is None else near.get(number) for near in similar),
         )
-        for row in await reading.fetchall()
+        for number, fact in readable_facts(await reading.fetchall())
     )

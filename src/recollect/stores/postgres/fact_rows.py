@@ -1,10 +1,12 @@
 """Facts as rows, and back.
 
-Owns the columns of `facts`. Always holds: what was written comes back equal.
+Owns the columns of `facts`. As segments do, a row that cannot be read is left out and never hides
+the others; `check` tells of it. Always holds: what was written comes back equal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -20,6 +22,10 @@ COLUMNS: Final = (
     "joint, fact_no"
 )
 """As `stored_fact` reads them; a fact's number stands last."""
+_SUPERSEDED_BY: Final = COLUMNS.split(", ").index("superseded_by")
+_SOURCES: Final = COLUMNS.split(", ").index("sources")
+_EVIDENCE: Final = COLUMNS.split(", ").index("evidence")
+_VALID_TO: Final = COLUMNS.split(", ").index("valid_to")
 PUT: Final = """
     INSERT INTO recollect.facts (space_id, id, type, content, context, at, superseded_by, sources,
         trust, words, foreign_line, valid_to, recorded_at, subject, attribute, evidence, made_by,
@@ -66,8 +72,35 @@ def fact_row(space_id: UUID, fact: Fact, number: int) -> tuple[Any, ...]:
     )
 
 
+def readable_facts(rows: Iterable[tuple[Any, ...]]) -> list[tuple[int | None, Fact]]:
+    """The number and the fact of each row of `COLUMNS` that can be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append((row[-1], stored_fact(row)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def row_id(row: tuple[Any, ...]) -> FactId:
+    """Whose row of `COLUMNS` it is, readable or not."""
+    return FactId(plain(row[0]))
+
+
+def row_names(row: tuple[Any, ...], segments: Iterable[str]) -> bool:
+    """Whether a row that cannot be read names one of these segments."""
+    sources, evidence = row[_SOURCES] or (), row[_EVIDENCE] or ""
+    return any(escaped(one) in sources or escaped(one) in evidence for one in segments)
+
+
+def row_is_current(row: tuple[Any, ...]) -> bool:
+    """Whether nothing has replaced or ended the fact of a row, readable or not."""
+    return row[_SUPERSEDED_BY] is None and row[_VALID_TO] is None
+
+
 def stored_fact(row: tuple[Any, ...]) -> Fact:
-    """A row of `COLUMNS`."""
+    """A row of `COLUMNS`; ValueError or TypeError when it cannot be read."""
     spans = unpack_evidence(row[14])
     return Fact(
         id=FactId(plain(row[0])),

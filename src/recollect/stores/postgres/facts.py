@@ -2,13 +2,14 @@
 
 Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
 turn (`write.lock_space`), so the revision that was read stays true. Facts that older code wrote
-have no number and are not indexed: `adopt` sees to them. Always holds: only current facts have
-words in the index and vectors; the revision grows with every transaction that changes facts.
+have no number and are not indexed, and what it closed is indexed still: `adopt` sees to both.
+Always holds: only current facts are found by words and vectors; the revision grows with every
+transaction that changes facts, or segments that a fact may be read from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,19 +17,30 @@ import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import all_rest_on, is_current, still_supported
+from recollect.stores.fact_support import all_rest_on, still_supported, writable
 from recollect.stores.marks import session_mark
 from recollect.stores.postgres import write_vectors
-from recollect.stores.postgres.fact_rows import COLUMNS, PUT, fact_row, stored_fact
+from recollect.stores.postgres.fact_rows import (
+    COLUMNS,
+    PUT,
+    fact_row,
+    readable_facts,
+    row_id,
+    row_is_current,
+    row_names,
+)
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts, vectors
 from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId, FactText, FactVectorSet, fact_identity
+from recollect.values.fact import Fact, FactId, FactText, FactVectorSet
 
 _ALL: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
-    WHERE space_id = %s AND (%s OR superseded_by IS NULL) ORDER BY at, id
+    WHERE space_id = %(space)s
+        AND (%(superseded)s OR (superseded_by IS NULL AND valid_to IS NULL))
+        AND (%(about_all)s OR subject = ANY(%(subjects)s::text[]))
+    ORDER BY at, id
 """  # noqa: S608
 _BY_ID: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
@@ -36,12 +48,21 @@ _BY_ID: Final = f"""
 _UNNUMBERED: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND fact_no IS NULL
 """  # noqa: S608
+# Evidence that is no JSON is taken to name every segment: `forget` looks at it by itself.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
-    WHERE space_id = %(space)s AND (sources && %(gone)s::text[] OR EXISTS (
-        SELECT FROM json_array_elements(evidence::json) AS e (span)
-        WHERE e.span ->> 0 = ANY(%(gone)s::text[])
-    ))
+    WHERE space_id = %(space)s AND (
+        sources && %(gone)s::text[]
+        OR CASE
+            WHEN evidence IS NULL THEN false
+            WHEN NOT pg_input_is_valid(evidence, 'json') THEN true
+            WHEN json_typeof(evidence::json) <> 'array' THEN true
+            ELSE EXISTS (
+                SELECT FROM json_array_elements(evidence::json) AS e (span)
+                WHERE json_typeof(e.span) <> 'array' OR e.span ->> 0 = ANY(%(gone)s::text[])
+            )
+        END
+    )
 """  # noqa: S608
 _GONE: Final = """
     SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
@@ -50,6 +71,23 @@ _MOVE_ON: Final = """
     UPDATE recollect.counters
     SET next_fact = next_fact + %(count)s, facts_revision = facts_revision + 1
     WHERE space_id = %(space)s RETURNING next_fact - %(count)s
+"""
+_NUMBER: Final = """
+    UPDATE recollect.facts SET fact_no = %s WHERE space_id = %s AND id = %s
+"""
+_LEAVE_SESSIONS: Final = """
+    UPDATE recollect.facts SET session = NULL
+    WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
+"""
+_DROP_CLOSED_TERMS: Final = """
+    DELETE FROM recollect.fact_terms AS t USING recollect.facts AS f
+    WHERE t.space_id = %(space)s AND f.space_id = %(space)s AND f.fact_no = t.fact_no
+        AND (f.superseded_by IS NOT NULL OR f.valid_to IS NOT NULL)
+"""
+_DROP_CLOSED_VECTORS: Final = """
+    DELETE FROM recollect.fact_vectors AS v USING recollect.facts AS f
+    WHERE v.space_id = %(space)s AND f.space_id = %(space)s AND f.fact_no = v.fact_no
+        AND (f.superseded_by IS NOT NULL OR f.valid_to IS NOT NULL)
 """
 _TERMS: Final = """
     INSERT INTO recollect.fact_terms (space_id, term, fact_no)
@@ -124,19 +162,22 @@ async def write(
 ) -> None:
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
     gone = refused | {plain(id_) for (id_,) in await meeting.gone.fetchall()}
-    rows = [*await meeting.unnumbered.fetchall(), *await meeting.held.fetchall()]
-    held = {fact.id: (row[-1], fact) for row in rows for fact in (stored_fact(row),)}
-    wanted = {
-        fact.id: fact for fact in batch.facts if fact_identity(fact.id) not in ground.tombstoned
+    unnumbered = await meeting.unnumbered.fetchall()
+    rows = [*unnumbered, *await meeting.held.fetchall()]
+    if unnumbered:
+        await _drop_closed(work)
+    held = {fact.id: fact for _, fact in readable_facts(rows)}
+    changed = {
+        fact.id: fact
+        for fact in writable(batch.facts, held, tombstones=ground.tombstoned, gone=gone)
     }
-    supported = (still_supported(fact, gone) for fact in wanted.values())
-    changed = {one.id: one for one in supported if one and (one.id, one) != _same(held, one)}
-    unnumbered = {id_: fact for id_, (number, fact) in held.items() if number is None}
-    written = await _put(work, [*{**unnumbered, **changed}.values()], held)
-    numbers = {id_: number for id_, (number, fact) in held.items() if is_current(fact)}
+    adopted = {fact.id: fact for _, fact in readable_facts(unnumbered)}
+    before = {row_id(row): row[-1] for row in rows}
+    written = await _put(work, [*{**adopted, **changed}.values()], before)
+    numbers = {row_id(row): row[-1] for row in rows if row_is_current(row)}
     for id_, (number, fact) in written.items():
         numbers.pop(id_, None)
-        if is_current(fact):
+        if fact.current:
             numbers[id_] = number
     for given, asking in zip(batch.fact_vectors, meeting.embedders, strict=True):
         stored = await asking.fetchone()
@@ -146,15 +187,17 @@ async def write(
         await work.send(_READ_TO, given_)
 
 
-def _same(held: Mapping[FactId, tuple[int | None, Fact]], fact: Fact) -> tuple[FactId, Fact] | None:
-    found = held.get(fact.id)
-    return None if found is None else (fact.id, found[1])
-
-
 async def adopt(work: Transaction) -> None:
-    """Number and index the facts that older code wrote; the caller holds the space's turn."""
+    """Number and index the facts that older code wrote, and take out of the index what it closed;
+    the caller holds the space's turn."""
     rows = await work.rows(_UNNUMBERED, (work.space_id,))
-    await _put(work, [stored_fact(row) for row in rows], {})
+    await _drop_closed(work)
+    known = [fact for _, fact in readable_facts(rows)]
+    await _put(work, known, {})
+    unread = {row_id(row) for row in rows}.difference(fact.id for fact in known)
+    first = await _move_on(work, len(unread)) if unread else 0
+    for number, id_ in enumerate(sorted(unread), first):  # else they would be looked at for ever
+        await work.send(_NUMBER, (number, work.space_id, escaped(id_)))
 
 
 async def forget(
@@ -162,40 +205,68 @@ async def forget(
 ) -> tuple[FactId, ...]:
     """Remove facts that are named, or cannot stand without what is gone; others lose that.
 
-    `gone` are the forgotten segments, each with the twin that says the same elsewhere.
+    `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
+    cannot be read goes with any segment that it names.
     """
     rows = await work.rows(_BY_ID, (work.space_id, texts(named))) if named else []
     if gone:
         rows += await work.rows(_RESTING, {"space": work.space_id, "gone": texts(gone)})
-    held = {fact.id: (row[-1], fact) for row in rows for fact in (stored_fact(row),)}
+    numbers = {row_id(row): row[-1] for row in rows}
+    held = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}
     left = {
         id_: None if id_ in named else still_supported(fact, gone.keys(), twins)
-        for id_, (_, fact) in held.items()
+        for id_, fact in held.items()
     }
-    removed = sorted(id_ for id_, fact in left.items() if fact is None)
-    await _drop_index(work, (held[id_][0] for id_ in removed))
+    removed = {id_ for id_, fact in left.items() if fact is None}
+    unread = (row for row in rows if row_id(row) not in held)
+    removed.update(row_id(row) for row in unread if row_id(row) in named or row_names(row, gone))
+    await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
     if removed:
-        await work.send(_DROP, (work.space_id, texts(removed)))
-        await work.row(_MOVE_ON, {"space": work.space_id, "count": 0})
-    await _put(work, [fact for fact in left.values() if fact is not None], held)
-    return tuple(removed)
+        await work.send(_DROP, (work.space_id, texts(sorted(removed))))
+    kept = [fact for id_, fact in left.items() if fact is not None and fact != held[id_]]
+    await _put(work, kept, numbers)
+    if removed or gone:
+        await _move_on(work)
+    return tuple(sorted(removed))
+
+
+async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
+    """Let no fact name these sessions: those that are left belong to the whole space."""
+    if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, texts(sessions))):
+        await _move_on(work)
+
+
+async def segments_changed(work: Transaction) -> None:
+    """Say that what was decided about facts until now was decided upon other segments."""
+    await _move_on(work)
+
+
+async def _move_on(work: Transaction, count: int = 0) -> int:
+    """Let the revision grow; the first of so many numbers for facts."""
+    row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
+    assert row is not None
+    return int(row[0])
+
+
+async def _drop_closed(work: Transaction) -> None:
+    for drop in (_DROP_CLOSED_TERMS, _DROP_CLOSED_VECTORS):
+        await work.send(drop, {"space": work.space_id})
 
 
 async def _put(
-    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, tuple[int | None, Fact]]
+    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int | None]
 ) -> dict[FactId, tuple[int, Fact]]:
-    """Write facts in the place of those that are held, under new numbers."""
+    """Write facts in the place of those that are held, each with its number, under new ones."""
     if not facts:
         return {}
-    await _drop_index(work, (held[fact.id][0] for fact in facts if fact.id in held))
-    row = await work.row(_MOVE_ON, {"space": work.space_id, "count": len(facts)})
-    assert row is not None
-    numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, row[0])}
+    await _drop_index(work, (held[fact.id] for fact in facts if fact.id in held))
+    first = await _move_on(work, len(facts))
+    numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
     places: list[tuple[int, int]] = []
     for number, fact in numbered.values():
         await work.send(PUT, fact_row(work.space_id, fact, number))
-        if is_current(fact):
+        if fact.current:
             places += ((word, number) for word in word_numbers(fact.words))
     if places:
         words, numbers = zip(*places, strict=True)
@@ -236,16 +307,29 @@ async def _write_vectors(
 
 
 async def read(
-    work: Transaction, ids: Sequence[FactId] | None, *, superseded: bool
+    work: Transaction,
+    ids: Sequence[FactId] | None,
+    *,
+    superseded: bool,
+    subjects: Collection[str] | None,
 ) -> tuple[Fact, ...]:
     """Facts by id in this order, or all by time and id."""
     if ids is None:
-        rows = await work.rows(_ALL, (work.space_id, superseded))
-        return tuple(map(stored_fact, rows))
+        given = {
+            "space": work.space_id,
+            "superseded": superseded,
+            "about_all": subjects is None,
+            "subjects": texts(subjects or ()),
+        }
+        return tuple(fact for _, fact in readable_facts(await work.rows(_ALL, given)))
     rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    by_id = {fact.id: fact for fact in map(stored_fact, rows)}
+    by_id = {fact.id: fact for _, fact in readable_facts(rows)}
     found = (by_id[one] for one in ids if one in by_id)
-    return tuple(fact for fact in found if superseded or fact.superseded_by is None)
+    return tuple(
+        fact
+        for fact in found
+        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+    )
 
 
 async def unembedded(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:

@@ -16,7 +16,14 @@ from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.packing import erase, purge_dead
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, int8s, maybe_escaped, plain, texts
-from recollect.stores.postgres.write import advance, insert_passages, lock_space, tags_of
+from recollect.stores.postgres.write import (
+    advance,
+    insert_passages,
+    lock_space,
+    tags_of,
+    write_batch,
+)
+from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import HeldBody, NewBody, RewriteOrder, Rewritten, Room
 
@@ -96,6 +103,9 @@ async def held(
 
 async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritten:
     """Replace texts."""
+    if order.facts:  # with the texts they rest on, so that no span is ever of another text
+        facts = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
+        await write_batch(work, facts, name)
     ground = await lock_space(work, name)
     bodies = 0
     for new in order.bodies:
@@ -114,7 +124,7 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
         vectors=vectors,
-        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if found or bodies else (),
+        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if found or bodies or order.facts else (),
     )
 
 

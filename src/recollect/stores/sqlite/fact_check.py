@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import is_current
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.fact_rows import SELECT_FACT, numbered_fact
 from recollect.stores.sqlite.rows import readable
@@ -34,7 +33,7 @@ def check_facts(db: Database) -> Iterator[str]:
     unindexed = sum(
         [word for (word,) in db.rows(_WORDS, (number,))] != word_numbers(fact.words)
         for number, fact in readable(db.rows(SELECT_FACT), numbered_fact)
-        if is_current(fact)
+        if fact.current
     )
     if unindexed:
         yield f"{unindexed} facts are not in the index of words as they are"

@@ -6,9 +6,10 @@ the others. Always holds: what was written comes back equal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
-from recollect.stores.fact_support import is_current, pack_evidence, unpack_evidence
+from recollect.stores.fact_support import pack_evidence, unpack_evidence
 from recollect.stores.sqlite.database import Row
 from recollect.stores.sqlite.packing import (
     pack_list,
@@ -49,7 +50,7 @@ def fact_row(fact: Fact, number: int) -> Row:
     """A fact for `INSERT_FACT`."""
     return (
         number,
-        is_current(fact),
+        fact.current,
         fact.id,
         fact.type,
         fact.at,
@@ -71,6 +72,12 @@ def fact_row(fact: Fact, number: int) -> Row:
         fact.pinned,
         fact.joint,
     )
+
+
+def named_in(row: Row, segments: Sequence[bytes]) -> bool:
+    """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
+    held = b"".join(row[place] for place in (5, 14) if isinstance(row[place], bytes))
+    return any(one in held for one in segments)
 
 
 def stored_fact(row: Row) -> Fact:

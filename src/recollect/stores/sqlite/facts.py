@@ -2,8 +2,9 @@
 
 Owns `fact`, `fact_word` and `extracted`. A fact that changes is another row under a new number:
 its words are indexed anew and its vectors go. Always holds: only current facts have words in the
-index; the revision grows with every transaction that changes facts, and with no other; no fact is
-written that a tombstone stands for, or that rests on forgotten segments.
+index; the revision grows with every transaction that changes facts, or segments that a fact may
+be read from, and with no other; no fact is written that a tombstone stands for, or that rests on
+forgotten segments.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from typing import Final
 
 from recollect.errors import StaleFacts
 from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import all_rest_on, is_current, still_supported
+from recollect.stores.fact_support import all_rest_on, still_supported, writable
 from recollect.stores.marks import session_mark
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.fact_rows import INSERT_FACT, SELECT_FACT, fact_row, numbered_fact
+from recollect.stores.sqlite.fact_rows import (
+    INSERT_FACT,
+    SELECT_FACT,
+    fact_row,
+    named_in,
+    numbered_fact,
+)
 from recollect.stores.sqlite.marks import gone_segments, put_tombstones
-from recollect.stores.sqlite.packing import json_list
+from recollect.stores.sqlite.packing import json_list, pack_text
 from recollect.stores.sqlite.rows import readable
 from recollect.values.fact import ExtractedTo, Fact, FactId, fact_identity
 
@@ -33,6 +40,7 @@ _PUT_WORD: Final = "INSERT INTO fact_word (word, fact) VALUES (?, ?)"
 _DROP_WORDS: Final = "DELETE FROM fact_word WHERE fact IN (SELECT value FROM json_each(?))"
 _DROP_VECTORS: Final = "DELETE FROM fact_vector WHERE fact IN (SELECT value FROM json_each(?))"
 _DROP: Final = "DELETE FROM fact WHERE number IN (SELECT value FROM json_each(?))"
+_LEAVE_SESSION: Final = "UPDATE fact SET session = NULL WHERE session = ?"
 _READ_TO: Final = """
 INSERT INTO extracted (session, sequence) VALUES (?, ?)
 ON CONFLICT (session) DO UPDATE SET sequence = max(sequence, excluded.sequence)
@@ -52,31 +60,46 @@ def require_revision(db: Database, revision: int | None) -> None:
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
 
 
+def move_on(db: Database) -> None:
+    """Say that what was decided about facts until now was decided upon something else."""
+    db.run(_MOVE_ON)
+
+
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     """Keep facts, or replace those whose id is known; the same ones again change nothing."""
-    wanted = {fact.id: fact for fact in facts if fact_identity(fact.id) not in tombstones}
-    gone = gone_segments(db, all_rest_on(wanted.values()))
-    supported = (still_supported(fact, gone) for fact in wanted.values())
-    held = dict(_held(db, wanted))
-    _replace(db, [one for one in supported if one is not None and held.get(one.id) != one])
+    gone = gone_segments(db, all_rest_on(facts))
+    held = dict(_held(db, {fact.id for fact in facts}))
+    _replace(db, writable(facts, held, tombstones=tombstones, gone=gone))
 
 
-def forget_facts(db: Database, twins: Mapping[str, str]) -> list[str]:
+def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
     """Remove the facts that can no longer stand without forgotten segments; others lose these.
 
-    A fact of a segment whose words are said elsewhere still rests on its twin there.
+    A fact of a segment whose words are said elsewhere still rests on its twin there. One that
+    cannot be read goes with any segment that it names.
     """
-    resting = [fact for _, fact in readable(db.rows(_RESTING), numbered_fact)]
+    rows = db.rows(_RESTING)
+    resting = [fact for _, fact in readable(rows, numbered_fact)]
+    known = {fact.id for fact in resting}
+    names = [one.encode("utf-8", "surrogatepass") for one in forgotten]
+    unread = [row for row in rows if row[0] not in known]
+    removed = [row[0] for row in unread if named_in(row, names)]
     gone = gone_segments(db, all_rest_on(resting))
-    if not gone:
-        return []
     left = [(fact, still_supported(fact, gone, twins)) for fact in resting]
-    removed = [fact.id for fact, now in left if now is None]
+    removed += [fact.id for fact, now in left if now is None]
     _remove(db, removed)
     _replace(db, [now for fact, now in left if now is not None and now is not fact])
-    if removed:
-        db.run(_MOVE_ON)
     return sorted(removed)
+
+
+def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
+    """Let no fact name these sessions: those that are left belong to the whole space."""
+    changed = 0
+    for session in sessions:
+        db.run(_LEAVE_SESSION, (pack_text(session),))
+        changed += db.changed()
+    if changed:
+        move_on(db)
 
 
 def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[str]:
@@ -86,7 +109,7 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
     put_tombstones(db, map(fact_identity, ids), at)
     found = _remove(db, ids)
     if found:
-        db.run(_MOVE_ON)
+        move_on(db)
     return found
 
 
@@ -124,8 +147,8 @@ def _replace(db: Database, facts: Sequence[Fact]) -> None:
     words = (
         (word, number)
         for number, fact in enumerate(facts, first)
-        if is_current(fact)
+        if fact.current
         for word in word_numbers(fact.words)
     )
     db.run_many(_PUT_WORD, list(words))
-    db.run(_MOVE_ON)
+    move_on(db)

@@ -18,13 +18,19 @@ from recollect.formats.held_text import HeldText
 from recollect.stores.marks import marks_of
 from recollect.stores.sqlite.compactions import forget_compactions, forget_text_in_compactions
 from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.facts import forget_facts, forget_named_facts
-from recollect.stores.sqlite.jobs import forget_jobs, forget_text_in_jobs
+from recollect.stores.sqlite.facts import (
+    forget_facts,
+    forget_named_facts,
+    leave_sessions,
+    move_on,
+)
+from recollect.stores.sqlite.jobs import forget_jobs, forget_jobs_of_sessions, forget_text_in_jobs
 from recollect.stores.sqlite.lanes import checkpoint
 from recollect.stores.sqlite.ledger import forget_pieces, forget_text_in_pieces, forget_turns
 from recollect.stores.sqlite.marks import put_gone, put_tombstones
-from recollect.stores.sqlite.packing import json_list
+from recollect.stores.sqlite.packing import json_list, text_of
 from recollect.stores.sqlite.passages import INDEXES, bags_of, passages_of, rebuild, remove_passages
+from recollect.stores.sqlite.rows import readable
 from recollect.stores.sqlite.sessions import (
     forget_quotes,
     forget_session,
@@ -51,6 +57,10 @@ _OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at >= ? AND said_at < ?
 _TWINS: Final = """
 SELECT message_id, id, min(sequence) FROM segment
 WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
+"""
+_EMPTY_SESSIONS: Final = """
+SELECT CAST(s.name AS BLOB) FROM session AS s WHERE s.number IN (SELECT value FROM json_each(?))
+  AND NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)
 """
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE sequence IN (SELECT value FROM json_each(?))"
 _COUNT_GONE: Final = """
@@ -97,6 +107,7 @@ def withdraw(db: Database, ids: Iterable[SegmentId]) -> int:
     rows = db.rows(_OF_IDS, (json_list(ids),))
     if rows:
         clear_separators(db, _remove(db, rows).words)
+        move_on(db)
     return len(rows)
 
 
@@ -170,8 +181,12 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
     resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
     facts = forget_named_facts(db, order.facts, order.at)
     if meant.rows:
-        facts += forget_facts(db, resting)
+        facts += forget_facts(db, [row[1] for row in meant.rows], resting)
+        move_on(db)
     pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
+    emptied = _emptied(db, order, meant)
+    jobs += forget_jobs_of_sessions(db, emptied)
+    leave_sessions(db, emptied)
     compactions = _remove_compactions(db, order, meant, unsaid)
     states = 0
     for session in meant.sessions:
@@ -192,6 +207,13 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
         session_states=states,
         compactions=compactions,
     )
+
+
+def _emptied(db: Database, order: ForgetOrder, meant: _Meant) -> list[str]:
+    """The sessions that went as a whole, or have no segment left at any of their places."""
+    numbers = json_list({row[6] for row in meant.places})
+    left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
+    return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 
 def _remove_compactions(db: Database, order: ForgetOrder, meant: _Meant, unsaid: set[str]) -> int:

@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from recollect.formats.held_text import HeldText
+from recollect.stores.session_jobs import KINDS, jobs_of_sessions
 from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.packing import json_list, pack_ids, pack_text, unpack_ids, unpack_text
+from recollect.stores.sqlite.packing import (
+    json_list,
+    pack_ids,
+    pack_text,
+    text_of,
+    unpack_ids,
+    unpack_text,
+)
 from recollect.stores.sqlite.rows import readable
 from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
 
@@ -33,7 +41,7 @@ WHERE state = 'leased' AND expires_at <= ? AND attempts >= ?
   AND kind IN (SELECT value FROM json_each(?))
 """
 _DUE: Final = """
-SELECT number, kind, key, payload, cost_tokens, attempts FROM job
+SELECT number, kind, CAST(key AS BLOB), payload, cost_tokens, attempts FROM job
 WHERE ((state = 'waiting' AND run_at <= ?1) OR (state = 'leased' AND expires_at <= ?1))
   AND kind IN (SELECT value FROM json_each(?2))
   AND kind NOT IN (SELECT kind FROM paused)
@@ -63,7 +71,9 @@ UPDATE job SET state = 'dead', token = NULL, expires_at = NULL, reason = ?
 WHERE number = ? AND token = ? AND state = 'leased'
 """
 _LIST: Final = """
-SELECT number, kind, key, state, attempts, run_at, cost_tokens, CAST(reason AS BLOB) FROM job
+SELECT number, kind, CAST(key AS BLOB), state, attempts, run_at, cost_tokens,
+  CAST(reason AS BLOB)
+FROM job
 ORDER BY run_at, number LIMIT ?
 """
 _COUNTS: Final = "SELECT state, count(*), min(run_at) FROM job GROUP BY state"
@@ -78,6 +88,10 @@ DELETE FROM job WHERE state = 'waiting' AND EXISTS (
     AND older.state = 'waiting' AND older.number < job.number
 )
 """
+_OF_KINDS: Final = """
+SELECT number, CAST(key AS BLOB), payload FROM job
+WHERE kind IN (SELECT value FROM json_each(?))
+"""
 _ABOUT: Final = "SELECT number, about FROM job WHERE about IS NOT NULL"
 
 _NO_LIMIT: Final = (1 << 63) - 1
@@ -86,7 +100,7 @@ _NO_LIMIT: Final = (1 << 63) - 1
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
     """Enqueue jobs that do not wait already, but none about what was forgotten."""
     for job in jobs:
-        named = job.kind, job.key
+        named = job.kind, pack_text(job.key)
         if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
             about = pack_ids(job.about)
             more = job.run_at, job.cost_tokens, about, job.payload
@@ -121,7 +135,7 @@ def claim(
         lease = Lease(
             id=JobId(str(number)),
             kind=kind,
-            key=key,
+            key=text_of(key),
             payload=payload,
             cost_tokens=cost,
             attempt=attempts + 1,
@@ -172,7 +186,7 @@ def _record(row: Row) -> JobRecord:
     return JobRecord(
         id=JobId(str(number)),
         kind=kind,
-        key=key,
+        key=text_of(key),
         state=state,
         attempts=attempts,
         run_at=run_at,
@@ -228,6 +242,17 @@ def forget_jobs(db: Database, forgotten: set[str]) -> int:
             quotes = True  # it does not say whom it quotes
         if quotes:
             gone.append((number,))
+    db.run_many("DELETE FROM job WHERE number = ?", gone)
+    return len(gone)
+
+
+def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
+    """Drop the jobs that name these sessions, leased ones too."""
+    if not sessions:
+        return 0
+    held = db.rows(_OF_KINDS, (json_list(KINDS),))
+    read = readable(held, lambda row: (int(row[0]), text_of(row[1]), row[2]))
+    gone = [(number,) for number in jobs_of_sessions(read, sessions)]
     db.run_many("DELETE FROM job WHERE number = ?", gone)
     return len(gone)
 

@@ -5,7 +5,7 @@ A record that cannot be read is left out (see `rows.py`). Must never change anyt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -43,9 +43,11 @@ FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
 CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
 WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
 """
-_FACTS: Final = SELECT_FACT + "WHERE ? OR superseded_by IS NULL ORDER BY at, id"
+_FACTS: Final = SELECT_FACT + "WHERE ? OR current ORDER BY at, id"
+_FACTS_ABOUT: Final = SELECT_FACT + "WHERE (? OR current) AND subject IN ({marks})"
 _SOME_FACTS: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
+_SUBJECTS_AT_ONCE: Final = 500
 _BEYOND_ALL: Final = (1 << 63) - 1
 
 
@@ -149,11 +151,31 @@ def vectors(
     )
 
 
-def facts(db: Database, ids: Sequence[str] | None, *, superseded: bool) -> tuple[Fact, ...]:
+def facts(
+    db: Database,
+    ids: Sequence[str] | None,
+    *,
+    superseded: bool,
+    subjects: Collection[str] | None,
+) -> tuple[Fact, ...]:
     """Facts by id in this order, or all by time and id."""
-    if ids is None:
+    if ids is not None:
+        rows = db.rows(_SOME_FACTS, (json_list(ids),))
+        found: dict[str, Fact] = {one.id: one for one in readable(rows, stored_fact)}
+        wanted = (found[id_] for id_ in ids if id_ in found)
+        return tuple(
+            fact
+            for fact in wanted
+            if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+        )
+    if subjects is None:
         return tuple(readable(db.rows(_FACTS, (superseded,)), stored_fact))
-    rows = db.rows(_SOME_FACTS, (json_list(ids),))
-    found: dict[str, Fact] = {one.id: one for one in readable(rows, stored_fact)}
-    wanted = (found[id_] for id_ in ids if id_ in found)
-    return tuple(fact for fact in wanted if superseded or fact.superseded_by is None)
+    about = _facts_about(db, list(dict.fromkeys(subjects)), superseded=superseded)
+    return tuple(sorted(about, key=lambda fact: (fact.at, fact.id)))
+
+
+def _facts_about(db: Database, subjects: Sequence[str], *, superseded: bool) -> Iterator[Fact]:
+    for first in range(0, len(subjects), _SUBJECTS_AT_ONCE):
+        some = [pack_text(one) for one in subjects[first : first + _SUBJECTS_AT_ONCE]]
+        query = _FACTS_ABOUT.format(marks=", ".join("?" * len(some)))
+        yield from readable(db.rows(query, (superseded, *some)), stored_fact)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.facts import move_on
 from recollect.stores.sqlite.forget import (
     COPIES,
     LOG_IN_USE,
@@ -29,6 +30,8 @@ from recollect.stores.sqlite.passages import (
     remove_passages,
 )
 from recollect.stores.sqlite.vectors import remove_vectors
+from recollect.stores.sqlite.write import write_batch
+from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import HeldBody, NewBody, RewriteOrder, Rewritten, Room
 
@@ -89,6 +92,8 @@ def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[HeldB
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     """Replace texts within the caller's transaction."""
+    if order.facts:  # with the texts they rest on, so that no span is ever of another text
+        write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
     bodies = sum(_put(db, new) for new in order.bodies)
     given = {new.segment.id: new for new in order.segments}
     found = {
@@ -99,11 +104,13 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     for id_, (sequence, _, tokens) in found.items():
         _put_segment(db, given[id_], sequence)
         db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
+    if found:  # a fact that was read from an old text would bring it back
+        move_on(db)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
         vectors=vectors,
-        cannot=(COPIES,) if found or bodies else (),
+        cannot=(COPIES,) if found or bodies or order.facts else (),
     )
 
 

@@ -7,7 +7,7 @@ the rest; see `lanes.py` for what a cancelled call leaves behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -218,10 +218,16 @@ class SQLiteStore:
         return await self._writer.run_after(partial(forget.withdraw, ids=ids), forget.log_emptied)
 
     async def facts(
-        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+        self,
+        ids: Sequence[FactId] | None = None,
+        *,
+        superseded: bool = False,
+        subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
         """As `Archive.facts`."""
-        return await self._reader.read(partial(reading.facts, ids=ids, superseded=superseded))
+        return await self._reader.read(
+            partial(reading.facts, ids=ids, superseded=superseded, subjects=subjects)
+        )
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """As `Archive.fact_candidates`."""
