@@ -32,6 +32,7 @@ full:
     recollect bench store --store sqlite: --json
     recollect bench store --store pg18 --large --spaces 20000 --json
     just recall
+    just facts --json
     just cost --json
     just real-model
     just crash
@@ -44,6 +45,10 @@ real-model *ARGS:
 # What strategies cost under prompt caching and what they keep, beside plain compaction and the seeds
 cost *ARGS:
     recollect bench cost {{ARGS}}
+
+# What is taken for a fact, in conversations and in 10,000 messages of noise; both halves of the cases
+facts *ARGS:
+    recollect bench facts {{ARGS}}
 
 # What recall finds, what it recalls for nothing, what it costs, and that both stores rank alike
 recall:

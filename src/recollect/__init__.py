@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from recollect.engine import Engine as Engine
     from recollect.engine import Observation as Observation
     from recollect.engine import Session as Session
+    from recollect.engine.facts.told import FactFilter as FactFilter
     from recollect.errors import RecollectError as RecollectError
     from recollect.formats.session_state import read_state as read_state
     from recollect.formats.session_state import write_state as write_state
     from recollect.ports import Model as Model
     from recollect.values.compaction import CompactionResult as CompactionResult
+    from recollect.values.fact import Fact as Fact
     from recollect.values.history import SessionState as SessionState
     from recollect.values.model import Answer as Answer
     from recollect.values.model import Prompt as Prompt
@@ -45,6 +47,8 @@ _EXPORTS = {
     "BlockingEngine": "recollect.blocking",
     "Context": "recollect.engine",
     "Engine": "recollect.engine",
+    "Fact": "recollect.values.fact",
+    "FactFilter": "recollect.engine.facts.told",
     "Observation": "recollect.engine",
     "RecollectError": "recollect.errors",
     "Report": "recollect.values.report",

@@ -152,11 +152,11 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
     (tmp_path / "secretive.json").write_text(json.dumps(turns))
     talked.text("import", tmp_path / "secretive.json")
     asked = talked.refused("memory", "forget", "--matching", MARKER.upper())
-    assert "1 messages would be forgotten" in asked
+    assert "1 message would be forgotten" in asked
     assert "--yes" in asked
     shown = talked.text("memory", "forget", "--matching", MARKER.upper(), "--yes")
     assert shown.startswith("Certificate of forgetting")
-    assert "1  segments" in shown
+    assert "1  segment\n" in shown
     assert MARKER not in shown
     assert talked.json("memory", "search", MARKER)["hits"] == []
     for path in (tmp_path).glob("memory.db*"):
@@ -223,7 +223,7 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
 
     asked = talked.refused("memory", "forget", "--matching", MARKER)
-    assert "1 messages (1 of them wait in the spool) and 2 facts would be forgotten" in asked
+    assert "1 message (1 of them in the spool), 2 facts would be forgotten" in asked
     told = talked.json("memory", "forget", "--matching", MARKER, "--yes")
     assert told["counts"]["facts"] == 2
     assert told["asked"]["matching"] is True

@@ -53,7 +53,7 @@ def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> Non
     (tmp_path / "talk.json").write_text(json.dumps(turns))
     owner.text("import", tmp_path / "talk.json")
     shown = owner.text("memory", "forget", "--matching", MARKER, "--yes")
-    assert "1  segments" in shown
+    assert "1  segment\n" in shown
     assert owner.json("import", tmp_path / "talk.json")["totals"]["forgotten"] == 1
     assert owner.json("memory", "check")["problems"] == []
     assert owner.json("memory", "scrub")["done"]

@@ -10,6 +10,7 @@ from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.fleet import space_uuid
 from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import StoreContract
+from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 
 
@@ -27,6 +28,14 @@ class PostgresContract(StoreContract):
             changed = connection.execute(
                 "UPDATE recollect.segments SET tags = 'torn' WHERE space_id = %s AND id = %s",
                 (space_uuid(space), segment),
+            ).rowcount
+        assert changed == 1
+
+    async def damage_fact(self, space: str, fact: FactId) -> None:
+        with psycopg.connect(self.database.admin_url) as connection:
+            changed = connection.execute(
+                "UPDATE recollect.facts SET evidence = 'not json' WHERE space_id = %s AND id = %s",
+                (space_uuid(space), fact),
             ).rowcount
         assert changed == 1
 

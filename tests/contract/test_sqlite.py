@@ -10,6 +10,7 @@ import pytest
 from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import StoreContract
+from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 
 
@@ -25,5 +26,12 @@ class TestSQLiteOnFile(StoreContract):
         connection = apsw.Connection(str(self.folder / f"{space}.db"))
         torn = "UPDATE segment SET text = x'fffe80' WHERE id = ?"  # bytes that are no UTF-8
         connection.execute(torn, (segment,)).fetchall()
+        assert connection.changes() == 1
+        connection.close()
+
+    async def damage_fact(self, space: str, fact: FactId) -> None:
+        connection = apsw.Connection(str(self.folder / f"{space}.db"))
+        torn = "UPDATE fact SET evidence = 'not json' || coalesce(evidence, '') WHERE id = ?"
+        connection.execute(torn, (fact,)).fetchall()
         assert connection.changes() == 1
         connection.close()

@@ -10,6 +10,7 @@ from recollect.ports import Store
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore
 from recollect.stores.sqlite.connection import Patience, connect, space_file
 from recollect.testing.store_contract import StoreContract
+from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 
 KEY = EncryptionKey(b"k" * 32, raw=True)
@@ -24,10 +25,17 @@ class TestSQLiteEncrypted(StoreContract):
         return await SQLiteStore.open(self.folder / f"{space}.db", space=space, key=KEY)
 
     async def damage(self, space: str, segment: SegmentId) -> None:
+        # Bytes that are no UTF-8.
+        self._tear(space, "UPDATE segment SET text = x'fffe80' WHERE id = ?", segment)
+
+    async def damage_fact(self, space: str, fact: FactId) -> None:
+        torn = "UPDATE fact SET evidence = 'not json' || coalesce(evidence, '') WHERE id = ?"
+        self._tear(space, torn, fact)
+
+    def _tear(self, space: str, statement: str, id_: str) -> None:
         path = self.folder / f"{space}.db"
         file = space_file(path, space=space, key=KEY, create=False, busy_seconds=5.0)
         connection = connect(file, Patience(5.0))
-        torn = "UPDATE segment SET text = x'fffe80' WHERE id = ?"  # bytes that are no UTF-8
-        connection.execute(torn, (segment,)).fetchall()
+        connection.execute(statement, (id_,)).fetchall()
         assert connection.changes() == 1
         connection.close()

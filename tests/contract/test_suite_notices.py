@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, TypeVar, cast
 
+import apsw
 import pytest
 from hypothesis import Phase, settings
 
@@ -18,7 +19,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import CONTRACT, run_check
 from recollect.values.batch import Batch, Written
 from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import FactId, FactVectorSet
+from recollect.values.fact import Fact, FactId, FactVectorSet
 from recollect.values.history import SessionId
 from recollect.values.job import Lease
 from recollect.values.lookup import (
@@ -30,7 +31,9 @@ from recollect.values.lookup import (
 )
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId, StoredSegment
-from recollect.values.upkeep import ForgetOrder, Forgotten
+from recollect.values.upkeep import ForgetOrder, Forgotten, RewriteOrder, Rewritten, Room
+
+T = TypeVar("T")
 
 
 class Whole:
@@ -459,7 +462,208 @@ class ForgetsFactsForNow(Whole):
         return written
 
 
+class RewritesNothing(Whole):
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        known = await self.real.known([new.segment.id for new in order.segments])
+        there = tuple(new.segment.id for new in order.segments if new.segment.id in known)
+        return Rewritten(segments=there, bodies=len(order.bodies))
+
+
+class RewritesOnlyTexts(Whole):
+    """The new words are not indexed."""
+
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        ids = [new.segment.id for new in order.segments]
+        spans = {id_: await self.real.passages(id_) for id_ in ids}
+        done = await self.real.rewrite(order)
+        await self.real.replace_passages(spans, at=order.at)
+        return done
+
+
+class RewritesWhatChanged(Whole):
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        bodies = []
+        for new in order.bodies:
+            held = {one.id: one.body for one in await self.real.held(new.room, limit=1_000)}
+            bodies.append(replace(new, was=held.get(new.id, new.was)))
+        return await self.real.rewrite(replace(order, bodies=tuple(bodies)))
+
+
+class SkipsABody(Whole):
+    async def held(self, room: Room, *, after: str | None = None, limit: int = 100) -> Any:
+        page = await self.real.held(room, after=after, limit=limit)
+        return page[1:]
+
+
+class OverlooksTheBeginning(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        return await self.real.forget(replace(order, said_after=None))
+
+
+class NeverMovesOn(Whole):
+    async def facts_revision(self) -> int:
+        return 0
+
+
+class MovesOnAlways(Whole):
+    asked = 0
+
+    async def facts_revision(self) -> int:
+        self.asked += 1
+        return await self.real.facts_revision() + self.asked
+
+
+class Unmoved(Whole):
+    """The revision does not grow with some of what is done."""
+
+    hidden = 0
+
+    async def facts_revision(self) -> int:
+        return await self.real.facts_revision() - self.hidden
+
+    async def write(self, batch: Batch) -> Written:
+        if batch.facts_revision is not None:
+            batch = replace(batch, facts_revision=batch.facts_revision + self.hidden)
+        return await self.real.write(batch)
+
+    async def hide(self, doing: Coroutine[Any, Any, T]) -> T:
+        before = await self.real.facts_revision()
+        done = await doing
+        self.hidden += await self.real.facts_revision() - before
+        return done
+
+
+class ForgetsUnseen(Unmoved):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        return await self.hide(self.real.forget(order))
+
+
+class WithdrawsUnseen(Unmoved):
+    async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
+        return await self.hide(self.real.withdraw(ids, at=at))
+
+
+class RewritesUnseen(Unmoved):
+    async def rewrite(self, order: RewriteOrder) -> Rewritten:
+        return await self.hide(self.real.rewrite(order))
+
+
+class ClosesForNothing(Whole):
+    async def write(self, batch: Batch) -> Written:
+        written = await self.real.write(batch)
+        for one in batch.facts:
+            if one.superseded_by is not None:
+                await self.real.write(Batch(at=batch.at, facts=(one,)))
+        return written
+
+
+class ReopensTheOld(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        done = await self.real.forget(order)
+        old = [one for one in await self.real.facts(superseded=True) if not one.current]
+        opened = tuple(replace(one, superseded_by=None, valid_to=None) for one in old)
+        await self.real.write(Batch(at=order.at, facts=opened))
+        return done
+
+
+class KeepsTheOldSource(Whole):
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        before = {one.id: one for one in await self.real.facts(superseded=True)}
+        self.before = {**getattr(self, "before", {}), **before}
+        return await self.real.forget(order)
+
+    async def facts(self, *asked: Any, **more: Any) -> tuple[Fact, ...]:
+        found = await self.real.facts(*asked, **more)
+        return tuple(getattr(self, "before", {}).get(one.id, one) for one in found)
+
+
+class CountsForgottenWords(Whole):
+    counted: ClassVar[dict[str, int]] = {}
+
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        found = await self.real.fact_candidates(query)
+        for word, count in found.document_frequencies.items():
+            self.counted[word] = max(count, self.counted.get(word, 0))
+        return replace(
+            found, document_frequencies={word: self.counted[word] for word in query.words}
+        )
+
+
+class MendsKeys(Whole):
+    async def write(self, batch: Batch) -> Written:
+        jobs = tuple(
+            replace(one, key=one.key.encode("utf-8", "replace").decode()) for one in batch.jobs
+        )
+        return await self.real.write(replace(batch, jobs=jobs))
+
+
+class ForgetsOnlyWhatWasSaid(Whole):
+    """A session goes message by message: its jobs stay, and facts name it still."""
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        said = tuple(
+            row.segment.id
+            for row in await self.real.page(limit=1_000)
+            if (row.segment.session in order.sessions if order.sessions else order.by_time)
+            and order.said_then(row.segment.said_at)
+        )
+        by_content = replace(order, sessions=(), said_before=None, said_after=None)
+        return await self.real.forget(replace(by_content, segments=(*order.segments, *said)))
+
+
+class OffersEndedFacts(Whole):
+    async def facts(
+        self, ids: Any = None, *, superseded: bool = False, **more: Any
+    ) -> tuple[Fact, ...]:
+        found = await self.real.facts(ids, superseded=True, **more)
+        return tuple(one for one in found if superseded or one.superseded_by is None)
+
+
+class OverlooksSubjects(Whole):
+    async def facts(
+        self, ids: Any = None, *, superseded: bool = False, **_: Any
+    ) -> tuple[Fact, ...]:
+        return await self.real.facts(ids, superseded=superseded)
+
+
+class StopsAtTheUnreadable(Whole):
+    async def facts(self, *asked: Any, **more: Any) -> tuple[Fact, ...]:
+        found = await self.real.facts(*asked, **more)
+        return () if (await self.real.check()).problems else found
+
+
+class LeavesTheUnreadable(Whole):
+    async def write(self, batch: Batch) -> Written:
+        broken = (await self.real.check()).problems
+        return await self.real.write(replace(batch, facts=()) if broken else batch)
+
+
 BROKEN = (
+    (RewritesNothing, "rewritten_segments_are_found_by_their_new_words_alone"),
+    (RewritesNothing, "rewritten_segments_stay_known"),
+    (RewritesNothing, "rewritten_bodies_are_read_back"),
+    (RewritesOnlyTexts, "rewritten_segments_are_found_by_their_new_words_alone"),
+    (RewritesWhatChanged, "what_changed_meanwhile_is_left"),
+    (SkipsABody, "every_room_is_read_in_pages"),
+    (OverlooksTheBeginning, "forgotten_from_a_moment_on"),
+    (NeverMovesOn, "revision_grows_with_changes_of_facts"),
+    (MovesOnAlways, "revision_grows_with_changes_of_facts"),
+    (ForgetsUnseen, "revision_grows_with_changes_of_facts"),
+    (ForgetsUnseen, "changed_segments_make_decisions_stale"),
+    (WithdrawsUnseen, "changed_segments_make_decisions_stale"),
+    (RewritesUnseen, "changed_segments_make_decisions_stale"),
+    (ClosesForNothing, "nothing_is_closed_for_what_is_refused"),
+    (ReopensTheOld, "closing_outlives_its_successor"),
+    (KeepsTheOldSource, "evidence_moves_to_the_twin"),
+    (ForgetsPlacesEverywhere, "evidence_moves_to_the_twin"),
+    (CountsForgottenWords, "forgotten_facts_are_found_no_more"),
+    (MendsKeys, "any_name_can_be_a_job"),
+    (ForgetsOnlyWhatWasSaid, "jobs_of_a_forgotten_session_go"),
+    (ForgetsOnlyWhatWasSaid, "no_fact_names_a_forgotten_session"),
+    (OffersEndedFacts, "superseded_facts_come_on_request"),
+    (OverlooksSubjects, "facts_of_subjects_are_read_alone"),
+    (StopsAtTheUnreadable, "unreadable_fact_hides_no_other"),
+    (LeavesTheUnreadable, "unreadable_fact_can_be_written_again"),
     (DecidesAnyway, "stale_decision_is_refused_whole"),
     (DecidesAnyway, "stale_completion_keeps_the_job"),
     (LooksBeforeItWrites, "one_of_two_decisions_holds"),
@@ -564,5 +768,10 @@ def test_broken_store_is_noticed(broken: type[Whole], name: str, tmp_path: Path)
         real = await SQLiteStore.open(tmp_path / f"{space}.db", space=space)
         return cast(Store, broken(real))
 
+    async def damage_fact(space: str, fact: FactId) -> None:
+        file = apsw.Connection(str(tmp_path / f"{space}.db"))
+        file.execute("UPDATE fact SET evidence = 'torn' WHERE id = ?", (fact,)).fetchall()
+        file.close()
+
     with pytest.raises(AssertionError):
-        asyncio.run(run_check(check, open_broken))
+        asyncio.run(run_check(check, open_broken, damage_fact=damage_fact))

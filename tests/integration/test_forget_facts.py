@@ -251,7 +251,7 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     order = ("memory", "forget", "--matching", MARKER, "--workspace", memory.workspace, "--yes")
     page = told(memory, *order)
     assert page.startswith("Certificate of forgetting")
-    for line in ("1  segments", "2  facts", "1  compactions", "1  lines of daily notes"):
+    for line in ("1  segment\n", "2  facts\n", "1  compaction\n", "1  line of a daily note\n"):
         assert line in page, page
     assert "checksum" in page
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.poison import ATTACKS, ECHOES, attack
+from tests.integration.poison import ATTACKS, ECHOES, attack, deep
 
 from recollect import open_memory
 from recollect.config import load_settings
@@ -110,6 +110,32 @@ def test_no_instruction_of_a_tool_is_extracted_by_whomever_it_is_repeated(
     for draft in found.drafts:
         assert_harmless(draft)
     assert set(TYPES) == set(EXTRACTED_TYPES)
+
+
+@pytest.mark.parametrize("hidden", ["deep", "far", "unseen"])
+@pytest.mark.parametrize("at", ALL)
+def test_no_instruction_climbs_from_deep_in_a_page_or_far_back(at: int, hidden: str) -> None:
+    tool, output, order = attack(at)
+    page = segment(1, "tool", deep(output) if hidden == "deep" else output, tool)
+    between = [segment(2 + n, "assistant", f"Step {n} is done.", None) for n in range(45)]
+    # by the rules, which take the model's "we decided" for a decision, and by a model
+    told = [f"We decided this for good: {order}", ECHOES[at % len(ECHOES)].format(order)]
+    said = [segment(50 + n, "assistant", text, None) for n, text in enumerate(told)]
+    claims = [one for name in TYPES for one in claims_of(order, name)]
+    found = asyncio.run(
+        extract(
+            said,
+            [page] if hidden == "deep" else between[-40:],
+            model=ScriptedModel(lambda _: json.dumps({"facts": claims})),
+            max_output_tokens=900,
+            now=NOON,
+            earlier_low=[page] if hidden == "far" else (),
+            unseen_low=hidden == "unseen",
+        )
+    )
+    assert found.refused
+    for draft in found.drafts:
+        assert_harmless(draft)
 
 
 class Clock:

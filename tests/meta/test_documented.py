@@ -53,6 +53,8 @@ def test_the_exported_names_are_these() -> None:
         "CompactionResult",
         "Context",
         "Engine",
+        "Fact",
+        "FactFilter",
         "Model",
         "Observation",
         "Prompt",

@@ -1,7 +1,9 @@
 """Chains of corrections: what holds is what was said last, and no fact hides another one.
 
 200 chains of many domains, in English and Chinese, told in many wordings, interleaved with each
-other, with facts about things that are alike, and with facts that nothing replaces.
+other, with facts about things that are alike, and with facts that nothing replaces. First through
+the product, as messages that the engine's jobs read; then `reconcile` by itself, with drafts made
+here, so that no statement is lost on the way and any order of arrival and any model can be tried.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.property.correction_chains import DOMAINS, RULES, UNRELATED, Domain
 
+from recollect.bench.facts.chains import check_through_store
+from recollect.bench.facts.chains.tell import START, Said, in_order, make_chains, unrelated
+from recollect.bench.facts.through_store import Scope
 from recollect.errors import ModelUnavailable
 from recollect.memory.history import as_of, chain
 from recollect.memory.name_subject import name_subject
@@ -26,83 +30,42 @@ from recollect.search.tokenize import tokenize
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, Fact, FactDraft, FactId, FactType
+from recollect.values.fact import Evidence, Fact, FactDraft, FactId
 from recollect.values.lookup import FactQuery
 from recollect.values.model import Answer, Prompt
 from recollect.values.segment import SegmentId, Trust
 
-CHAINS = 200
+THROUGH_PRODUCT = 60
+"""Of the 200; `recollect bench facts` takes all of them (chains.*)."""
 CANDIDATES = 30
 BATCH = 25
 """Statements decided upon before they are written at once."""
-START = 1_700_000_000.0
-PLAIN = {"rule", "preference", "version"}
-"""Domains whose things cannot be had in several places."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """One statement of a chain."""
-
-    chain: int
-    content: str
-    type: FactType
-    at: float
-
-    @property
-    def draft(self) -> FactDraft:
-        segment = SegmentId(f"{self.chain:016x}{int(self.at):016x}")
-        return FactDraft(
-            type=self.type,
-            content=self.content,
-            at=self.at,
-            evidence=(Evidence(segment=segment, start=0, end=len(self.content)),),
-            trust="high",
-            made_by="rules",
-            session=f"session-{self.chain % 7}",
-        )
+@pytest.mark.parametrize("scope", ["space", "auto"])
+def test_the_last_correction_that_was_heard_holds_through_the_product(scope: Scope) -> None:
+    """Messages, ingest, the engine's jobs, SQLite; no model."""
+    checked = check_through_store(THROUGH_PRODUCT, scope=scope)
+    closed = [(one.closed.content, one.by.content) for one in checked.wrongly_closed]
+    assert closed == [], "closed by what another chain says"
+    assert (checked.misread, checked.of_several) == (0, 0)
+    assert checked.amiss == ()
+    assert checked.holds == checked.heard >= 0.9 * THROUGH_PRODUCT
+    assert checked.moments_right == checked.moments
+    assert checked.extracted > 0.6 * checked.corrections, "too few to mean anything"
 
 
-def told(domain: Domain, thing: str, value: str, pick: random.Random) -> str:
-    wordings = RULES[value] if domain.name == "rule" else domain.wordings + domain.chinese
-    return pick.choice(wordings).format(thing=thing, value=value)
-
-
-def values_of(domain: Domain, length: int, pick: random.Random) -> list[str]:
-    """Values for a chain, none twice in a row; none twice at all where there are enough."""
-    if len(domain.values) >= length:
-        return pick.sample(domain.values, length)
-    values = [pick.choice(domain.values)]
-    while len(values) < length:
-        values.append(pick.choice([one for one in domain.values if one != values[-1]]))
-    return values
-
-
-def make_chains(pick: random.Random, *, repeat: bool) -> list[list[Said]]:
-    """Chains in the order of time; `repeat`: also ones that come back to an earlier value."""
-    things = [(domain, thing) for domain in DOMAINS for thing in domain.things]
-    pick.shuffle(things)
-    more = [(domain, thing) for domain, thing in things if domain.name not in PLAIN]
-
-    places = ("legacy", "mobile", "partner", "EU")
-    things += [
-        (domain, f"{pick.choice([place for place in places if place not in thing])} {thing}")
-        for domain, thing in more
-    ]
-    chains: list[list[Said]] = []
-    for number in range(CHAINS):
-        domain, thing = things[number]
-        most = 8 if repeat else min(8, len(domain.values))
-        values = values_of(domain, pick.randint(2, most), pick)
-        minute = pick.randint(0, 500)
-        said = []
-        for value in values:
-            minute += pick.randint(1, 50)
-            content = told(domain, thing, value, pick)
-            at = START + 60.0 * minute + number / 1000
-            said.append(Said(chain=number, content=content, type=domain.type, at=at))
-        chains.append(said)
-    return chains
+def draft_of(said: Said) -> FactDraft:
+    segment = SegmentId(f"{said.chain:016x}{int(said.at):016x}")
+    return FactDraft(
+        type=said.type,
+        content=said.content,
+        at=said.at,
+        evidence=(Evidence(segment=segment, start=0, end=len(said.content)),),
+        trust="high",
+        made_by="rules",
+        session=f"session-{said.chain % 7}",
+    )
 
 
 @dataclass
@@ -131,23 +94,12 @@ class Memory:
             self.named[fact.subject, fact.attribute].add(fact.id)
 
     async def learn(self, said: Said, model: Model | None = None) -> str:
-        draft = said.draft
+        draft = draft_of(said)
         result = await reconcile(
             draft, self.candidates(draft), model=model, now=said.at, history=self.history(draft)
         )
         self.write(result.written, said.chain)
         return result.operation
-
-
-def unrelated() -> list[Said]:
-    return [
-        Said(chain=1000 + number, content=content, type=kind, at=START + 977.0 * number)
-        for number, (kind, content) in enumerate(UNRELATED)
-    ]
-
-
-def in_order(chains: Sequence[Sequence[Said]]) -> list[Said]:
-    return sorted((one for said in (*chains, unrelated()) for one in said), key=lambda one: one.at)
 
 
 def check_chains(memory: Memory, chains: Sequence[Sequence[Said]]) -> None:
@@ -205,7 +157,7 @@ def test_the_last_correction_holds(tmp_path: Path) -> None:
             for first in range(0, len(arriving), BATCH):
                 waiting: dict[FactId, Fact] = {}
                 for said in arriving[first : first + BATCH]:
-                    draft = said.draft
+                    draft = draft_of(said)
                     query = FactQuery(words=tuple(set(tokenize(draft.content))), limit=CANDIDATES)
                     stored = (await store.fact_candidates(query)).facts
                     known = {one.fact.id: one.fact for one in stored} | waiting
@@ -273,7 +225,7 @@ def test_tools_change_nothing_that_the_user_said(trust: Trust) -> None:
             await memory.learn(said)
         before = {fact.id for fact in memory.facts.values() if fact.superseded_by is None}
         for said in (said for told in chains for said in told[:-1]):
-            late = replace(said, at=said.at + 1e6).draft
+            late = draft_of(replace(said, at=said.at + 1e6))
             draft = replace(late, trust=trust, corrects=True)
             result = await reconcile(
                 draft,

@@ -54,12 +54,12 @@ def written_text(written: FactWritten) -> str:
     """What `/memory add` answers."""
     fact = written.fact
     if written.outcome == "known":
-        known = "" if fact is None else f" ({fact.id[:LEAST_ID_CHARS]}: {one_line(fact.content)})"
+        known = "" if fact is None else f" ({fact.id[:LEAST_ID_CHARS]}: {one_line(fact.told)})"
         return f"That is known already{known}."
     if fact is None:
         return f"That was not noted: {written.reason}."
-    lines = [f"{_OUTCOMES[written.outcome]}, as {fact.id}: {one_line(fact.content)}"]
-    lines.extend(f"  before: {one_line(one.content)}" for one in written.replaced)
+    lines = [f"{_OUTCOMES[written.outcome]}, as {fact.id}: {one_line(fact.told)}"]
+    lines.extend(f"  before: {one_line(one.told)}" for one in written.replaced)
     if written.masked:
         lines.append(f"  {written.masked} secrets in it were masked")
     return "\n".join(lines)
@@ -68,7 +68,7 @@ def written_text(written: FactWritten) -> str:
 def why_text(why: FactWhy, *, session_id: str) -> str:
     """What `/memory why` answers."""
     fact = why.fact
-    lines = [one_line(fact.content), f"{_marks(fact)}, {fact.type.replace('_', ' ')}, {fact.id}"]
+    lines = [one_line(fact.told), f"{_marks(fact)}, {fact.type.replace('_', ' ')}, {fact.id}"]
     if fact.valid_to is not None:
         lines.append(f"It held until {_when(fact.valid_to)}.")
     if why.rests_on is not None:
@@ -124,7 +124,7 @@ def _id_chars(facts: Sequence[Fact]) -> int:
 
 def _line(fact: Fact, chars: int) -> str:
     mark = "*" if fact.pinned else " "
-    return f"{mark} {fact.id[:chars]}  {one_line(fact.content)}  ({_marks(fact)})"
+    return f"{mark} {fact.id[:chars]}  {one_line(fact.told)}  ({_marks(fact)})"
 
 
 def _marks(fact: Fact) -> str:

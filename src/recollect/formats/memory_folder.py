@@ -173,9 +173,7 @@ def read_folder(texts: Mapping[str, str]) -> FolderRead:
         exported=frozenset(
             id_ for id_, words in zip(ids, exported, strict=True) if _PAST not in words[2:]
         ),
-        written={
-            id_: words[1] for id_, words in zip(ids, exported, strict=True) if len(words) > 1
-        },
+        written={id_: words[1] for id_, words in zip(ids, exported, strict=True) if len(words) > 1},
         absent=tuple(path for path in MAIN_FILES if exported and path not in texts),
         passed_over=tuple(passed_over),
     )

@@ -68,8 +68,9 @@ def read_item(lines: list[str]) -> Item:
             return chr(code) if code <= _MOST_CODE_POINT else match[0]
         return match["escaped"]
 
-    stripped = "\n".join(line.strip() for line in lines)
-    content = _SPELLED.sub(plain, _BOX.sub("", stripped, count=1) if _BOX.match(stripped) else stripped)
+    text = "\n".join(line.strip() for line in lines)
+    box = _BOX.match(text)
+    content = _SPELLED.sub(plain, text if box is None else text[box.end() :])
     if not found:
         return Item(content=content)
     named, note = found[0]

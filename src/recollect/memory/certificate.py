@@ -6,17 +6,22 @@ Pure. It must never be given content, so nothing here can show any.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final
 
 from recollect.errors import FormatError
+from recollect.memory.counted import counted, named
 from recollect.values.certificate import Asked, Certificate
 from recollect.values.message import MessageId
 
 _DIGEST_BYTES: Final = 32
+_IN_SHORT: Final = (
+    "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
+    "client's own history. -v lists it, and what this covers."
+)
 _FORMAT: Final = "recollect-certificate-1"
 _LATER: Final[Mapping[str, Any]] = {
     "matching": False,
@@ -88,33 +93,43 @@ def from_json(held: Mapping[str, Any]) -> Certificate:
         raise FormatError(f"not a certificate: {type(error).__name__}") from error
 
 
-def as_text(certificate: Certificate, *, plain: Callable[[str], str] | None = None) -> str:
-    """A page to read, print or keep; `plain` makes names fit to be shown."""
+def as_text(
+    certificate: Certificate,
+    *,
+    plain: Callable[[str], str] | None = None,
+    standing: Collection[str] = (),
+) -> str:
+    """A page to read, print or keep; `plain` makes names fit to be shown.
+
+    With what is true of every forgetting as `standing` a short one: neither that nor what it
+    covers is repeated.
+    """
     plain = plain or _printable
-    counted = certificate.counts.items()
-    removed = [f"  {count:>8,}  {plain(what)}" for what, count in counted if count]
-    return "\n".join(
-        (
-            "Certificate of forgetting",
-            "",
-            f"space      {plain(certificate.space)}",
-            f"when       {_time(certificate.at)}",
-            f"asked      {_asked(certificate.asked, plain)}",
-            f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
-            "",
-            "Removed",
-            *(removed or ["         nothing was stored of it"]),
-            "",
-            "This covers",
-            *(f"  - {plain(line)}" for line in certificate.covers),
-            "",
-            "This cannot cover",
-            *(f"  - {plain(line)}" for line in certificate.cannot),
-            "",
-            f"identities {certificate.identities_digest}",
-            f"checksum   {certificate.checksum}",
-        )
+    counts = certificate.counts.items()
+    removed = [f"  {count:>8,}  {plain(named(count, what))}" for what, count in counts if count]
+    cannot = [line for line in certificate.cannot if line not in standing]
+    lines = [
+        "Certificate of forgetting",
+        "",
+        f"space      {plain(certificate.space)}",
+        f"when       {_time(certificate.at)}",
+        f"asked      {_asked(certificate.asked, plain)}",
+        f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
+        "",
+        "Removed",
+        *(removed or ["         nothing was stored of it"]),
+    ]
+    if not standing:
+        lines += ["", "This covers", *(f"  - {plain(line)}" for line in certificate.covers)]
+    if cannot:
+        lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
+    if standing:
+        lines += ["", _IN_SHORT]
+    seals = (
+        f"identities {certificate.identities_digest}",
+        f"checksum   {certificate.checksum}",
     )
+    return "\n".join((*lines, "", *seals))
 
 
 def _printable(text: str) -> str:
@@ -125,17 +140,19 @@ def _printable(text: str) -> str:
 def _asked(asked: Asked, plain: Callable[[str], str]) -> str:
     parts = []
     if asked.segments:
-        parts.append(f"{asked.segments:,} segments by id")
+        parts.append(counted(asked.segments, "segments by id"))
     if asked.identities:
-        parts.append(f"{asked.identities:,} messages by identity")
+        parts.append(counted(asked.identities, "messages by identity"))
     if asked.sessions:
-        parts.append("sessions " + ", ".join(map(plain, asked.sessions)))
+        parts.append(
+            f"{named(len(asked.sessions), 'sessions')} " + ", ".join(map(plain, asked.sessions))
+        )
     if asked.said_before is not None:
         parts.append(f"all said before {_time(asked.said_before)}")
     if asked.said_after is not None:
         parts.append(f"all said from {_time(asked.said_after)} on")
     if asked.facts:
-        parts.append(f"{asked.facts:,} facts by id")
+        parts.append(counted(asked.facts, "facts by id"))
     if asked.matching:
         parts.append("all that holds a text, which is not repeated here")
     if asked.pattern:

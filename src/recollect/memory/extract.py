@@ -5,7 +5,8 @@ and do not say again what a rule found. Must never take a fact from a recalled b
 note, noise or thinking (`readable`), nor let one rest on what was read before alone. What always
 holds: every draft names the span it rests on; its trust is that of the least trusted whose words
 it repeats; what tools brought in gives statements of how things are, and never a preference, a
-decision or an order. What is refused is told without its words. A ModelError is the caller's.
+decision or an order. What is refused is told without its words. A ModelError before the first
+answer is the caller's; behind it, what was found is kept.
 """
 
 from __future__ import annotations
@@ -15,26 +16,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from recollect.errors import ModelError
 from recollect.memory.explicit import explicit
-from recollect.memory.reading.admit import Admitted, admit
-from recollect.memory.reading.answer import Claims, read_claims
+from recollect.memory.name_subject import name_subject
+from recollect.memory.reading.admit import Admitted, Proposed, admit
+from recollect.memory.reading.answer import read_claims
 from recollect.memory.reading.draft_claim import draft_claim
 from recollect.memory.reading.prompt import (
     MOST_FACTS,
+    Line,
     extraction_prompt,
     fitting_tokens,
     lines_of,
 )
 from recollect.memory.reading.readable import readable, why_unread
 from recollect.memory.reading.windows import WINDOW_TOKENS, Stretch, windows
+from recollect.memory.stating.settle_type import settle_type
+from recollect.memory.stating.standalone import standalone
 from recollect.ports import Model
 from recollect.rules.tokens import count_text
 from recollect.values.fact import Evidence, FactDraft, RefusedDraft
 from recollect.values.model import Answer, Prompt
-from recollect.values.segment import Segment
+from recollect.values.segment import Segment, SegmentId
 
 OVERLAP_TOKENS: Final = 300
 """What stands before a window: about the last two or three messages."""
+MOST_CALLS: Final = 8
+"""How often a model is asked for one page at the most: some 19,000 tokens of `WINDOW_TOKENS`, more
+than anybody says in one message. What is larger was pasted, and is left to the rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +56,37 @@ class Extracted:
     asked: bool
     """Whether a model was asked."""
     reason: str
+    left_out: str = ""
+    """What the model did not read, and why; part of the reason. Empty where it read all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """What is read, and what whose words it repeats is looked up in."""
+
+    new: Sequence[Segment]
+    before: Sequence[Segment]
+    around: Sequence[Segment]
+    unseen_low: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """A stretch, the lines that it is shown as, and the words that a model is asked in."""
+
+    stretch: Stretch
+    lines: tuple[Line, ...]
+    prompt: Prompt
 
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
     """What was found so far."""
 
+    texts: dict[SegmentId, str] = field(default_factory=dict, repr=False)
+    """What is readable of each new segment."""
+    proposed: list[Proposed] = field(default_factory=list, repr=False)
+    """What the rules found and nobody has judged yet."""
     drafts: list[FactDraft] = field(default_factory=list, repr=False)
     refused: list[RefusedDraft] = field(default_factory=list)
     spent_tokens: int = 0
@@ -73,36 +107,53 @@ async def extract(
     max_output_tokens: int,
     now: float,
     window_tokens: int = WINDOW_TOKENS,
+    max_calls: int = MOST_CALLS,
+    earlier_low: Sequence[Segment] = (),
+    unseen_low: bool = False,
 ) -> Extracted:
     """The facts that `new` states; `before` is there for understanding.
 
-    However much `new` is, all of it is read: the model is asked once a window of at most
-    `window_tokens`, less where its own window is smaller (`fitting_tokens`). Times of what is
-    said after `now` are `now`, so that a clock that ran ahead decides nothing.
+    The rules read `new`, however much it is. The model is asked once a window of at most
+    `window_tokens`, less where its own window is smaller (`fitting_tokens`), and `max_calls` times
+    at the most. Where it fails behind its first answer, what was found is kept and `left_out` says
+    so. Times of what is said after `now` are `now`, so that a clock that ran ahead decides nothing.
+
+    `earlier_low` are segments in front of `before`, in order, that only tell whose words are
+    repeated: the tools', and the user's where they are at hand. `unseen_low` says that there are
+    tools' words even further back: then nothing that the model says lays anything down.
     """
-    around = (*before, *new)
+    known = {one.id: one for one in (*earlier_low, *before, *new)}
+    page = _Page(new=new, before=before, around=tuple(known.values()), unseen_low=unseen_low)
     found = _Found()
     # a page of large outputs takes seconds to read: nobody else may wait for it
-    await asyncio.to_thread(_by_rules, new, around, found)
+    await asyncio.to_thread(_by_rules, page, found)
     by_rules = len(found.drafts)
-    stretches: tuple[Stretch, ...] = ()
+    asked, left_out = False, ""
     if model is not None:
         tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
-        stretches = _stretches(new, before, tokens)
-        for stretch in stretches:
-            await _by_model(stretch, around, found, model, max_output_tokens)
+        cut = await asyncio.to_thread(
+            _windows, page, found, tokens, max_output_tokens, max(max_calls, 0)
+        )
+        asked = bool(cut.windows)
+        left_out = await _by_model(cut, page, found, model)
     return Extracted(
         drafts=tuple(_not_ahead(draft, now) for draft in found.drafts),
         refused=tuple(found.refused),
         spent_tokens=found.spent_tokens,
-        asked=bool(stretches),
-        reason=_reason(found, by_rules, new, model),
+        asked=asked,
+        reason=_reason(found, by_rules, model, left_out),
+        left_out=left_out,
     )
 
 
-def _by_rules(new: Sequence[Segment], around: Sequence[Segment], found: _Found) -> None:
-    for segment in new:
-        _read_by_rules(segment, around, found)
+def _by_rules(page: _Page, found: _Found) -> None:
+    talk = (*page.before, *page.new)
+    for segment in page.new:
+        found.texts[segment.id] = readable(segment)
+        _read_by_rules(segment, talk, found)
+    for admitted in admit(found.proposed, page.around, unseen_low=page.unseen_low):
+        found.take(admitted)
+    found.proposed.clear()
 
 
 def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
@@ -110,43 +161,106 @@ def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -
         return
     result = explicit(segment)
     found.refused.extend(result.refused)
-    text = readable(segment)
+    text = found.texts[segment.id]
+    before = _said_before(segment, around) if result.drafts else ()
     for draft in result.drafts:
-        spans = [text[one.start : one.end] for one in draft.evidence]
+        spans = tuple(text[one.start : one.end] for one in draft.evidence)
         if not all(span.strip() for span in spans):
             found.refused.append(
                 RefusedDraft(reason="it rests on what may not be read", segment=segment.id)
             )
             continue
-        found.take(admit(draft, spans, around))
+        alone = standalone(draft, segment, before)
+        if alone.stands:
+            settled = _settled(draft, by_user=segment.role == "user")
+            found.proposed.append(Proposed(draft=settled, spans=spans))
+        else:
+            found.refused.append(RefusedDraft(reason=alone.reason, segment=segment.id))
 
 
-async def _by_model(
-    stretch: Stretch,
-    around: Sequence[Segment],
-    found: _Found,
-    model: Model,
-    max_output_tokens: int,
-) -> None:
-    prompt = extraction_prompt(stretch, max_output_tokens=max_output_tokens)
-    answer = await model.ask(prompt)
-    found.spent_tokens += _spent(prompt, answer)
-    await asyncio.to_thread(_take_claims, read_claims(answer, MOST_FACTS), stretch, around, found)
+def _said_before(segment: Segment, around: Sequence[Segment]) -> Sequence[Segment]:
+    place = next((at for at, one in enumerate(around) if one.id == segment.id), len(around))
+    return around[:place]
 
 
-def _take_claims(read: Claims, stretch: Stretch, around: Sequence[Segment], found: _Found) -> None:
+def _settled(draft: FactDraft, *, by_user: bool) -> FactDraft:
+    """The draft with the type that its words are of, and the subject that such a one has."""
+    type_ = settle_type(draft, by_user=by_user)
+    if type_ == draft.type:
+        return draft
+    named = name_subject(draft.content, type_)
+    return replace(draft, type=type_, subject=named.subject, attribute=named.attribute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The windows that a model is asked about, and how many there are."""
+
+    windows: tuple[_Window, ...]
+    of: int
+
+
+def _windows(
+    page: _Page, found: _Found, tokens: int, max_output_tokens: int, max_calls: int
+) -> _Cut:
+    """Where no sentence of a window could support anything there is nothing to ask."""
+    stretches = windows(
+        page.new,
+        tokens=tokens,
+        overlap_tokens=OVERLAP_TOKENS,
+        before=page.before,
+        texts=found.texts,
+    )
+    cut: list[_Window] = []
+    for at, stretch in enumerate(stretches):
+        if len(cut) == max_calls:
+            return _Cut(windows=tuple(cut), of=len(cut) + len(stretches) - at)
+        lines = lines_of(stretch)
+        if any(line.number for line in lines):
+            prompt = extraction_prompt(stretch, lines, max_output_tokens=max_output_tokens)
+            cut.append(_Window(stretch=stretch, lines=lines, prompt=prompt))
+    return _Cut(windows=tuple(cut), of=len(cut))
+
+
+async def _by_model(cut: _Cut, page: _Page, found: _Found, model: Model) -> str:
+    """Ask about each window; what was left out, and why."""
+    for at, window in enumerate(cut.windows):
+        try:
+            answer = await model.ask(window.prompt)
+        except ModelError as error:
+            if not at:
+                raise
+            return f"{_left_out(at, cut.of)}: it failed ({type(error).__name__})"
+        await asyncio.to_thread(_take_answer, answer, window, page, found)
+    if len(cut.windows) < cut.of:
+        return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"
+    return ""
+
+
+def _left_out(read: int, of: int) -> str:
+    return f"the model read {read} of {of} windows, the rest was left to the rules"
+
+
+def _take_answer(answer: Answer, window: _Window, page: _Page, found: _Found) -> None:
+    found.spent_tokens += _spent(window.prompt, answer)
+    read = read_claims(answer, MOST_FACTS)
     if read.trouble:
         found.troubles.append(read.trouble)
     found.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))
+    proposed: list[Proposed] = []
     for claim in read.claims:
-        made = draft_claim(claim, stretch)
+        made = draft_claim(claim, window.stretch, window.lines)
         if made.draft is None:
             found.refused.append(RefusedDraft(reason=made.reason, segment=made.segment))
-        elif _known(made.draft, found.drafts):
-            segment = made.draft.evidence[0].segment
+        else:
+            proposed.append(Proposed(draft=made.draft, spans=made.spans))
+    judged = admit(proposed, page.around, unseen_low=page.unseen_low)
+    for one, admitted in zip(proposed, judged, strict=True):
+        if _known(one.draft, found.drafts):
+            segment = one.draft.evidence[0].segment
             found.refused.append(RefusedDraft(reason="it was found already", segment=segment))
         else:
-            found.take(admit(made.draft, made.spans, around))
+            found.take(admitted)
 
 
 def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
@@ -163,14 +277,6 @@ def _overlap(one: Evidence, other: Evidence) -> bool:
     return one.segment == other.segment and one.start < other.end and other.start < one.end
 
 
-def _stretches(
-    new: Sequence[Segment], before: Sequence[Segment], tokens: int
-) -> tuple[Stretch, ...]:
-    cut = windows(new, tokens=tokens, overlap_tokens=OVERLAP_TOKENS, before=before)
-    # where no sentence could support anything there is nothing to ask
-    return tuple(one for one in cut if any(line.number for line in lines_of(one)))
-
-
 def _spent(prompt: Prompt, answer: Answer) -> int:
     if answer.usage is not None:
         return answer.usage.input_tokens + answer.usage.output_tokens
@@ -181,10 +287,10 @@ def _not_ahead(draft: FactDraft, now: float) -> FactDraft:
     return draft if draft.at <= now else replace(draft, at=now)
 
 
-def _reason(found: _Found, by_rules: int, new: Sequence[Segment], model: Model | None) -> str:
-    if not any(readable(segment).strip() for segment in new):
+def _reason(found: _Found, by_rules: int, model: Model | None, left_out: str) -> str:
+    if not any(text and not text.isspace() for text in found.texts.values()):
         return "nothing that is read for facts"
     said = f"{by_rules} by rules"
     said += ", no model" if model is None else f", {len(found.drafts) - by_rules} by the model"
     said += f", {len(found.refused)} refused"
-    return "; ".join([said, *dict.fromkeys(found.troubles)])
+    return "; ".join(filter(None, [said, *dict.fromkeys(found.troubles), left_out]))

@@ -16,12 +16,13 @@ from typing import Final, TypeAlias
 
 from recollect.errors import RecollectError
 from recollect.memory.certificate import digest_of, seal
-from recollect.memory.forget_rooms import forget_in_rooms
-from recollect.memory.matching import Meant, content_meant, facts_meant, stored_meant
+from recollect.memory.forget_rooms import forget_in_rooms, held_meant
+from recollect.memory.matching import Meant, content_meant, facts_meant, said_again, stored_meant
 from recollect.memory.spooled import Gone, damaged_parts
 from recollect.ports import Spool, Store
 from recollect.values.certificate import Asked, Certificate
-from recollect.values.fact import fact_identity
+from recollect.values.fact import Fact, FactId, fact_identity
+from recollect.values.fact_support import still_supported
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
 
@@ -129,23 +130,36 @@ def _asked(order: ForgetOrder) -> Asked:
 async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> Meant:
     """What `forget` would remove, for those who are asked first; nothing is changed."""
     stored = tuple([one async for one in stored_meant(store, order)])
+    again = await said_again(store, order, stored)
+    stored += again.goes
     known = {one.segment.id for one in stored}
     facts = {fact.id: fact for fact in await facts_meant(store, order)}
     gone = _gone(order)
     said = (one.segment for one in stored)
     gone.message_ids.update(one.message_id for one in said if content_meant(order, one))
     spooled: dict[SegmentId, Segment] = {}
+    waiting: dict[FactId, Fact] = {}
 
     def look(record: bytes) -> bytes:
         batch = gone.read(record)
         if batch is not None:
             spooled.update((one.id, one) for one in gone.note(batch) if one.id not in known)
-            facts.update((fact.id, fact) for fact in batch.facts if fact.id in gone.facts)
+            waiting.update((fact.id, fact) for fact in batch.facts)
         return record
 
     for spool in spools:
         await spool.rewrite(look)
-    return Meant(stored=stored, spooled=tuple(spooled.values()), facts=tuple(facts.values()))
+    facts.update((one.id, one) for one in waiting.values() if one.id in gone.facts)
+    every = [*await store.facts(superseded=True), *waiting.values()]
+    for fact in every if known or spooled else ():
+        if still_supported(fact, known | spooled.keys(), again.twins) is None:
+            facts.setdefault(fact.id, fact)
+    return Meant(
+        stored=stored,
+        spooled=tuple(spooled.values()),
+        facts=tuple(facts.values()),
+        records=await held_meant(store, order),
+    )
 
 
 def _gone(order: ForgetOrder) -> Gone:

@@ -7,12 +7,22 @@ seeds' files name what superseded them but not when; they held until that was sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from heapq import nlargest
+from typing import Final, TypeAlias
 
 from recollect.memory.name_subject import name_subject
-from recollect.values.fact import Fact, FactDraft, FactId, FactType
+from recollect.memory.reconciling.chain import held
+from recollect.values.fact import Fact, FactDraft, FactId
+
+MOST_CORRECTABLE: Final = 100
+"""So many facts of a session, the last ones, can a correction be about that does not name what it
+corrects (`reconciling.following`); what shares words with it is found by them."""
+_NAMED_WHEN_MADE: Final = frozenset({"rules", "model"})
+"""What is made by these and has no name is what code cannot name (`reconciling.chain`)."""
+
+_Name: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,33 +64,80 @@ def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa:
     )
 
 
-def history_of(draft: FactDraft, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """What a statement may follow: the versions that it joins, current and closed.
+class Versions:
+    """Every version of every fact in reach, to be asked what a statement may follow.
 
-    That is what `reconcile` needs as history. Facts that carry no name are named here. A
-    correction may leave out what it corrects, and then follows something of its own session, so
-    it gets all of that.
+    Facts of files that carry no name are named once, when they come in: that takes time where they
+    are many, so build it in a thread and keep it for a job. Digests are no versions of anything.
     """
-    about = name_subject(draft.content, draft.type)
-    corrects = draft.session is not None and (draft.corrects or bool(draft.replaces))
-    return tuple(
-        fact
-        for fact in facts
-        if (corrects and fact.session == draft.session)
-        or (about.told and _name(fact) == (about.subject, about.attribute))
-    )
+
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        self._facts: dict[FactId, Fact] = {}
+        self._places: dict[FactId, int] = {}
+        self._names: dict[FactId, _Name] = {}
+        self._by_name: dict[_Name, dict[FactId, None]] = {}
+        self._by_session: dict[str, dict[FactId, None]] = {}
+        self.add(facts)
+
+    def add(self, facts: Iterable[Fact]) -> None:
+        """Take in facts; one that is known already stands for its older self."""
+        for fact in facts:
+            if fact.type == "digest":
+                continue
+            old = self._facts.get(fact.id)
+            if old is None or _told(old) != _told(fact):
+                self._names[fact.id] = self._renamed(fact)
+            if old is not None and old.session is not None and old.session != fact.session:
+                del self._by_session[old.session][fact.id]
+            if fact.session is not None:
+                self._by_session.setdefault(fact.session, {})[fact.id] = None
+            self._places.setdefault(fact.id, len(self._places))
+            self._facts[fact.id] = fact
+
+    def of(self, draft: FactDraft) -> tuple[Fact, ...]:
+        """What a statement may follow: the versions that it joins, current and closed.
+
+        That is what `reconcile` needs as history. A correction may leave out what it corrects,
+        and then follows something that was said of late in its own session: it gets that too.
+        """
+        about = name_subject(draft.content, draft.type)
+        names = {(about.subject, about.attribute)} if about.told else set[_Name]()
+        found: set[FactId] = set()
+        if draft.session is not None and (draft.corrects or draft.replaces):
+            found.update(self._correctable(draft.session, draft.at))
+            names.update(self._names[id_] for id_ in found)
+        for name in names:
+            if all(name):
+                found.update(self._by_name.get(name, ()))
+        return tuple(self._facts[id_] for id_ in sorted(found, key=self._places.__getitem__))
+
+    def _correctable(self, session: str, moment: float) -> list[FactId]:
+        here = (self._facts[id_] for id_ in self._by_session.get(session, ()))
+        then = (fact for fact in here if held(fact, moment))
+        return [fact.id for fact in nlargest(MOST_CORRECTABLE, then, key=_order)]
+
+    def _renamed(self, fact: Fact) -> _Name:
+        if (old := self._names.get(fact.id)) is not None:
+            del self._by_name[old][fact.id]
+        name = _name(fact)
+        self._by_name.setdefault(name, {})[fact.id] = None
+        return name
 
 
-def _name(fact: Fact) -> tuple[str, str]:
-    if fact.subject and fact.attribute:
+def history_of(draft: FactDraft, facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """What one statement may follow; for more than one, keep the `Versions`."""
+    return Versions(facts).of(draft)
+
+
+def _name(fact: Fact) -> _Name:
+    if (fact.subject and fact.attribute) or fact.made_by in _NAMED_WHEN_MADE:
         return (fact.subject, fact.attribute)
-    return _named(fact.content, fact.type)
-
-
-@lru_cache(maxsize=8192)  # facts without a name are read again for every statement that comes
-def _named(content: str, type: FactType) -> tuple[str, str]:  # noqa: A002
-    found = name_subject(content, type)
+    found = name_subject(fact.content, fact.type)
     return (found.subject, found.attribute)
+
+
+def _told(fact: Fact) -> tuple[str, ...]:
+    return (fact.subject, fact.attribute, fact.content, fact.type)
 
 
 def _order(fact: Fact) -> tuple[float, bool, float, str]:

@@ -7,7 +7,7 @@ text is found wherever it stands, in the line it was imported as, too, however t
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,7 +16,8 @@ from recollect.formats.knowledge_jsonl import split_foreign
 from recollect.memory.masking.masks import own_patterns, strings_in
 from recollect.ports import Store
 from recollect.values.fact import Fact
-from recollect.values.segment import Segment, StoredSegment
+from recollect.values.message import MessageId
+from recollect.values.segment import Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ForgetOrder
 
 PAGE_SEGMENTS = 500
@@ -30,6 +31,14 @@ class Meant:
     spooled: tuple[Segment, ...] = field(default=(), repr=False)
     """Messages that only wait in a spool."""
     facts: tuple[Fact, ...] = field(default=(), repr=False)
+    """Facts and digests that go: those that are named, then those that rest on what goes."""
+    records: int = 0
+    """How many ledger pieces, jobs, summaries and states hold the text that is asked for."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing at all is meant."""
+        return not (self.messages or self.facts or self.records)
 
     @property
     def messages(self) -> int:
@@ -97,6 +106,41 @@ async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[Stored
         for one in page:
             if segment_meant(order, one.segment):
                 yield one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidAgain:
+    """Where the words of segments that go are said besides."""
+
+    goes: tuple[StoredSegment, ...] = field(default=(), repr=False)
+    """Of those meant by content: they go as well."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """Of those meant by place: another that stays, and that facts rest on from then on."""
+
+
+async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]) -> SaidAgain:
+    """Look for the words of these segments, which the order means, among all the others."""
+    known = {one.segment.id for one in meant}
+    everywhere = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
+    by_place = {one.segment.message_id for one in meant} - everywhere
+    goes: list[StoredSegment] = []
+    stays: dict[MessageId, SegmentId] = {}
+    after = 0
+    while known and (page := await store.page(after=after, limit=PAGE_SEGMENTS)):
+        after = page[-1].sequence
+        for one in page:
+            if one.segment.id in known:
+                continue
+            if one.segment.message_id in everywhere:
+                goes.append(one)
+            elif one.segment.message_id in by_place:
+                stays.setdefault(one.segment.message_id, one.segment.id)
+    twins: dict[str, str] = {
+        one.segment.id: stays[one.segment.message_id]
+        for one in meant
+        if one.segment.message_id in stays
+    }
+    return SaidAgain(goes=tuple(goes), twins=twins)
 
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:

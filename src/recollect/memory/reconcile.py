@@ -36,9 +36,15 @@ from recollect.memory.reconciling.guards import (
 from recollect.memory.reconciling.prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
 from recollect.memory.reconciling.rules import Verdict, decide
 from recollect.ports import Model
+from recollect.rules.tokens import count_text
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
 
 _UNTRUSTED: Final = frozenset({"low", "outside"})
+
+
+MODEL_AWAY: Final = "the model could not be asked"
+"""How the reason of a decision begins where the model failed: who has more to decide need not ask
+it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +96,15 @@ async def _ask(
     shown = _worth_showing(draft, then)
     if not shown:
         return ruled, 0
+    prompt = reconcile_prompt(draft, shown)
+    asked_tokens = count_text(prompt.system) + count_text(prompt.text)
     try:
-        answer = await model.ask(reconcile_prompt(draft, shown))
+        answer = await model.ask(prompt)
     except ModelError:
-        return _by_rules(ruled, "the model could not be asked"), 0
-    spent = answer.usage.input_tokens + answer.usage.output_tokens if answer.usage else 0
+        return _by_rules(ruled, MODEL_AWAY), asked_tokens
+    spent = asked_tokens + count_text(answer.text)
+    if answer.usage is not None:
+        spent = answer.usage.input_tokens + answer.usage.output_tokens
     opinion = read_opinion(answer, count=len(shown))
     if opinion.unusable:
         return _by_rules(ruled, opinion.unusable), spent

@@ -57,6 +57,8 @@ _NO_WORKSPACE: Final = (
     "--workspace"
 )
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
+STANDING: Final = (_BLOCKS, _OTHER_WORDS)
+"""What files have out of reach whatever is forgotten."""
 _LEFT_OVER: Final = re.compile(r"\.(.+\.jsonl)\.\d+\.[0-9a-f]{8}")
 
 

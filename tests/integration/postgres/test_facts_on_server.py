@@ -111,6 +111,63 @@ def test_facts_that_older_code_writes_meanwhile_are_taken_in(database: TestDatab
     asyncio.run(run())
 
 
+def _close_as_before(url: str, id_: str, by: str) -> None:
+    """A fact closed as the version before did it, which knows no index of facts."""
+    space = space_uuid("one")
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT set_config('app.space_id', %s, true)", (str(space),))
+        connection.execute(
+            "UPDATE recollect.facts SET superseded_by = %s WHERE space_id = %s AND id = %s",
+            (by, space, id_),
+        )
+
+
+def test_facts_that_older_code_closes_are_found_no_more(database: TestDatabase) -> None:
+    """Neither by words nor by vectors; the index is mended with the next fact it writes."""
+    first = tuple(fact(name, content=f"port {name}") for name in ("one", "two"))
+    query = FactQuery(words=("port",), vectors=(asked("x", embedder="e", dimensions=4),))
+
+    async def found(store: PostgresStore) -> tuple[list[str], int, int]:
+        held = await store.fact_candidates(query)
+        ids_ = [str(one.fact.id) for one in held.facts]
+        return ids_, held.documents, held.document_frequencies["port"]
+
+    async def run() -> None:
+        store = await PostgresStore.open(database.app_url, space="one")
+        vectors = (fact_vectors(first, embedder="e", dimensions=4),)
+        await store.write(Batch(at=START, facts=first, fact_vectors=vectors))
+        await asyncio.to_thread(_close_as_before, database.app_url, "one", "three")
+        assert await found(store) == (["two"], 1, 1)
+        three = fact("three", content="port three")
+        await asyncio.to_thread(_write_as_before, database.app_url, three)
+        assert await found(store) == (["three", "two"], 2, 2)
+        assert (await store.check()).problems == ()
+        await asyncio.to_thread(_close_as_before, database.app_url, "two", "four")
+        four = fact("four", content="port four")
+        await asyncio.to_thread(_write_as_before, database.app_url, four)
+        await store.write(Batch(at=START, facts=(fact("five", content="port five"),)))
+        assert (await store.check()).problems == ()
+        assert await found(store) == (["five", "four", "three"], 3, 3)
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_fact_of_older_code_that_cannot_be_read_hides_no_other(database: TestDatabase) -> None:
+    async def run() -> None:
+        store = await PostgresStore.open(database.app_url, space="one")
+        await store.write(Batch(at=START, facts=(fact("first", content="port 0"),)))
+        await asyncio.to_thread(_write_as_before, database.app_url, *OLD)
+        with psycopg.connect(database.admin_url) as connection:
+            connection.execute("UPDATE recollect.facts SET evidence = '[5]' WHERE id = 'new'")
+        found = await store.fact_candidates(FactQuery(words=("port",)))
+        assert [one.fact.id for one in found.facts] == ["first"]
+        assert any("fact" in problem for problem in (await store.check()).problems)
+        await store.close()
+
+    asyncio.run(run())
+
+
 def test_both_engines_find_the_same(database: TestDatabase, tmp_path: Path) -> None:
     """A thousand facts with many ties: the same candidates, in the same order, as near."""
     facts = tuple(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +19,8 @@ from recollect.bench.command import bench
 from recollect.bench.facts.buried import buried_figures, drafts_of
 from recollect.bench.facts.bury import Placed, Sitting, bury
 from recollect.bench.facts.cases import Case, CaseFact, CaseMessage
+from recollect.bench.facts.chains.check import Checked, chain_case, check_chains
+from recollect.bench.facts.chains.tell import CHAINS, Said, make_chains, some_of
 from recollect.bench.facts.halves import HELD_OUT, TUNE, load_halves
 from recollect.bench.facts.junk import junk_in, said_twice
 from recollect.bench.facts.models import TimedModel
@@ -24,7 +28,7 @@ from recollect.bench.facts.noise import FAMILIES, LOOP, looped_noise, worded
 from recollect.bench.facts.noise_families import RECALLED
 from recollect.bench.facts.plain import by_keywords, by_rules, by_words_alone
 from recollect.bench.facts.score import Tally, score
-from recollect.bench.facts.through_store import Kept, remember
+from recollect.bench.facts.through_store import Kept, Scope, remember
 from recollect.bench.facts.with_model import model_figures, read_with_model
 from recollect.bench.figures import page, read_result
 from recollect.errors import ModelUnavailable, RecollectError
@@ -34,7 +38,7 @@ from recollect.values.model import Answer
 from recollect.values.request import Usage
 from recollect.values.segment import SegmentId
 
-NOISE = 2_000
+NOISE = 1_000
 
 
 def _case(*said: tuple[str, str], facts: tuple[CaseFact, ...] = ()) -> Case:
@@ -143,6 +147,31 @@ class TestCounting:
         assert said_twice([one, same]) == 1
         assert said_twice([one, replace(same, superseded_by=one.id, valid_to=2.0)]) == 0
         assert said_twice([one, replace(same, content="the port is 8081")]) == 0
+
+    def test_the_same_value_of_the_same_thing_in_other_words_is_twice(self) -> None:
+        one = Fact(
+            id=FactId("a"),
+            type="config",
+            content="The staging API listens on port 8080.",
+            at=1.0,
+            subject="api staging",
+            attribute="port",
+            session="here",
+        )
+        same = replace(one, id=FactId("b"), content="The port of the staging API is 8080.")
+        assert said_twice([one, same]) == 1
+        assert said_twice([one, replace(same, attribute="host")]) == 0
+        assert said_twice([one, replace(same, content="The staging API port is 8081.")]) == 0
+        there = replace(same, session="there")
+        assert said_twice([one, there]) == 1
+        assert said_twice([one, there], by_session=True) == 0
+
+    def test_as_shipped_every_session_has_facts_of_its_own(self) -> None:
+        said = "We decided to always use the shared queue for notifications."
+        sittings = [Sitting(name=name, messages=(_placed(said),)) for name in ("one", "two")]
+        shipped = asyncio.run(remember(sittings, scope="auto"))
+        assert (junk_in(shipped).facts, junk_in(shipped).twice) == (2, 0)
+        assert junk_in(_kept(*sittings)).facts == 1
 
     def test_a_fact_that_rests_on_a_recalled_message_would_be_seen(self) -> None:
         kept = _kept(Sitting(name="one", messages=(_placed("ok then", family=RECALLED),)))
@@ -262,12 +291,18 @@ class TestWithAModel:
 
 
 class TestTheCommand:
-    def test_json_is_what_every_bench_prints(self, tmp_path: Path) -> None:
+    def test_json_is_what_every_bench_prints(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(facts, "CHAINS", 8)
         arguments = ["facts", "--half", "tune", "--noise", "60", "--json"]
         printed = CliRunner().invoke(bench, arguments, catch_exceptions=False).stdout
         held = json.loads(printed)
         assert list(held) == ["bench", "version", "figures", "baselines", "notes"]
-        assert held["figures"]["noise.noise_messages"] == 60
+        for scope in ("", "session_scope."):
+            assert held["figures"][f"noise.{scope}noise_messages"] == 60
+            assert held["figures"][f"chains.{scope}chains"] == 8
+            assert held["figures"][f"chains.{scope}extracted"] > 0.5
         assert not any(name.startswith("held_out") for name in held["figures"])
         assert held["figures"]["tune.precision"] > held["baselines"]["keywords.tune.precision"]
         file = tmp_path / "facts.json"
@@ -284,21 +319,136 @@ class TestTheCommand:
             facts.run(half="tune", most=1, noise=0)
 
 
-class TestFloors:
-    """What issue 6 asks for, on the half that nobody tuned on."""
+class TestChains:
+    """What the check of chains calls right is right, and what it calls wrong is wrong."""
 
-    def test_rules_alone_find_what_was_stated_plainly(self) -> None:
-        cases = load_halves(HELD_OUT)[HELD_OUT]
+    FIRST = 1_700_000_000.0
+
+    def _said(self, chain: int, *ports: str) -> list[Said]:
+        name = ("staging API", "billing service")[chain]
+        return [
+            Said(
+                chain=chain,
+                content=f"The {name} listens on port {port}.",
+                type="config",
+                at=self.FIRST + 100.0 * at + chain,
+                keys=(port,),
+            )
+            for at, port in enumerate(ports)
+        ]
+
+    def _kept(self, *chains: list[Said]) -> Kept:
+        said = sorted((one for chain in chains for one in chain), key=lambda one: one.at)
+        placed = [
+            Placed(
+                role="user",
+                text=one.content,
+                case=chain_case(one.chain),
+                index=chains[one.chain].index(one),
+                said_at=one.at,
+            )
+            for one in said
+        ]
+        return _kept(Sitting(name="one", messages=tuple(placed)))
+
+    def test_what_holds_and_what_held_is_right(self) -> None:
+        chains = [self._said(0, "8000", "8001", "8002"), self._said(1, "9000", "9001")]
+        checked = check_chains(self._kept(*chains), chains)
+        assert (checked.heard, checked.holds, checked.last_extracted) == (2, 2, 2)
+        assert (checked.corrections, checked.extracted, checked.misread) == (3, 3, 0)
+        assert checked.moments == checked.moments_right == 2 + 3 * 5
+        assert checked.wrongly_closed == ()
+        assert checked.amiss == ()
+
+    def test_every_way_to_be_wrong_is_seen(self) -> None:
+        chains = [self._said(0, "8000", "8001"), self._said(1, "9000", "9001")]
+        kept = self._kept(*chains)
+        facts = {fact.content[-5:-1]: fact for fact in kept.facts}
+        assert set(facts) == {"8000", "8001", "9000", "9001"}
+
+        def changed(port: str, **how: Any) -> Checked:
+            other = facts | {port: replace(facts[port], **how)}
+            return check_chains(replace(kept, facts=tuple(other.values())), chains)
+
+        reopened = changed("8000", superseded_by=None, valid_to=None)
+        assert (reopened.holds, len(reopened.amiss)) == (1, 1)
+        assert reopened.moments_right < reopened.moments
+        early = changed("8000", valid_to=self.FIRST + 10)
+        assert early.holds == 2
+        assert early.moments_right < early.moments
+        stolen = changed("9001", superseded_by=facts["8001"].id, valid_to=self.FIRST + 1e5)
+        assert (stolen.holds, len(stolen.wrongly_closed)) == (1, 1)
+        assert changed("9001", content="The port is 1.").misread == 1
+        both = (*facts["9001"].sources, *facts["8001"].sources)
+        assert changed("9001", sources=both).of_several == 1
+        gone = check_chains(replace(kept, facts=(facts["8000"],)), chains)
+        assert (gone.heard, gone.extracted, gone.last_extracted) == (1, 0, 0)
+
+    def test_a_part_of_the_chains_has_those_that_are_easily_mixed_up(self) -> None:
+        chains = make_chains(Random(5), repeat=True)
+        few = some_of(chains, 40)
+        assert len(few) == 40
+        elsewhere = {said[0].thing for said in few if said[0].elsewhere}
+        assert elsewhere <= {said[0].thing for said in few if not said[0].elsewhere}
+        assert len({said[0].chain for said in some_of(chains, CHAINS)}) == CHAINS == 200
+
+
+@lru_cache
+def _plain(half: str) -> Tally:
+    cases = load_halves(half)[half]
+    return score(cases, asyncio.run(by_rules(cases))).total
+
+
+HELD_OUT_ASKED = os.environ.get("RECOLLECT_HELD_OUT") == "1"
+_HELD_OUT_NOISE = 1_500
+_TUNE_NOISE = 500
+
+
+@pytest.mark.parametrize(
+    ("half", "noise"),
+    [
+        pytest.param(
+            TUNE,
+            _TUNE_NOISE,
+            marks=pytest.mark.skipif(
+                HELD_OUT_ASKED, reason="the same floors on the held-out half are asked for"
+            ),
+        ),
+        pytest.param(
+            HELD_OUT,
+            _HELD_OUT_NOISE,
+            marks=pytest.mark.skipif(
+                not HELD_OUT_ASKED,
+                reason="the held-out half is for releases: CI sets RECOLLECT_HELD_OUT=1",
+            ),
+        ),
+    ],
+)
+class TestFloors:
+    """What issue 6 asks for; on the half that nobody tuned on only where that is asked for.
+
+    Otherwise every run would tell whoever tunes whether the held-out half passes.
+    """
+
+    def test_rules_alone_find_what_was_stated_plainly(self, half: str, noise: int) -> None:
+        cases = load_halves(half)[half]
         assert len(cases) >= 40
-        rules = score(cases, asyncio.run(by_rules(cases))).total
+        rules = _plain(half)
         naive = score(cases, by_keywords(cases)).total
         assert rules.found_share >= 0.60
         assert rules.precision >= 0.95
         assert naive.precision < rules.precision
 
-    def test_noise_neither_hides_facts_nor_makes_any(self) -> None:
-        held = facts.run(half=HELD_OUT, noise=NOISE).figures
-        assert abs(held["noise.found_difference_points"]) <= 3
-        assert held["noise.noise_share"] < 0.01
-        assert held["noise.facts_twice"] == 0
-        assert held["noise.facts_from_recalled"] == 0
+    @pytest.mark.parametrize("scope", ["space", "auto"])
+    def test_noise_neither_hides_facts_nor_makes_any(
+        self, half: str, noise: int, scope: Scope
+    ) -> None:
+        cases = load_halves(half)[half]
+        kept = asyncio.run(
+            remember(bury(cases, noise=noise, seed=facts.SEED, half=half), scope=scope)
+        )
+        held = buried_figures(cases, kept, noise=noise, plain=_plain(half))
+        assert abs(held["found_difference_points"]) <= 3
+        assert held["noise_share"] < 0.01
+        assert held["facts_twice"] == 0
+        assert held["facts_from_recalled"] == 0

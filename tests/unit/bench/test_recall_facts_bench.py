@@ -206,6 +206,28 @@ def test_only_the_part_that_is_wanted_is_read(tmp_path: Path) -> None:
     with_memory(tmp_path, work)
 
 
+def test_a_part_is_read_to_its_end_however_far_apart_it_stands(tmp_path: Path) -> None:
+    """The engine reads pages of 200: a page without any of the part is not the end."""
+    talk = [said(f"The mast of boat {n} is {n} feet high and was painted.") for n in range(520)]
+    wanted = {5: "Anna", 250: "Bea", 515: "Cleo"}
+    for place, name in wanted.items():
+        talk[place] = said(f"Remember: the key of {name}'s boat is in the harbour office.")
+    memory = replace(MEMORY, messages=tuple(talk))
+
+    async def work() -> None:
+        store = await SQLiteStore.open(tmp_path / "memory.db", space="bench")
+        try:
+            stored = await write_memory(store, memory)
+            read = await read_for_facts(stored, places=wanted)
+            texts = " ".join(fact.content for fact in read.facts.values())
+            assert all(name in texts for name in wanted.values())
+            assert (read.messages_read, len(read.facts)) == (3, 3)
+        finally:
+            await store.close()
+
+    asyncio.run(work())
+
+
 def test_the_part_is_what_hard_questions_rest_on_and_what_is_near() -> None:
     talk = Memory(
         name="talk",
@@ -317,9 +339,31 @@ def test_a_run_tells_facts_beside_the_same_without_and_the_page_shows_both(
     assert "| all_4k | single-hop | 2 | 1.000 | 1.000 |" in written
     assert "| answer_words_4k | single-hop | 1 | 1.000 | 1.000 |" in written
     assert "gate code" not in written
+    assert figures["rules.messages_read"] == 39
+    assert "no run here had one, so nothing here is about digests" in written
     monkeypatch.setenv("COLUMNS", "100")
     recall.draw(recall.run(facts="rules"))
     assert "with_facts_all_4k" in capsys.readouterr().out
+
+
+def test_the_page_says_what_a_run_with_a_model_cannot_show(tiny_locomo: None) -> None:
+    result = recall.run(facts="rules", most_messages=5).as_json()
+    assert result["figures"]["messages_chosen"] == 3
+    assert "gold chose it**: 3 of the messages" in page([result])
+    of_model = {
+        name.replace("rules.", "model."): value
+        for name, value in result["figures"].items()
+        if name.startswith("rules.")
+    }
+    silent = {**result, "figures": result["figures"] | of_model}
+    written = page([silent])
+    assert "(3 by rules and 3 by model were really read)" in written
+    assert "No digest arose in any of the model's runs here (0 digests)" in written
+    assert "No digest arose in this run" in written
+    told = {**silent, "figures": silent["figures"] | {"model.digests": 2}}
+    written = page([silent, told])
+    assert "Digests arose in 1 of the model's 2 runs here (2 digests)" in written
+    assert written.count("No digest arose in this run") == 1
 
 
 def test_without_facts_a_run_is_what_it_was(tiny_locomo: None) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recollect.config import Settings
 from recollect.config.settings import Redaction
 from recollect.engine.facts.book import FactBook
-from recollect.engine.facts.draft import MOST_CHARS
+from recollect.engine.facts.draft import MOST_CHARS, other_value
 from recollect.engine.facts.folder import plan_folder
 from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StaleFacts
@@ -151,3 +151,40 @@ def test_an_unchanged_folder_asks_for_nothing(facts: list[Fact], chained: bool) 
     plan = plan_folder(read_folder(write_folder(facts)), facts, redaction=Redaction())
     assert plan.nothing, plan
     assert plan.unchanged <= len(facts)
+
+
+def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        await book.add("The server port is 8000", type="config")
+        for asked in (
+            FactFilter(trusts=("user",)),
+            FactFilter(trusts=("high",)),
+            FactFilter(trusts=("assistant", "user")),
+        ):
+            assert len(await book.list(asked)) == 1
+        assert await book.list(FactFilter(trusts=("tool",))) == ()
+        for wrong in (
+            FactFilter(trusts=("root",)),  # type: ignore[arg-type]
+            FactFilter(types=("configs",)),  # type: ignore[arg-type]
+            FactFilter(made_by=("me",)),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(RecollectError, match="is none of them; there are"):
+                await book.list(wrong)
+
+    with_book(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "other"),
+    [
+        ("the port is 8000", "the port is 9000", True),
+        ("the prot is 8000", "the port is 8000", False),
+        ("logs go to /var/log/a", "logs go to /var/log/b", True),
+        ("call readFile first", "call openFile first", True),
+        ("Tabs, never spaces.", "I want tabs", False),
+        ("数据库是 MySQL 8", "数据库是 MySQL 9", True),
+    ],
+)
+def test_other_numbers_and_names_are_another_value(before: str, now: str, other: bool) -> None:
+    assert other_value(before, now) is other

@@ -1,4 +1,4 @@
-"""Facts of our own leave one memory and come into another: with all they say, but no more trust."""
+"""Facts of our own come into another memory: restored with all they say, else with less."""
 
 from __future__ import annotations
 
@@ -50,8 +50,13 @@ def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
             done = await import_facts(two, lines, rules=RULES)
             assert (done.messages.stored, done.passed_over) == (4, ())
             came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
-            less = replace(given[3], trust="medium")
-            assert came == [*given[:3], less], "only a person's word is trusted as before"
+            less = [
+                replace(each, trust="medium", made_by="import", pinned=False) for each in given[:4]
+            ]
+            assert came == less, "a file is nobody's word"
+            await import_facts(two, lines, rules=RULES, restore=True)
+            came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
+            assert came == list(given[:4])
             again = io.BytesIO()
             await export_facts(two, again)
             assert again.getvalue() == first.getvalue()

@@ -40,7 +40,7 @@ FULL = replace(
 
 def _back(line: str, fact: Fact = BARE) -> Fact:
     (read,) = read_knowledge_lines([line.encode()], [])
-    return with_own_keys(fact, read.value)
+    return with_own_keys(fact, read.value, restored=True)
 
 
 def test_a_fact_as_the_seeds_know_it_has_no_key_more() -> None:
@@ -62,15 +62,19 @@ def test_all_of_our_own_comes_back() -> None:
         ({}, "medium"),
         ({"trust": "high"}, "medium"),
         ({"trust": "high", "madeBy": "model"}, "medium"),
-        ({"trust": "high", "madeBy": "user"}, "high"),
+        ({"trust": "high", "madeBy": "user"}, "medium"),
         ({"trust": "low", "madeBy": "user"}, "low"),
         ({"trust": "outside"}, "outside"),
         ({"trust": "root"}, "medium"),
         ({"trust": ["high"], "madeBy": "user"}, "medium"),
     ],
 )
-def test_a_file_raises_no_trust_unless_a_person_wrote_it(said: dict[str, Any], trust: str) -> None:
-    assert with_own_keys(BARE, said).trust == trust
+def test_a_file_by_itself_raises_no_trust(said: dict[str, Any], trust: str) -> None:
+    read = with_own_keys(BARE, {**said, "pinned": True}, restored=False)
+    assert (read.trust, read.made_by, read.pinned) == (trust, "import", False)
+    claimed = said.get("trust")
+    restored = with_own_keys(BARE, said, restored=True)
+    assert restored.trust == (claimed if claimed in ("high", "low", "outside") else "medium")
 
 
 @given(
@@ -86,7 +90,7 @@ def test_a_file_raises_no_trust_unless_a_person_wrote_it(said: dict[str, Any], t
     )
 )  # fmt: skip
 def test_odd_values_are_taken_as_not_said(said: dict[str, Any]) -> None:
-    fact = with_own_keys(BARE, said)
+    fact = with_own_keys(BARE, said, restored=True)
     for span in fact.evidence:
         assert 0 <= span.start <= span.end <= 2**53
     assert all(isinstance(one, str) for one in fact.sources)

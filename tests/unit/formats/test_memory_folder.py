@@ -24,6 +24,8 @@ from recollect.values.segment import Trust
 NOON = 1_794_744_000.0  # 2026-11-15 12:00 UTC
 AWKWARD = (
     "",
+    "[x] done [maybe]",
+    "[ ]",
     "\n",
     "a\n\nb\n",
     "- a list\n# a heading\n  indented\n",
@@ -73,7 +75,8 @@ def test_what_was_written_is_read_back(facts: list[Fact]) -> None:
         assert line.id is not None
         meant = current[line.id]
         assert (line.content, line.type, line.trust) == (meant.content, meant.type, meant.trust)
-        assert line.subject == (meant.subject if meant.type == "digest" else "")
+        shown = meant.type == "digest" or line.subject != ""
+        assert line.subject == (meant.subject if shown else "")
     daily = {line.id: line.content for line in folder.lines if line.day is not None}
     assert daily == {one.id: one.content for one in facts if one.type != "digest"}
 
@@ -145,3 +148,20 @@ def test_every_type_has_its_place() -> None:
     assert {line.id: line.type for line in folder.lines if line.path in MAIN_FILES} == {
         type_: type_ for type_ in types
     }
+
+
+def test_a_subject_that_the_words_leave_open_is_shown_and_taken_off() -> None:
+    carried = fact("it's port 9000.", subject="api billing", type="config")
+    plain = fact("the API is on 9000", id=FactId("f2"), subject="api", type="config")
+    texts = write_folder([carried, plain])
+    assert "- it's port 9000. [api billing] <!--" in texts[FACTS]
+    assert "- the API is on 9000 <!--" in texts[FACTS]
+    first, second = (line for line in read_folder(texts).lines if line.path == FACTS)
+    assert (first.content, first.subject) == ("it's port 9000.", "api billing")
+    assert (second.content, second.subject) == ("the API is on 9000", "")
+
+
+def test_a_box_is_no_part_of_a_statement() -> None:
+    page = "## Task state\n- [x] buy milk\n* [ ] [draft] send it\n- [y] keep\n- [ ]\n"
+    lines = read_folder({FACTS: page}).lines
+    assert [line.content for line in lines] == ["buy milk", "[draft] send it", "[y] keep"]

@@ -50,7 +50,7 @@ def test_the_page_for_people() -> None:
     for line in (
         "space      alice",
         "when       2025-10-09 08:53:20 UTC",
-        "asked      2 segments by id; sessions monday; all said before 2025-06-15 15:06:40 UTC",
+        "asked      2 segments by id; session monday; all said before 2025-06-15 15:06:40 UTC",
         "     1,234  segments",
         "  - backups",
         SEALED.checksum,
@@ -79,3 +79,16 @@ def test_a_certificate_from_before_texts_could_be_asked_for_is_intact() -> None:
     assert again == searched
     assert is_intact(again)
     assert not is_intact(replace(again, asked=Asked()))
+
+
+def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None:
+    cannot = ("transcript a.jsonl, which an agent has open", "backups")
+    one = replace(SEALED, counts={"segments": 1, "facts": 2}, cannot=cannot)
+    page = as_text(one, standing=frozenset({"backups"}))
+    assert "         1  segment\n" in page
+    assert "         2  facts\n" in page
+    assert "a.jsonl" in page
+    assert "  - backups" not in page
+    assert "This covers" not in page
+    assert "-v lists it" in page
+    assert one.checksum in page

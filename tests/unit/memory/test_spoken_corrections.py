@@ -108,12 +108,15 @@ def test_half_a_sentence_carries_the_name_of_what_it_followed() -> None:
     assert [as_of(facts, at) for at in (1.0, 2.5, 3.5, 9.0)] == [(one,) for one in versions]
 
 
-def test_a_shorter_name_keeps_the_longer_one() -> None:
+def test_a_word_more_or_less_may_name_another_thing() -> None:
     talk = Talk()
-    talk.hear("The staging API listens on port 8443.")
-    talk.hear("sorry, the API listens on port 9000")
-    talk.hear("The staging API listens on port 9100.")
-    assert talk.current == ["The staging API listens on port 9100."]
+    talk.hear("The legacy gateway listens on port 8443.")
+    talk.hear("sorry, the gateway listens on port 9000")
+    talk.hear("The legacy gateway listens on port 9100.")
+    assert talk.current == [
+        "the gateway listens on port 9000",
+        "The legacy gateway listens on port 9100.",
+    ]
 
 
 def test_a_pinned_fact_is_not_corrected() -> None:

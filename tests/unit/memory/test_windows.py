@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,3 +121,12 @@ def test_calls_of_tools_are_not_what_the_model_said() -> None:
     said = 'I set the port to 9000.\nWrite({"text": "the port is 1234"})'
     read = readable(segment("assistant", said, tool="Write"))
     assert read.rstrip() == "I set the port to 9000."
+
+
+def test_a_message_of_many_quoted_lines_is_read_in_time() -> None:
+    text = "> a\n" * 90_000 + "The port is 9000, by the way."
+    started = time.thread_time()
+    read = readable(segment("user", text))
+    assert time.thread_time() - started < 1.0
+    assert len(read) == len(text)
+    assert ">" not in read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.values.batch import Batch
 from recollect.values.fact import ExtractedTo, Fact, FactId
+from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, NewJob, extract_key
 from recollect.values.lookup import FactQuery
 from recollect.values.upkeep import ForgetOrder
 
@@ -127,6 +129,44 @@ def test_forgotten_fact_is_in_no_byte(tmp_path: Path) -> None:
             for left in (MARK.encode(), values[:16], number):
                 assert left not in _raw(path)
             assert await store.extracted_to(f"about {MARK}") == 1
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_forgotten_session_is_named_in_no_byte(tmp_path: Path) -> None:
+    """Neither by its jobs, taken or not, nor by facts that outlive it, current or not."""
+    name = f"about {MARK}"
+    payload = json.dumps({"session": name, "left": True}).encode()
+    jobs = (
+        NewJob(kind=EXTRACT_JOB, key=extract_key(name, left=True), payload=payload),
+        NewJob(kind=EXTRACT_JOB, key=extract_key(name, left=False), payload=payload),
+        NewJob(kind=DIGEST_JOB, key="digest", payload=payload),
+    )
+    facts = (
+        fact("hand", session=name, made_by="user"),
+        fact("closed", session=name, superseded_by=FactId("hand")),
+        fact("rests", session=name, sources=ids(segments(1, session=name))),
+    )
+
+    async def run() -> None:
+        path = tmp_path / "space.db"
+        async with await SQLiteStore.open(path, space="mine") as store:
+            new = segments(2, session=name)
+            vectors = (fact_vectors(facts, embedder="e", dimensions=8),)
+            await store.write(
+                Batch(at=START, segments=new, facts=facts, fact_vectors=vectors, jobs=jobs)
+            )
+            kinds = (EXTRACT_JOB, DIGEST_JOB)
+            (lease,) = await store.claim(now=START, lease_seconds=9, kinds=kinds)
+            assert MARK.encode() in _raw(path)
+            done = await store.forget(ForgetOrder(at=START, sessions=(name,)))
+            assert (done.facts, done.jobs) == (("rests",), 3)
+            assert not await store.complete(lease, Batch(at=START, jobs=jobs))
+            assert MARK.encode() not in _raw(path)
+            left = await store.facts(superseded=True)
+            assert [(one.id, one.session) for one in left] == [("closed", None), ("hand", None)]
+            assert await store.unembedded_facts("e", limit=9) == (), "its vector is as good"
             assert (await store.check()).problems == ()
 
     asyncio.run(run())

@@ -231,7 +231,7 @@ def test_value_that_no_column_holds_is_refused_by_name(tmp_path: Path) -> None:
     async def run() -> None:
         async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
             for bad in (
-                NewJob(kind="work", key="said \ud800 so"),
+                NewJob(kind="said \ud800 so", key="work"),
                 NewJob(kind="work", key=cast(str, None)),
             ):
                 with pytest.raises(BatchRefused) as told:

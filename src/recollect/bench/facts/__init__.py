@@ -2,13 +2,16 @@
 
 Owns the options of a run and how its figures are named. Every case is extracted on its own by the
 rules; then all of them stand in one memory, a real store with the engine's own jobs, buried in
-noise; with a model on demand, the cases once more. It must never show a single case of the half
-that is held out, nor tune anything. Always holds: a figure is measured in this run.
+noise; chains of corrections go the same way; with a model on demand, the cases once more. What is
+read from a store is read twice: as one memory, and as shipped, every session by itself. It must
+never show a single case of the half that is held out, nor tune anything. Always holds: a figure is
+measured in this run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -17,14 +20,16 @@ from typing import Any, Final
 from recollect.bench.facts.buried import buried_figures
 from recollect.bench.facts.bury import bury
 from recollect.bench.facts.cases import Case
+from recollect.bench.facts.chains import check_through_store
+from recollect.bench.facts.chains.tell import CHAINS as CHAINS
 from recollect.bench.facts.draw import draw as draw
 from recollect.bench.facts.halves import BOTH, HELD_OUT, TUNE, load_halves
 from recollect.bench.facts.junk import junk_facts
 from recollect.bench.facts.models import TimedModel, opened_model
 from recollect.bench.facts.plain import by_keywords, by_rules, figures_of, stricter_figures
 from recollect.bench.facts.result import FactsResult, Slip
-from recollect.bench.facts.score import Score, score
-from recollect.bench.facts.through_store import remember
+from recollect.bench.facts.score import Score, Tally, score
+from recollect.bench.facts.through_store import SCOPES, remember
 from recollect.bench.facts.with_model import model_figures, read_with_model, spread
 from recollect.errors import RecollectError
 
@@ -40,14 +45,26 @@ NOTES: Final = (
     "type_accuracy: share of the right ones that have the type the judges gave",
     "noise: all cases in one SQLite memory, each a session with noise between its messages, read",
     "  by the engine's own jobs; every other wording of noise belongs to the held-out half;",
-    "  found_difference_points: to the same cases without noise",
+    "  found_difference_points: to the same cases without noise; noise, chains: one memory of all",
+    "  sessions (recall.scope space); session_scope: as shipped, each session a memory of its own",
     "noise_share: facts that rest on noise alone, by message of noise, superseded ones included;",
-    "  noise_named_share: messages of noise that any fact names, also as one more source of it",
-    "facts_twice: current facts that say what another one says; facts_from_recalled: that rest on",
+    "  noise_named_share: messages of noise that any fact names, also as one more source of it:",
+    "  far more, because what a loop repeats is one fact with many sources",
+    "facts_twice: current facts that say what another in their reach says, in the same words or as",
+    "  the same value of the same thing; facts_from_recalled: that rest on",
     "  a message with a recalled block; current_kept: found facts that hold and are current;",
     "  outdated_closed: found facts (outdated_found) that were replaced in their case and are",
     "  closed; facts_replaced_wrongly: of the facts of cases that another took the place of",
     "  (facts_replaced), those that say nothing outdated",
+    "chains: things that are told and then corrected up to seven times, as users' messages among",
+    "  each other, with no model; their wordings were known to who wrote the rules, so they show",
+    "  that nothing goes wrong, not how much is found of what is new;",
+    "  extracted: share of the corrections that became facts at all;",
+    "  last_extracted: chains whose last correction did; last_extracted_holds: of the chains of",
+    "  which anything became a fact, those whose one current fact is the last statement that did;",
+    "  as_of_right: moments at which the version is told that held then, by what became facts;",
+    "  misread: statements whose fact says something else; closed_by_another: facts that a fact of",
+    "  another chain closed; facts_of_several: that rest on more than one chain",
     "keywords: every sentence that holds one of some fifty words is a fact",
 )
 MODEL_NOTES: Final = (
@@ -75,17 +92,22 @@ def run(
     figures: dict[str, float] = {}
     baselines: dict[str, float] = {}
     slips: list[Slip] = []
+    plain = Tally()
     for name, cases in halves.items():
         progress(f"rules on {len(cases)} cases ({name})")
         scored = _by_rules(name, cases, figures)
+        plain = plain.plus(scored.total)
         baselines |= _named(
             f"keywords.{name}", figures_of(score(cases, by_keywords(cases)), parts=False)
         )
         slips += _slips(scored, misses)
     if noise:
-        noisy, left = _in_noise(halves, noise, half, progress)
+        noisy, left = _in_noise(halves, noise, half, plain, progress)
         figures |= _named("noise", noisy)
         slips += left
+    chained, closed = _in_chains(progress)
+    figures |= _named("chains", chained)
+    slips += closed
     if asks:
         kept = None if out is None else Path(out).expanduser()
         asked = opened_model(model, None if gguf is None else Path(gguf).expanduser())
@@ -117,17 +139,43 @@ def _by_rules(name: str, cases: Sequence[Case], figures: dict[str, float]) -> Sc
 
 
 def _in_noise(
-    halves: Mapping[str, tuple[Case, ...]], noise: int, half: str, progress: Any
+    halves: Mapping[str, tuple[Case, ...]], noise: int, half: str, plain: Tally, progress: Any
 ) -> tuple[dict[str, float], list[Slip]]:
-    """All cases of the run in one memory, and what noise left in it."""
+    """All cases of the run in one memory, then as shipped, and what noise left there."""
     cases = [case for held in halves.values() for case in held]
-    kept = asyncio.run(remember(bury(cases, noise=noise, seed=SEED, half=half), progress))
-    plain = score(cases, asyncio.run(by_rules(cases))).total
-    left = [
-        Slip(case=f"noise: {family}", missed=False, said=fact.content, type=fact.type)
-        for family, fact in junk_facts(kept)
-    ]
-    return buried_figures(cases, kept, noise=noise, plain=plain), left
+    sittings = bury(cases, noise=noise, seed=SEED, half=half)
+    figures: dict[str, float] = {}
+    slips: list[Slip] = []
+    for prefix, scope in SCOPES.items():
+        kept = asyncio.run(remember(sittings, progress, scope=scope))
+        told = buried_figures(cases, kept, noise=noise, plain=plain)
+        figures |= {f"{prefix}{name}": value for name, value in told.items()}
+        slips += [
+            Slip(case=f"noise: {family}", missed=False, said=fact.content, type=fact.type)
+            for family, fact in junk_facts(kept)
+        ]
+    return figures, list(dict.fromkeys(slips))
+
+
+def _in_chains(progress: Any) -> tuple[dict[str, float], list[Slip]]:
+    """Chains of corrections in one memory, then as shipped, and what closed what it should not."""
+    figures: dict[str, float] = {}
+    slips: list[Slip] = []
+    for prefix, scope in SCOPES.items():
+        started = time.perf_counter()
+        checked = check_through_store(CHAINS, scope=scope, progress=progress)
+        figures |= {f"{prefix}{name}": value for name, value in checked.figures.items()}
+        figures[f"{prefix}seconds"] = round(time.perf_counter() - started, 2)
+        slips += [
+            Slip(
+                case=f"chains, scope {scope}: closed by another",
+                missed=False,
+                said=f"{one.closed.content} <- {one.by.content}",
+                type=one.closed.type,
+            )
+            for one in checked.wrongly_closed
+        ]
+    return figures, slips
 
 
 async def _with_model(

@@ -47,6 +47,8 @@ class Placed:
     """Which message of its case it is."""
     family: str | None = None
     """What kind of noise it is; None for a case's message."""
+    said_at: float | None = None
+    """When it was said; None: some seconds behind the message before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

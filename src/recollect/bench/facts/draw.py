@@ -15,6 +15,7 @@ from rich.text import Text
 from recollect.bench.facts.result import FactsResult
 
 _HALVES: Final = ("held_out", "tune")
+_BY_SESSION: Final = "session_scope"
 
 
 def draw(result: FactsResult) -> None:
@@ -29,8 +30,10 @@ def draw(result: FactsResult) -> None:
                 f"keywords.{one}" for one in held if f"keywords.{one}.found" in result.baselines
             ]
             console.print(_table(title, [*held, *beside], {**result.figures, **result.baselines}))
-    if "noise.found" in result.figures:
-        console.print(_table("in one memory, among noise", ["noise"], result.figures))
+    for title, name in (("among noise", "noise"), ("chains of corrections", "chains")):
+        columns = [f"{name}.{_BY_SESSION}", name]
+        if any(figure.startswith(f"{name}.") for figure in result.figures):
+            console.print(_table(title, columns, result.figures))
     for note in result.notes:
         console.print(f"  {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
     for slip in result.slips:
@@ -47,7 +50,7 @@ def _table(title: str, columns: Sequence[str], figures: Mapping[str, float]) -> 
         figure.removeprefix(f"{column}.")
         for column in columns
         for figure in figures
-        if figure.startswith(f"{column}.")
+        if figure.startswith(f"{column}.") and (_BY_SESSION in column) == (_BY_SESSION in figure)
     )
     for name in names:
         values = [figures.get(f"{column}.{name}") for column in columns]

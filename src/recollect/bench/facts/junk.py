@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from recollect.bench.facts.noise import is_recalled
 from recollect.bench.facts.through_store import Kept
+from recollect.memory.name_subject import name_subject
 from recollect.values.fact import Fact
 from recollect.values.segment import SegmentId
 
@@ -28,7 +29,7 @@ class Junk:
     messages: int
     """Messages of noise that a fact rests on, also where the fact was known before."""
     twice: int
-    """Current facts beyond the first that say the same."""
+    """Current facts beyond the first in their reach that say the same."""
     recalled: int
     """Rest on a message that carried a recalled block."""
     by_family: dict[str, int]
@@ -44,7 +45,7 @@ def junk_in(kept: Kept) -> Junk:
     return Junk(
         facts=len(junk),
         messages=len(resting),
-        twice=said_twice(kept.facts),
+        twice=said_twice(kept.facts, by_session=kept.scope != "space"),
         recalled=sum(
             any(is_recalled(families[id_] or "") for id_ in rests_on(fact)) for fact in kept.facts
         ),
@@ -69,11 +70,25 @@ def rests_on(fact: Fact) -> tuple[SegmentId, ...]:
     return tuple(named)
 
 
-def said_twice(facts: Iterable[Fact]) -> int:
-    """How many current facts say what another one says already, in the same words."""
-    current = [fact for fact in facts if fact.superseded_by is None and fact.valid_to is None]
-    said = Counter(_folded(fact.content) for fact in current)
-    return sum(count - 1 for count in said.values())
+def said_twice(facts: Iterable[Fact], *, by_session: bool = False) -> int:
+    """How many current facts say what another in their reach says already.
+
+    In the same words, or the same value of the same attribute of the same subject. `by_session`:
+    those of another session are out of reach.
+    """
+    seen: set[tuple[str | None, ...]] = set()
+    twice = 0
+    for fact in facts:
+        if not fact.current:
+            continue
+        reach = fact.session if by_session else None
+        keys: set[tuple[str | None, ...]] = {(reach, _folded(fact.content))}
+        value = name_subject(fact.content, fact.type).value
+        if fact.subject and fact.attribute and value:
+            keys.add((reach, fact.subject, fact.attribute, value))
+        twice += bool(keys & seen)
+        seen |= keys
+    return twice
 
 
 def _folded(content: str) -> str:

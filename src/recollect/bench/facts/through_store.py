@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from recollect.bench.facts.bury import Placed, Sitting
 from recollect.bench.recall.memory import FrozenClock
@@ -24,7 +24,7 @@ from recollect.engine.housekeeping import runner_of
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode
-from recollect.memory.jobs import RunResult
+from recollect.memory.jobs import JobRunner, RunResult
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
@@ -42,6 +42,12 @@ SPACE: Final = "bench-facts"
 STARTED_AT: Final = 1_760_000_000.0
 SECONDS_APART: Final = 30.0
 
+Scope: TypeAlias = Literal["space", "auto"]
+"""`recall.scope`: one memory of all sessions, or as shipped, where each session of requests that
+nobody wired together is a memory of its own."""
+SCOPES: Final[Mapping[str, Scope]] = {"": "space", "session_scope.": "auto"}
+"""What figures begin with, by the scope that a memory was read with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
@@ -51,6 +57,8 @@ class Kept:
     """All of them, superseded ones too."""
     placed: Mapping[SegmentId, Placed] = field(repr=False)
     """Which message each segment was."""
+    scope: Scope = "space"
+    """What it was read with."""
     messages: int
     segments: int
     ingest_seconds: float
@@ -64,7 +72,10 @@ def ingested(sitting: Sitting, *, began_at: float) -> tuple[IngestResult, dict[S
         entries,
         session=sitting.name,
         source="request",
-        said_at={entry.key: began_at + SECONDS_APART * at for at, entry in enumerate(entries)},
+        said_at={
+            entry.key: began_at + SECONDS_APART * at if one.said_at is None else one.said_at
+            for at, (entry, one) in enumerate(zip(entries, sitting.messages, strict=True))
+        },
         redaction=Redaction(),
         now=began_at,
         tool_names=names,
@@ -92,19 +103,25 @@ def _entries(messages: Sequence[Placed]) -> tuple[list[Entry], dict[CallId, str]
 
 
 async def remember(
-    sittings: Sequence[Sitting], progress: Callable[[str, int, int], None] = lambda *_: None
+    sittings: Sequence[Sitting],
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+    *,
+    scope: Scope = "space",
 ) -> Kept:
     """Write the sessions to a store of their own, run what they enqueued, and read the facts."""
     with tempfile.TemporaryDirectory(prefix="recollect-facts-") as folder:
         store = await SQLiteStore.open(Path(folder) / "memory.db", space=SPACE)
         try:
-            return await _remembered(store, sittings, progress)
+            return await _remembered(store, sittings, progress, scope)
         finally:
             await store.close()
 
 
 async def _remembered(
-    store: Store, sittings: Sequence[Sitting], progress: Callable[[str, int, int], None]
+    store: Store,
+    sittings: Sequence[Sitting],
+    progress: Callable[[str, int, int], None],
+    scope: Scope,
 ) -> Kept:
     placed: dict[SegmentId, Placed] = {}
     began_at = STARTED_AT
@@ -117,10 +134,13 @@ async def _remembered(
         await store.write(Batch(at=began_at, segments=done.segments, jobs=(job,)))
         began_at += SECONDS_APART * (len(sitting.messages) + 1)
     written = time.perf_counter()
-    await _run_jobs(store, FrozenClock(at=began_at), len(sittings), progress)
+    settings = Settings(recall=Recall(scope=scope))
+    runner = runner_of(store, settings, FrozenClock(at=began_at))
+    await _run_jobs(runner, len(sittings), progress)
     return Kept(
         facts=await store.facts(superseded=True),
         placed=placed,
+        scope=scope,
         messages=sum(len(sitting.messages) for sitting in sittings),
         segments=len(placed),
         ingest_seconds=written - started,
@@ -129,9 +149,8 @@ async def _remembered(
 
 
 async def _run_jobs(
-    store: Store, clock: FrozenClock, sessions: int, progress: Callable[[str, int, int], None]
+    runner: JobRunner, sessions: int, progress: Callable[[str, int, int], None]
 ) -> None:
-    runner = runner_of(store, Settings(recall=Recall(scope="space")), clock)
     done = 0
 
     def told(result: RunResult) -> None:

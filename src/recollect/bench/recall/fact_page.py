@@ -1,8 +1,9 @@
 """Shows runs of `recollect bench recall --facts`: on the terminal, and as a page of figures.
 
 Owns how such a run reads: a row a category, a column a way of reading. It must never hold a text of
-a set. Always holds: a figure that was not measured has an empty cell, and the number of questions
-stands beside every share.
+a set. Always holds: a figure that was not measured has an empty cell, the number of questions
+stands beside every share, and what a run cannot show (digests that never arose, a part that was
+chosen by the answers) is said in words, from its figures.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ SHOWN: Final = (
 )
 CHANGED: Final = ("gained", "lost", "better", "worse", "facts_shown")
 COUNTED: Final = (
+    "messages_read",
     "facts",
     "digests",
     "superseded",
@@ -63,21 +65,61 @@ def draw_facts(name: str, figures: Mapping[str, float]) -> None:
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page of these runs, as `--json` printed them."""
-    written = [HEAD, f"Version {results[0]['version']}.\n"]
+    runs = [(result["run"], *one) for result in results for one in _sets(result)]
+    digests = _about_digests([figures for _, _, figures in runs])
+    written = [HEAD, digests, f"Version {results[0]['version']}.\n"]
     notes: dict[str, None] = {}
+    for run, name, figures in runs:
+        written += _section(name, run, figures)
     for result in results:
-        run = result["run"]
-        for name in run["sets"]:
-            prefix = f"{name}." if len(run["sets"]) > 1 else ""
-            figures = {
-                figure.removeprefix(prefix): value
-                for figure, value in result["figures"].items()
-                if figure.startswith(prefix)
-            }
-            written += _section(name, run, figures)
         notes |= dict.fromkeys(note for note in result["notes"] if not note.startswith("set "))
     lines = [note if note.startswith("  ") else f"- {note}" for note in notes]
     return "\n".join([*written, "## What the figures mean\n", "\n".join(lines) + "\n"])
+
+
+def _sets(result: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, float]]]:
+    """The sets of a run, each with its own figures."""
+    sets = result["run"]["sets"]
+    for name in sets:
+        prefix = f"{name}." if len(sets) > 1 else ""
+        yield (
+            name,
+            {
+                figure.removeprefix(prefix): value
+                for figure, value in result["figures"].items()
+                if figure.startswith(prefix)
+            },
+        )
+
+
+def _about_digests(runs: Iterable[Mapping[str, float]]) -> str:
+    """In how many of the model's runs a digest arose: rules write none."""
+    made = [run["model.digests"] for run in runs if "model.digests" in run]
+    if not made:
+        return "Digests need a model; no run here had one, so nothing here is about digests.\n"
+    if not any(made):
+        return (
+            "**No digest arose in any of the model's runs here (0 digests), so nothing on this "
+            "page shows what digests bring or cost.** Rules write none.\n"
+        )
+    return (
+        f"Digests arose in {sum(one > 0 for one in made)} of the model's {len(made)} runs here "
+        f"({sum(made):,.0f} digests); the other figures are of single facts. Rules write none.\n"
+    )
+
+
+def _about_part(figures: Mapping[str, float]) -> str:
+    """That a part was read, who chose it, and how much of it was really read."""
+    chosen = figures["messages_chosen"]
+    read = " and ".join(
+        f"{figures[name]:,.0f} by {by}" for by in BY if (name := f"{by}.messages_read") in figures
+    )
+    return (
+        f"**Only a part was read for facts, and gold chose it**: {chosen:,.0f} of the messages, "
+        f"those that the asked questions' answers rest on and users' messages next to them "
+        f"({read} were really read). No fact of the other messages competes, which flatters "
+        "facts: a memory that is read whole would do worse.\n"
+    )
 
 
 def _section(name: str, run: Mapping[str, Any], figures: Mapping[str, float]) -> Iterable[str]:
@@ -94,11 +136,14 @@ def _section(name: str, run: Mapping[str, Any], figures: Mapping[str, float]) ->
         f"`recollect bench recall --set {name} --embedder {run['embedder']} --facts {facts}"
         f"{weights}{bounds}`\n"
     )
-    read = f" ({figures['messages_read']:,.0f} read)" if "messages_read" in figures else ""
     yield (
-        f"{figures['memories']:,.0f} memories, {figures['messages']:,.0f} messages{read}, "
+        f"{figures['memories']:,.0f} memories, {figures['messages']:,.0f} messages, "
         f"{figures['questions']:,.0f} questions.\n"
     )
+    if "messages_chosen" in figures:
+        yield _about_part(figures)
+    if figures.get("model.digests") == 0:
+        yield "No digest arose in this run: what is told of the model is told of its facts.\n"
     yield _markdown(*_shares(figures))
     for by in BY:
         changes = _changes(by, figures)

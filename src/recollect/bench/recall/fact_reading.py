@@ -26,6 +26,7 @@ FactsBy: TypeAlias = Literal["none", "rules", "model"]
 """Who reads a memory for facts: nobody, rules alone, or rules and a model."""
 _SETTINGS: Final = {"jobs.day_tokens": None, "recall.scope": "space"}
 """A bench has no day, and every set is one memory of many sessions."""
+_PAGE: Final = 500
 
 Told: TypeAlias = Callable[[int], None]
 """So many jobs are done."""
@@ -49,6 +50,8 @@ class ReadFacts:
     facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)
     """The current ones, digests among them."""
     superseded: int = 0
+    messages_read: int = 0
+    """Of those that were to be read, the ones that extraction came past."""
     dead_jobs: int = 0
     """Given up: what they would have read is missing."""
     seconds: float = 0.0
@@ -69,10 +72,18 @@ class _PartOfStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def page(self, **how: Any) -> tuple[StoredSegment, ...]:
-        """Those of the page that are to be read."""
-        found = await self._store.page(**how)
-        return tuple(one for one in found if one.segment.id in self._only)
+    async def page(
+        self, *, after: int = 0, limit: int = _PAGE, **how: Any
+    ) -> tuple[StoredSegment, ...]:
+        """So many of those that are to be read, however far apart; fewer at the end only."""
+        wanted: list[StoredSegment] = []
+        while len(wanted) < limit:
+            found = await self._store.page(after=after, limit=_PAGE, **how)
+            if not found:
+                break
+            wanted += [one for one in found if one.segment.id in self._only]
+            after = found[-1].sequence
+        return tuple(wanted[:limit])
 
 
 async def read_for_facts(
@@ -108,11 +119,13 @@ async def read_for_facts(
         if due_at is None or (not taken and due_at <= clock.at):
             break
         clock.at = max(clock.at, due_at)
+    read_to = {session: await store.extracted_to(session) for session in sessions}
     every = await store.facts(superseded=True)
     current = {fact.id: fact for fact in await store.facts()}
     return ReadFacts(
         facts=current,
         superseded=len(every) - len(current),
+        messages_read=sum(one.sequence <= read_to[one.session] for one in messages),
         dead_jobs=(await store.queue()).dead,
         seconds=time.perf_counter() - started,
     )

@@ -93,7 +93,7 @@ async def measure_facts(
             figures |= {f"{name}.{figure}": value for figure, value in beside.items()}
     figures |= _counts(whole, variants["none"].asked)
     if part.read:
-        figures["messages_read"] = sum(map(len, part.read.values()))
+        figures["messages_chosen"] = sum(map(len, part.read.values()))
     return SetResult(
         name=whole.name,
         embedder=embedder,
@@ -161,6 +161,7 @@ def _figures(variant: _Variant) -> dict[str, float]:
             "facts": sum(len(one.facts) - one.digests for one in variant.read),
             "digests": sum(one.digests for one in variant.read),
             "superseded": sum(one.superseded for one in variant.read),
+            "messages_read": sum(one.messages_read for one in variant.read),
             "dead_jobs": sum(one.dead_jobs for one in variant.read),
             "reading_seconds": round(sum(one.seconds for one in variant.read), 1),
         }

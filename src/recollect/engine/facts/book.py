@@ -101,8 +101,13 @@ class FactBook:
         *,
         type: FactType | None = None,  # noqa: A002
     ) -> FactWritten:
-        """A new version of a fact, in a person's words; the one before is kept as history."""
+        """A new version of a fact, in a person's words; the one before is kept as history.
+
+        Its own words with another `type` stay the word of whoever said them.
+        """
         found = await self.find(id)
+        if type is not None and type != found.type and text == found.content:
+            return await decided(lambda: self._writer.retype(found.id, type))
         content, masked = self._stored(text, type or found.type)
         written = await decided(lambda: self._writer.edit(found.id, content, type))
         return replace(written, masked=masked)

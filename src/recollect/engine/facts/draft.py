@@ -6,6 +6,7 @@ one, and its id. Pure. Never rests on a message: what people write is its own ev
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final
@@ -23,6 +24,12 @@ from recollect.values.segment import Segment, SegmentId, Trust
 MOST_CHARS: Final = 2_000
 """Facts are short: a block gives all of them together 30% of at most some thousand tokens."""
 _ID_BYTES: Final = 12
+_VALUES: Final = re.compile(
+    r"[\w./:@-]*\d[\w./:@-]*(?<![.:-])"  # anything with a digit in it
+    r"|\w+(?:[_/@:-]+\w+)+|\w+\.\w+"  # paths, hosts, names_of_code
+    r"|\b[a-z]+[A-Z]\w*"
+)
+"""Numbers and identifiers: where these differ, something else is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,15 @@ def with_own_id(fact: Fact) -> Fact:
 def same_words(one: str, other: str) -> bool:
     """Whether two statements are the same but for case, white space and a full stop."""
     return _plain(one) == _plain(other)
+
+
+def other_value(before: str, now: str) -> bool:
+    """Whether two wordings name different numbers, identifiers or values; other words alone are the
+    same said better."""
+    if set(_VALUES.findall(before)) != set(_VALUES.findall(now)):
+        return True
+    one, other = name_subject(before, "config"), name_subject(now, "config")
+    return bool(one.value and other.value) and one.value != other.value
 
 
 def _plain(text: str) -> str:

@@ -21,7 +21,7 @@ from recollect.errors import ModelError, ModelRefused
 from recollect.memory.extract import Extracted, extract
 from recollect.memory.history import history_of
 from recollect.memory.reading.prompt import fitting_tokens
-from recollect.memory.reconcile import reconcile
+from recollect.memory.reconcile import MODEL_AWAY, reconcile
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.search.tokenize import tokenize
@@ -88,7 +88,7 @@ class Extraction:
         reach = reach_of(session, (one.segment for one in new), self.settings.recall.scope)
         book = _Book(self, reach, now=now)
         for draft in found.drafts:
-            await book.take(draft, model if book.spent_tokens < RECONCILE_TOKENS else None)
+            await book.take(draft, model if book.may_ask else None)
         book.end_digests()
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
         self._tell(new, book, found, note or failed)
@@ -206,8 +206,14 @@ class _Book:
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
-        self.spent_tokens = 0
+        self._spent_tokens = 0
+        self._away = False
         self._read: dict[FactId, Fact] | None = None
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a model may still decide: within what was charged, and while it answers."""
+        return not self._away and self._spent_tokens < RECONCILE_TOKENS
 
     async def take(self, draft: FactDraft, model: Model | None) -> None:
         """Decide about a draft and keep what it changes."""
@@ -222,7 +228,8 @@ class _Book:
             history=history_of(draft, every),
         )
         self.operations.append(done.operation)
-        self.spent_tokens += done.spent_tokens
+        self._spent_tokens += done.spent_tokens
+        self._away = self._away or done.reason.startswith(MODEL_AWAY)
         self.written.update((fact.id, fact) for fact in done.written)
 
     async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:

@@ -5,20 +5,34 @@ Only reads. Always holds: an id that means no fact, or several, is an error that
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar, get_args
 
-from recollect.engine.facts.told import FactFilter, FactSource
+from recollect.engine.facts.told import SPOKEN_BY, FactFilter, FactSource
 from recollect.errors import RecollectError
 from recollect.memory.history import as_of
 from recollect.ports import Archive
 from recollect.search.tokenize import tokenize
-from recollect.values.fact import Fact, FactId, fact_identity
+from recollect.values.fact import Fact, FactId, FactType, MadeBy, fact_identity
+from recollect.values.segment import Trust
 
 _NAMED: Final = 5
+_TRUSTS: Final[Mapping[str, Trust]] = dict(SPOKEN_BY) | {one: one for one in get_args(Trust)}
+_TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}
+_MAKERS: Final[Mapping[str, MadeBy]] = {one: one for one in get_args(MadeBy)}
+
+Named = TypeVar("Named")
 
 
 async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
     """The facts that are asked for: pinned ones first, then by time."""
+    asked = replace(
+        asked,
+        types=_meant("types", asked.types, _TYPES),
+        trusts=_meant("trusts", asked.trusts, _TRUSTS),
+        made_by=_meant("made_by", asked.made_by, _MAKERS),
+    )
     facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
     if asked.as_of is not None:
         moment = asked.as_of
@@ -33,25 +47,31 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
 
 
 async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
-    """The fact with this id, or the only one whose id begins so."""
+    """The fact with this id, or the only one whose id begins so; in any case of letters."""
     if not id:
         raise RecollectError("an id is missing; `recollect facts list` shows them")
     exact = await store.facts([FactId(id)], superseded=True)
     if exact:
         return exact[0]
-    found = [one for one in await store.facts(superseded=True) if one.id.startswith(id)]
+    found = _beginning(id, await store.facts(superseded=True))
     if len(found) == 1:
         return found[0]
     if found:
         raise RecollectError(
             f"{len(found)} facts have ids that begin with {id!r}; give more of it: "
-            + ", ".join(one.id for one in found[:_NAMED])
+            + ", ".join(spelled(one.id) for one in found[:_NAMED])
         )
-    if await store.tombstoned([fact_identity(FactId(id))]):
+    forms = dict.fromkeys((id, id.lower()))
+    if await store.tombstoned([fact_identity(FactId(one)) for one in forms]):
         raise RecollectError("that fact was forgotten; nothing is kept of it")
     raise RecollectError(
         f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
     )
+
+
+def spelled(id: str) -> str:  # noqa: A002
+    """An id for a message: what a terminal would act upon is escaped."""
+    return id if id.isprintable() else repr(id)[1:-1]
 
 
 async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
@@ -72,6 +92,23 @@ async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
             )
         )
     return tuple(found)
+
+
+def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
+    """Those whose id begins so; where none does as it is spelled, in any case."""
+    exact = [one for one in facts if one.id.startswith(id)]
+    folded = id.casefold()
+    return exact or [one for one in facts if one.id.casefold().startswith(folded)]
+
+
+def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
+    """What names mean; one that means nothing would hide everything without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RecollectError(
+            f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
+        )
+    return tuple(known[name] for name in names)
 
 
 def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:

@@ -2,7 +2,8 @@
 
 Owns what a changed, a new and a missing line mean. Must never remove a fact: a line that is gone
 is told, and forgetting it is another order. Always holds: a folder that nobody changed asks for
-nothing, and what was taken in once asks for nothing the second time.
+nothing, whatever was done to the facts since; a line that stands as it was written is no edit, and
+makes nothing more trusted; what was taken in once asks for nothing the second time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ from datetime import UTC, datetime
 from recollect.config.settings import Redaction
 from recollect.engine.facts.book import FactBook
 from recollect.engine.facts.draft import stored_words
-from recollect.engine.facts.history import history_of, is_current
+from recollect.engine.facts.history import history_of
 from recollect.engine.facts.told import FactFilter, FactWritten
 from recollect.errors import RecollectError
-from recollect.formats.memory_folder import MAIN_FILES, FolderLine, FolderRead
+from recollect.formats.memory_folder import (
+    MAIN_FILES,
+    FolderLine,
+    FolderRead,
+    line_mark,
+    without_subject,
+)
 from recollect.ports import Store
 from recollect.values.fact import Fact, FactId, FactType, fact_identity
 
@@ -30,6 +37,8 @@ class FolderEdit:
     fact: Fact
     type: FactType | None = None
     """The type of its new heading; None where it stayed."""
+    reworded: bool = True
+    """False where only the heading is another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +48,11 @@ class FolderPlan:
     edits: tuple[FolderEdit, ...] = ()
     additions: tuple[FolderLine, ...] = ()
     missing: tuple[Fact, ...] = ()
-    """What held and was written there, and stands in none of the main files now."""
+    """What holds and was written there, and stands in none of the main files now."""
+    doubt: str = ""
+    """Why a missing line may not mean that somebody deleted it."""
+    forgotten: int = 0
+    """Lines of facts that were forgotten since; they stay so."""
     unchanged: int = 0
     problems: tuple[str, ...] = ()
     """Lines that are left alone, and why; places, never words."""
@@ -64,6 +77,7 @@ class _Planning:
     edits: list[FolderEdit] = field(default_factory=list)
     additions: list[FolderLine] = field(default_factory=list)
     unchanged: int = 0
+    forgotten: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -71,7 +85,8 @@ async def read_plan(store: Store, folder: FolderRead, redaction: Redaction) -> F
     """What a folder asks for, held against all that is known and was forgotten."""
     facts = await store.facts(superseded=True)
     known = {fact.id for fact in facts}
-    strange = {line.id for line in folder.lines if line.id is not None} - known
+    named = {line.id for line in folder.lines if line.id is not None}
+    strange = (named | folder.written.keys()) - known
     marks = {fact_identity(id_): id_ for id_ in strange}
     gone = await store.tombstoned(marks)
     forgotten = {id_ for mark, id_ in marks.items() if mark in gone}
@@ -89,24 +104,33 @@ def plan_folder(
     known = {fact.id: fact for fact in facts}
     planning = _Planning()
     named: dict[FactId, list[FolderLine]] = {}
+    ours = {id_ for id_ in folder.written if id_ in known or id_ in forgotten}
+    standing = {folder.written[id_]: id_ for id_ in ours & folder.exported}
+    learnt = {folder.written[id_]: id_ for id_ in ours}
     for line in folder.lines:
-        if line.id is None or (line.id not in known and line.id not in forgotten):
+        id_ = line.id
+        if id_ is None:  # people's own, or one of ours that lost its name
+            names = learnt if line.day is not None else standing
+            id_ = next((names[mark] for mark in _marks(line) if mark in names), None)
+        if id_ is None or (id_ not in known and id_ not in forgotten):
             if not line.replaced:  # another memory's past is not what holds here
                 planning.additions.append(line)
+        elif line.id is None:
+            planning.unchanged += id_ in known
+            planning.forgotten += id_ in forgotten
         else:
-            named.setdefault(line.id, []).append(line)
+            named.setdefault(id_, []).append(line)
     for id_, lines in named.items():
         if id_ in forgotten:
-            place = _place(lines[0])
-            planning.problems.append(f"{place}: that fact was forgotten, and stays so")
+            _plan_forgotten(lines, folder.written.get(id_), planning)
         else:
-            _plan_line(known[id_], lines, facts, planning, redaction)
-    standing = {line.id for line in folder.lines if line.path in MAIN_FILES}
-    missing = [known[id_] for id_ in folder.exported - standing if id_ in known]
+            _plan_line(known[id_], lines, facts, planning, redaction, folder.written.get(id_))
     return FolderPlan(
         edits=tuple(planning.edits),
         additions=tuple(_known_left_out(planning, facts, redaction)),
-        missing=tuple(sorted(filter(is_current, missing), key=lambda fact: (fact.at, fact.id))),
+        missing=_missing(folder, known),
+        doubt=_doubt(folder),
+        forgotten=planning.forgotten,
         unchanged=planning.unchanged,
         problems=tuple(planning.problems),
     )
@@ -118,7 +142,8 @@ async def take_folder(book: FactBook, plan: FolderPlan) -> FolderTaken:
     problems = list(plan.problems)
     for edit in plan.edits:
         try:
-            done = await book.edit(edit.fact.id, edit.line.content, type=edit.type)
+            words = edit.line.content if edit.reworded else edit.fact.content
+            done = await book.edit(edit.fact.id, words, type=edit.type)
             written.append((edit.line, done))
         except RecollectError as error:
             problems.append(f"{_place(edit.line)}: {error}")
@@ -146,17 +171,58 @@ async def _added(book: FactBook, line: FolderLine) -> FactWritten:
     )
 
 
+def _missing(folder: FolderRead, known: Mapping[FactId, Fact]) -> tuple[Fact, ...]:
+    """Facts that hold and whose lines are gone; a line with the same words is theirs."""
+    main = [line for line in folder.lines if line.path in MAIN_FILES]
+    named = {line.id for line in main}
+    marks = {mark for line in main for mark in _marks(line)}
+    gone = [
+        known[id_]
+        for id_ in folder.exported - named
+        if id_ in known
+        and known[id_].current
+        and not {folder.written.get(id_), line_mark(known[id_].content)} & marks
+    ]
+    return tuple(sorted(gone, key=lambda fact: (fact.at, fact.id)))
+
+
+def _doubt(folder: FolderRead) -> str:
+    if folder.absent:
+        return f"{folder.absent[0]} is not there"
+    named = {line.id for line in folder.lines if line.path in MAIN_FILES}
+    if 2 * len(folder.exported & named) < len(folder.exported):
+        return "most lines lost the marks that name their facts"
+    return ""
+
+
+def _plan_forgotten(
+    lines: Sequence[FolderLine], as_written: str | None, planning: _Planning
+) -> None:
+    """Lines of a forgotten fact: nothing to do, unless somebody wrote something else there."""
+    changed = [line for line in lines if as_written not in (None, *_marks(line))]
+    if changed:
+        planning.problems.append(
+            f"{_place(changed[0])}: that fact was forgotten, and stays so; write a line of its own"
+        )
+    else:
+        planning.forgotten += 1
+
+
 def _plan_line(
     fact: Fact,
     lines: Sequence[FolderLine],
     facts: Sequence[Fact],
     planning: _Planning,
     redaction: Redaction,
+    as_written: str | None,
 ) -> None:
-    """One fact's lines: in its file, and in the day that it was learnt on."""
+    """One fact's lines: in its file, and in the day that it was learnt on.
+
+    What stands as it was written is left as it is, though the fact was masked since.
+    """
     # Who took this folder in before finds the later versions in it under the earlier id.
     versions = [one for one in history_of(fact, facts).facts if one.at >= fact.at]
-    versions = [fact] if is_current(fact) else versions
+    versions = [fact] if fact.current else versions
     said = {_comparable(one.content) for one in versions}
     types = {one.type for one in versions}
     texts: dict[str, FolderLine] = {}
@@ -165,7 +231,8 @@ def _plan_line(
         if not line.content.strip() and fact.content.strip():
             planning.problems.append(f"{_place(line)}: its words are gone; delete the whole line")
             return
-        if not _stored_as(line.content, redaction) & said:
+        as_it_was = line_mark(line.content) == as_written
+        if not as_it_was and not _stored_as(line.content, redaction) & said:
             texts.setdefault(_comparable(line.content), line)
         if line.type is not None and line.type not in types:
             moved.setdefault(line.type, line)
@@ -174,35 +241,41 @@ def _plan_line(
     elif len(texts) > 1 or len(moved) > 1:
         places = " and ".join(_place(line) for line in (*texts.values(), *moved.values()))
         planning.problems.append(f"{places}: the same fact, changed in different ways; keep one")
-    elif not is_current(fact):
+    elif not fact.current:
         place = _place(next(iter((*texts.values(), *moved.values()))))
         planning.problems.append(
             f"{place}: this fact was replaced since; export again, and change the newer one"
         )
     else:
         changed = next(iter(texts.values()), None) or next(iter(moved.values()))
-        planning.edits.append(FolderEdit(line=changed, fact=fact, type=next(iter(moved), None)))
+        planning.edits.append(
+            FolderEdit(line=changed, fact=fact, type=next(iter(moved), None), reworded=bool(texts))
+        )
 
 
 def _known_left_out(
     planning: _Planning, facts: Sequence[Fact], redaction: Redaction
 ) -> list[FolderLine]:
     """New lines that say something new, each once: a line may stand in two files."""
-    held: Mapping[str, Fact] = {
-        _comparable(fact.content): fact for fact in facts if is_current(fact)
-    }
+    current = [fact for fact in facts if fact.current]
+    held = {_comparable(said) for fact in current for said in (fact.content, fact.told)}
     seen: set[str] = set()
     left: list[FolderLine] = []
     for line in planning.additions:
         forms = _stored_as(line.content, redaction)
         if not line.content.strip():
             continue
-        if forms & held.keys() or forms & seen:
+        if forms & held or forms & seen:
             planning.unchanged += 1
             continue
         seen |= forms
         left.append(line)
     return left
+
+
+def _marks(line: FolderLine) -> tuple[str, ...]:
+    """A line's words as they are told apart: as they stand, and without a subject in brackets."""
+    return line_mark(line.content), line_mark(without_subject(line.content))
 
 
 def _stored_as(content: str, redaction: Redaction) -> set[str]:

@@ -30,11 +30,6 @@ def history_of(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
     return FactHistory(asked=fact, versions=tuple(shown))
 
 
-def is_current(fact: Fact) -> bool:
-    """Whether it holds now: nothing has replaced it."""
-    return fact.superseded_by is None and fact.valid_to is None
-
-
 def before(history: FactHistory) -> tuple[Fact, ...]:
     """The versions before the one that was asked for, newest first."""
     earlier = [one for one in history.facts if one.id != history.asked.id]

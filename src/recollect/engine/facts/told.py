@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from recollect.values.fact import Evidence, Fact, FactId, FactType, MadeBy
 from recollect.values.segment import SegmentId, StoredSegment, Trust
@@ -13,12 +14,23 @@ WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
 nothing at all, and the reason says why."""
 
 
+Speaker: TypeAlias = Literal["user", "assistant", "tool", "outside"]
+"""Whose word a fact is, as people call it."""
+SPOKEN_BY: Final[Mapping[Speaker, Trust]] = {
+    "user": "high",
+    "assistant": "medium",
+    "tool": "low",
+    "outside": "outside",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
     """Which facts are asked for; every condition holds, and none asks for all."""
 
     types: tuple[FactType, ...] = ()
-    trusts: tuple[Trust, ...] = ()
+    trusts: tuple[Trust | Speaker, ...] = ()
+    """By name ("user") or by level ("high")."""
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
     """Extracted from this session."""

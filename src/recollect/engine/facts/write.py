@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from recollect.engine.facts.draft import same_words, with_own_id
-from recollect.engine.facts.find import find_fact
-from recollect.engine.facts.history import history_of, is_current
+from recollect.engine.facts.draft import other_value, same_words, with_own_id
+from recollect.engine.facts.find import find_fact, spelled
+from recollect.engine.facts.history import history_of
 from recollect.engine.facts.told import FactPinned, FactWritten
 from recollect.errors import RecollectError, StaleFacts
 from recollect.memory.name_subject import name_subject
@@ -67,7 +67,7 @@ class FactWriter:
         history: tuple[Fact, ...] = ()
         if any(fact.at > draft.at for fact in known):
             every = await self.store.facts(superseded=True)
-            history = tuple(one for one in every if not is_current(one))
+            history = tuple(one for one in every if not one.current)
         done = await reconcile(
             draft, known, model=self.model, now=self.clock.now(), history=history
         )
@@ -79,13 +79,29 @@ class FactWriter:
     async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in a person's words, and close the one before.
 
-        The same words make it theirs, where somebody less trusted said it.
+        The same words make it theirs, where somebody less trusted said it. Another value is a
+        correction, the same in other words is not.
         """
         revision = await self.store.facts_revision()
         old = await self._current(id)
         if old.content == content and type in (None, old.type) and old.trust == "high":
             return FactWritten(outcome="known", fact=old, reason="it says so already")
         new = self._version(old, content, type or old.type)
+        closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def retype(self, id: FactId, type: FactType) -> FactWritten:  # noqa: A002
+        """Write a version of another type; who said it, where, and its trust stay."""
+        revision = await self.store.facts_revision()
+        old = await self._current(id)
+        if old.type == type:
+            return FactWritten(outcome="known", fact=old, reason="it is of that type already")
+        now = self.clock.now()
+        changed = replace(
+            old, type=type, at=max(now, old.at), recorded_at=now, foreign=None, change="update"
+        )
+        new = with_own_id(changed)
         closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
         await self._write([new, closed], revision)
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
@@ -115,7 +131,7 @@ class FactWriter:
         if fresh is None or done.operation == "refused":
             return FactWritten(outcome="refused", reason=done.reason)
         closes_pinned = any(one.id in pinned for one in done.written if one.id != fresh.id)
-        own = replace(with_own_id(fresh), pinned=closes_pinned and is_current(fresh))
+        own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
         changed = [
             replace(one, superseded_by=own.id) if one.superseded_by == fresh.id else one
             for one in done.written
@@ -151,19 +167,21 @@ class FactWriter:
                 foreign=None,
                 trust="high",
                 made_by="user",
-                change="update",
+                change="supersede" if other_value(old.content, content) else "update",
             )
         )
 
     async def _current(self, id: str) -> Fact:  # noqa: A002
         """The fact as it stands now; an earlier version names the one to take instead."""
         fact = await find_fact(self.store, id)
-        if is_current(fact):
+        if fact.current:
             return fact
         versions = history_of(fact, await self.store.facts(superseded=True)).facts
-        newest = next((one for one in reversed(versions) if is_current(one)), None)
-        instead = "" if newest is None else f"; what holds now is {newest.id}"
-        raise RecollectError(f"{fact.id} is an earlier version, which stays as it is{instead}")
+        newest = next((one for one in reversed(versions) if one.current), None)
+        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
+        raise RecollectError(
+            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
+        )
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:
         now = self.clock.now()

@@ -46,6 +46,13 @@ class MaskedText:
             start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
         return start, end
 
+    def masked_in(self, original: str) -> Iterator[str]:
+        """What was masked in the text that this was made of; never to be kept or told."""
+        text = original
+        for spans in self.steps:
+            yield from (text[span.start : span.end] for span in spans)
+            text = _spliced(text, spans)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBytes:

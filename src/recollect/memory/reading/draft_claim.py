@@ -18,8 +18,14 @@ from typing import Final
 
 from recollect.memory.name_subject import name_subject
 from recollect.memory.reading.answer import Claim
-from recollect.memory.reading.prompt import lines_of
-from recollect.memory.reading.quotes import find_quote, sentence_before, sentences, sentences_around
+from recollect.memory.reading.prompt import Line
+from recollect.memory.reading.quotes import (
+    BEFORE_CHARS,
+    find_quote,
+    sentence_before,
+    sentences,
+    sentences_around,
+)
 from recollect.memory.reading.support import (
     Support,
     anchored,
@@ -35,6 +41,8 @@ from recollect.values.segment import SegmentId
 
 _CONTENT_CHARS: Final = 240
 """Longer quotations are no short statements."""
+_ASKED_CHARS: Final = 2_000
+"""So much of the end of what was said before may ask what is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +69,9 @@ class _Ground:
         return Evidence(segment=self.piece.segment.id, start=self.start, end=self.end)
 
 
-def draft_claim(claim: Claim, stretch: Stretch) -> DraftedClaim:
-    """The draft of a claim about this stretch."""
-    ground = _quoted(claim, stretch)
+def draft_claim(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> DraftedClaim:
+    """The draft of a claim about this stretch; `lines` are what `lines_of` gives for it."""
+    ground = _quoted(claim, stretch, lines)
     if ground is None:
         return DraftedClaim(draft=None, reason="its quotation stands in no line")
     segment = ground.piece.segment
@@ -96,8 +104,8 @@ def _nothing(ground: _Ground) -> str:
     return reasons[0] if reasons and all(reasons) else ""
 
 
-def _quoted(claim: Claim, stretch: Stretch) -> _Ground | None:
-    named = [line.piece for line in lines_of(stretch) if line.number == claim.line != 0]
+def _quoted(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> _Ground | None:
+    named = [line.piece for line in lines if line.number == claim.line != 0]
     others = sorted(
         (*stretch.new, *stretch.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
     )
@@ -105,7 +113,9 @@ def _quoted(claim: Claim, stretch: Stretch) -> _Ground | None:
         text = piece.text
         start, end = find_quote(claim.quote, text, piece.start, piece.end)
         if start < end:
-            first, last = sentences_around(text, start, end)
+            first, last = sentences_around(
+                text, start, end, first=piece.start - BEFORE_CHARS, last=piece.end + BEFORE_CHARS
+            )
             return _Ground(piece=piece, start=first, end=last, text=text[first:last])
     return None
 
@@ -121,7 +131,7 @@ def _asked(claim: Claim, stretch: Stretch, answer: _Ground) -> _Ground | None:
     text = piece.text
     wanted = content_words(claim.content)
     best = max(
-        statement_spans(text, piece.start, piece.end),
+        statement_spans(text, max(piece.start, piece.end - _ASKED_CHARS), piece.end),
         key=lambda span: (len(wanted & content_words(text[span[0] : span[1]])), -span[0]),
         default=None,
     )
@@ -151,9 +161,7 @@ def _draft(claim: Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft:
     return FactDraft(
         type=claim.type,
         content=content,
-        context=""
-        if context.casefold().strip(" .。") == content.casefold().strip(" .。")
-        else context,
+        context=context,
         at=max(segment.said_at for segment in segments),
         evidence=tuple(one.evidence for one in grounds),
         trust=lowest(segment.trust for segment in segments),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from recollect.memory.reading.support import states_nothing
@@ -29,11 +30,11 @@ from recollect.values.model import Prompt
 MOST_FACTS: Final = 12
 """Of one window: more than people state in so few words, and an end for a model in a loop."""
 PROMPT_TOKENS: Final = 1000
-"""What the prompt takes beside what is new in the conversation: the task, and what was read before,
-rounded up."""
-_LEAST_TOKENS: Final = 200
-_MARGIN: Final = 1.2
+"""What a prompt takes beside what is new in the conversation, by our count: the task (some 500)
+and what was read before (`extract.OVERLAP_TOKENS`), rounded up (test_extract_spend.py)."""
+COUNT_MARGIN: Final = 1.2
 """Between our count and a model's own (design.md 2)."""
+_LEAST_TOKENS: Final = 200
 
 _QUOTE_CHARS: Final = 300
 _CONTENT_CHARS: Final = 240
@@ -126,9 +127,8 @@ class Line:
     """What it is called by; 0 for what could support nothing."""
 
 
-def extraction_prompt(stretch: Stretch, *, max_output_tokens: int) -> Prompt:
-    """The prompt for one stretch; its lines are numbered as `lines_of` numbers them."""
-    lines = lines_of(stretch)
+def extraction_prompt(stretch: Stretch, lines: Sequence[Line], *, max_output_tokens: int) -> Prompt:
+    """The prompt for one stretch; `lines` are what `lines_of` gives for it."""
     shown: list[str] = []
     if stretch.before:
         shown.append(_tagged("earlier", [_unnumbered(piece) for piece in stretch.before]))
@@ -147,8 +147,13 @@ def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int
     """How much may be new in one prompt: as much as is wanted, or as the model's window holds."""
     if model_window is None:
         return wanted
-    room = (model_window - max_output_tokens) / _MARGIN - PROMPT_TOKENS
+    room = (model_window - max_output_tokens) / COUNT_MARGIN - PROMPT_TOKENS
     return max(_LEAST_TOKENS, min(wanted, int(room)))
+
+
+def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
+    """What one call with so much new in its prompt may cost at the most, by the model's count."""
+    return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 
 def lines_of(stretch: Stretch) -> tuple[Line, ...]:

@@ -14,43 +14,61 @@ from recollect.rules.sentences import statement_spans
 
 LEAST_WORD_CHARS: Final = 4
 """A shorter quotation stands in too many places to say where it came from."""
-_PASSED_OVER: Final = frozenset(" \t\r\n\u00a0\u3000\u200b*`")
-_SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()')
+BEFORE_CHARS: Final = 600
+"""As far back a sentence is looked for: twice as much as is kept of one (rules/sentences.py)."""
+_BLOCK_CHARS: Final = 1_000
+_SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()', " \t\r\n\u00a0\u3000\u200b*`")
+"""Signs that are the same in a quotation, and those that are passed over."""
 _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
 def find_quote(quote: str, text: str, start: int = 0, end: int | None = None) -> tuple[int, int]:
     """Where a quotation stands in the text, within `start` and `end`; (0, 0) where it does not."""
-    wanted = "".join(_plain(sign) for sign in quote.strip(_CUT_SHORT))
+    wanted = _plain(quote.strip(_CUT_SHORT))
     if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
         return (0, 0)
-    signs: list[str] = []
-    places: list[int] = []
-    for place in range(start, len(text) if end is None else end):
-        for sign in _plain(text[place]):
-            signs.append(sign)
-            places.append(place)
-    at = "".join(signs).find(wanted)
-    return (0, 0) if at < 0 else (places[at], places[at + len(wanted) - 1] + 1)
+    end = len(text) if end is None else min(end, len(text))
+    at = _plain(text[start:end]).find(wanted)
+    if at < 0:
+        return (0, 0)
+    return (_place(text, start, end, at), _place(text, start, end, at + len(wanted) - 1) + 1)
 
 
-def _plain(sign: str) -> str:
-    return "" if sign in _PASSED_OVER else sign.translate(_SAME).casefold()
+def _plain(text: str) -> str:
+    return text.translate(_SAME).casefold()
 
 
-def sentences_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span of the sentences that this span reaches into."""
+def _place(text: str, start: int, end: int, at: int) -> int:
+    """Where the sign stands in a text that is number `at` of it when it is plain."""
+    for block in range(start, end, _BLOCK_CHARS):
+        size = len(_plain(text[block : min(block + _BLOCK_CHARS, end)]))
+        if at >= size:
+            at -= size
+            continue
+        for place in range(block, end):
+            at -= len(_plain(text[place]))
+            if at < 0:
+                return place
+    return end
+
+
+def sentences_around(
+    text: str, start: int, end: int, *, first: int = 0, last: int | None = None
+) -> tuple[int, int]:
+    """The span of the sentences that this span reaches into, looked for from `first` to `last`."""
+    last = len(text) if last is None else min(last, len(text))
     reached = [
-        (first, last)
-        for first, last in statement_spans(text, 0, len(text))
-        if first < end and start < last
+        (begin, stop)
+        for begin, stop in statement_spans(text, max(first, 0), last)
+        if begin < end and start < stop
     ]
     return (reached[0][0], reached[-1][1]) if reached else (start, end)
 
 
 def sentence_before(text: str, start: int) -> str:
-    """The sentence in front of the one that begins here; empty where there is none."""
-    spans = list(statement_spans(text, 0, start))
+    """The sentence in front of the one that begins here; empty where there is none, and the end
+    of a very long one."""
+    spans = list(statement_spans(text, max(start - BEFORE_CHARS, 0), start))
     return text[spans[-1][0] : spans[-1][1]] if spans else ""
 
 

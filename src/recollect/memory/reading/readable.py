@@ -57,11 +57,23 @@ def readable(segment: Segment) -> str:
     text = segment.text
     if why_unread(segment) is not None:
         return " " * len(text)
-    for start, end in sorted(_hidden(segment)):
-        text = text[:start] + " " * (end - start) + text[end:]
+    text = _without(text, sorted(_hidden(segment)))
     if segment.role == "tool" or is_below(segment.trust, "medium"):
         return text  # raw content, and shown as such
     return _said_only(segment, text)
+
+
+def _without(text: str, hidden: list[tuple[int, int]]) -> str:
+    """The text with white space for these spans, which come in order and may overlap."""
+    if not hidden:
+        return text
+    kept: list[str] = []
+    at = 0
+    for start, end in hidden:
+        if end > at:
+            kept += (text[at:start], " " * (end - max(at, start)))
+            at = end
+    return "".join([*kept, text[at:]])
 
 
 def _said_only(segment: Segment, text: str) -> str:

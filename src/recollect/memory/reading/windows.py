@@ -9,14 +9,15 @@ order, without a gap but white space. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.memory.reading.readable import readable
+from recollect.rules.sentences import statement_spans
 from recollect.rules.tokens import count_text
 from recollect.search.passages import split_passages
-from recollect.values.segment import Segment
+from recollect.values.segment import Segment, SegmentId
 
 WINDOW_TOKENS: Final = 2400
 """What is read at once: a small model loses the middle of more, and a window of 4,096 tokens, the
@@ -25,8 +26,8 @@ TOOL_HEAD_CHARS: Final = 400
 TOOL_TAIL_CHARS: Final = 200
 """Of a tool's output, so much is shown: enough to understand what is said about it."""
 _LEFT_OUT: Final = " […] "
-_LINE_TOKENS: Final = 6
-"""What a line takes beside its words: its number and role."""
+_LINE_TOKENS: Final = 8
+"""What a line, which is a sentence, takes beside its words: its number and role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +68,17 @@ def windows(
     tokens: int,
     overlap_tokens: int,
     before: Sequence[Segment] = (),
+    texts: Mapping[SegmentId, str] | None = None,
 ) -> tuple[Stretch, ...]:
     """The stretches of these segments, in order; none where nothing of them can be read.
 
     `tokens` bounds what is new in a stretch, `overlap_tokens` what stands before it; `before` are
     the segments in front of the first. A message larger than `tokens` has stretches of its own.
+    `texts` are what is readable of segments, where that is known already.
     """
-    earlier = [piece for segment in before for piece in _whole(segment)]
-    groups = _groups(segments, max(tokens, 1))
+    texts = texts or {}
+    earlier = _last_of(before, overlap_tokens)
+    groups = _groups(segments, max(tokens, 1), texts)
     stretches: list[Stretch] = []
     for group in groups:
         stretches.append(Stretch(new=group, before=_overlap(earlier, overlap_tokens)))
@@ -82,12 +86,25 @@ def windows(
     return tuple(stretches)
 
 
-def _groups(segments: Sequence[Segment], tokens: int) -> list[tuple[Piece, ...]]:
+def _last_of(before: Sequence[Segment], tokens: int) -> list[Piece]:
+    """The last segments as pieces, in order, until they are more than so many tokens."""
+    pieces: list[Piece] = []
+    for segment in reversed(before):
+        pieces += _whole(segment, readable(segment))
+        if sum(piece.tokens for piece in pieces) > tokens:
+            break
+    return pieces[::-1]
+
+
+def _groups(
+    segments: Sequence[Segment], tokens: int, texts: Mapping[SegmentId, str]
+) -> list[tuple[Piece, ...]]:
     groups: list[tuple[Piece, ...]] = []
     filling: list[Piece] = []
     taken = 0
     for segment in segments:
-        for piece in _whole(segment):
+        text = texts.get(segment.id)
+        for piece in _whole(segment, readable(segment) if text is None else text):
             if taken + piece.tokens > tokens and filling:
                 groups.append(tuple(filling))
                 filling, taken = [], 0
@@ -101,9 +118,8 @@ def _groups(segments: Sequence[Segment], tokens: int) -> list[tuple[Piece, ...]]
     return groups
 
 
-def _whole(segment: Segment) -> tuple[Piece, ...]:
-    """The segment as one piece; none where nothing of it can be read."""
-    text = readable(segment)
+def _whole(segment: Segment, text: str) -> tuple[Piece, ...]:
+    """The segment as one piece; none where nothing of its text can be read."""
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if start >= end:
         return ()
@@ -115,8 +131,13 @@ def _whole(segment: Segment) -> tuple[Piece, ...]:
 
 def _piece(segment: Segment, start: int, end: int, shown: str, text: str) -> Piece:
     line = " ".join(shown.split())
-    tokens = count_text(line) + _LINE_TOKENS
+    tokens = count_text(line) + _LINE_TOKENS * _lines(segment, shown)
     return Piece(segment=segment, start=start, end=end, shown=line, text=text, tokens=tokens)
+
+
+def _lines(segment: Segment, shown: str) -> int:
+    """As how many lines a prompt shows it: a sentence is one, a tool's output another."""
+    return 1 if segment.role == "tool" else sum(1 for _ in statement_spans(shown, 0, len(shown)))
 
 
 def _parts(piece: Piece, tokens: int) -> list[Piece]:
@@ -125,14 +146,24 @@ def _parts(piece: Piece, tokens: int) -> list[Piece]:
     if piece.segment.role == "tool":
         return [piece]
     parts: list[tuple[int, int, int]] = []
-    for passage in split_passages(text[piece.start : piece.end]):
-        start, end = piece.start + passage.start, piece.start + passage.end
-        size = count_text(passage.text)
-        if parts and parts[-1][2] + size + _LINE_TOKENS <= tokens:
+    for start, end, size in _units(piece, tokens):
+        if parts and parts[-1][2] + size <= tokens:
             parts[-1] = (parts[-1][0], end, parts[-1][2] + size)
         else:
             parts.append((start, end, size))
     return [_piece(piece.segment, at, end, text[at:end], text) for at, end, _ in parts]
+
+
+def _units(piece: Piece, tokens: int) -> Iterator[tuple[int, int, int]]:
+    """Passages, and the sentences of one that is too large by itself, with what they take."""
+    for passage in split_passages(piece.text[piece.start : piece.end]):
+        start, end = piece.start + passage.start, piece.start + passage.end
+        size = count_text(passage.text) + _LINE_TOKENS * _lines(piece.segment, passage.text)
+        if size <= tokens:
+            yield start, end, size
+            continue
+        for first, last in statement_spans(piece.text, start, end):
+            yield first, last, count_text(piece.text[first:last]) + _LINE_TOKENS
 
 
 def _overlap(earlier: Sequence[Piece], tokens: int) -> tuple[Piece, ...]:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from recollect.memory.reconciling.guards import Named, may_replace
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId
+
+FIRST_SOURCES: Final = 4
+LAST_SOURCES: Final = 12
+"""How many of the messages that say the same a fact names: enough to show where it came from and
+that it still holds, and an end for what a program says every minute."""
 
 
 def new_fact(draft: FactDraft, about: Named, *, now: float) -> Fact:
@@ -62,12 +68,16 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
 
     A fact's trust is that of its least trusted source, so that a less trusted one would lower it.
     A joint fact needs all its sources, and one that people wrote needs none: neither gains any.
+    Of what is said again and again the first and the last times are kept.
     """
     added = [one for one in draft.evidence if one.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
     sources = _once((*fact.sources, *(one.segment for one in added)))
-    return (replace(fact, sources=sources, evidence=(*fact.evidence, *added)),)
+    if len(sources) > FIRST_SOURCES + LAST_SOURCES:
+        sources = (*sources[:FIRST_SOURCES], *sources[-LAST_SOURCES:])
+    evidence = tuple(one for one in (*fact.evidence, *added) if one.segment in sources)
+    return (replace(fact, sources=sources, evidence=evidence),)
 
 
 def held(old: Fact, moment: float) -> bool:

@@ -37,8 +37,6 @@ from recollect.values.fact import Fact, FactDraft, FactType
 
 _SOFT: Final = frozenset({"", "choice", "rule", "state", "name", "value"})
 """Attributes that a manner of speaking gives: they do not tell two statements apart."""
-_ENVIRONMENTS: Final = frozenset({"production", "staging", "test", "development", "local"})
-"""Of these there are several: what names one more of them is about another one."""
 _MOST: Final = 100
 """How many facts back a correction can reach: nobody corrects what was said before those."""
 _RECENT: Final = 6
@@ -278,12 +276,11 @@ def _agree(draft: FactDraft, fact: Fact) -> bool:
 
 
 def _hold(one: str, other: str) -> bool:
-    """Whether a correction's subject leaves words out, or tells what is meant by one word more."""
-    ours, theirs = set(one.split()), set(other.split())
-    if ours <= theirs:
-        return True
-    more = ours - theirs
-    return theirs <= ours and len(more) == 1 and not more & _ENVIRONMENTS
+    """Whether a correction's subject is the other's, or leaves it open.
+
+    A word more or less may be what tells two things apart: the gateway, the legacy gateway.
+    """
+    return not one or one == other
 
 
 def _words_of(text: str) -> frozenset[str]:

@@ -32,7 +32,7 @@ _REMEMBER: Final = re.compile(
     r"|有|吗)|记好|牢记|备注|备忘|留意|注意(?:一下|了)?[\s::，,]|请注意|提醒一下|说明一下[::，,]"
     r"|存一下|写进记忆|记到|别忘了?(?!吃|喝|睡))"
 )
-_SAYS_SOMETHING: Final = re.compile(r"[是为要用别不在叫有会得必走没]|\d|[a-z]\s*[:=]")
+_SAYS_SOMETHING: Final = re.compile(r"[是为要用别不在叫有会得必走没]|\d|[a-z]\s*[:=]|:\s*$")
 _DECIDED: Final = re.compile(
     r"(?<!取)决定(?!不了|权|性|于|因素|是否|一下|下一步)|定下来|(?<![制确规稳固肯否])定了(?!吗)"
     r"|敲定|拍板|说定"
@@ -199,14 +199,14 @@ _WRITTEN: Final = re.compile(
 )
 # What a model did is told as done; without that it is a plan, or the step that it is at.
 _FINISHED: Final = re.compile(r"已|了(?!解)|(?:改|设|换|配|建|写|加|接|装|挪|移|拆|放)好")
-_BUILT_BY_MODEL: Final = re.compile(rf"(?=[^\n]*(?:{_FINISHED.pattern}))(?:{_BUILT.pattern})")
+_UNFINISHED: Final = re.compile(rf"^(?!.*(?:{_FINISHED.pattern}))")
 _VALUED: Final = Rule(manner="value", type="config", pattern=STATED_VALUE, unless=VALUE_OF_NOTHING)
 _BUILDING: Final = Rule(
     manner="built", type="implementation", pattern=_BUILT, needs=_SURE_PLACE, unless=_NO_CHANGE
 )
 _KEPT_IN: Final = re.compile(
-    rf"(?:^|[，,])(?![^，,]{{0,12}}我)[^，,。]{{2,16}}(?:写在|放在|定义在|实现在)\s?(?:{CODE}"
-    rf"|{PATH})"
+    rf"(?:^|[，,])(?![^，,]{{0,12}}我)[^，,。]{{2,16}}(?:写在|放在|定义在|实现在)\s?"
+    rf"(?:{CODE}|{PATH}|{ADDRESS})"
 )
 _STATED_BY_MODEL: Final = (
     Rule(manner="defect", type="issue", pattern=_CAUSE, unless=_DEFECT_OF_NOTHING),
@@ -256,7 +256,13 @@ _OF_MODELS: Final = (
     *_STATED_BY_MODEL,
     Rule(manner="decided", type="decision", pattern=_DECIDED_BY_MODEL),
     Rule(manner="built", type="implementation", pattern=_VALUE_OF_MODEL, needs=_PLACE),
-    Rule(manner="built", type="implementation", pattern=_BUILT_BY_MODEL, needs=_PLACE),
+    Rule(
+        manner="built",
+        type="implementation",
+        pattern=_BUILT,
+        needs=_PLACE,
+        unless=_UNFINISHED,
+    ),
     Rule(manner="state", type="task_state", pattern=_STATE_OF_MODEL, unless=_STATE_OF_NOTHING),
 )
 

@@ -14,19 +14,11 @@ import re
 from typing import Final, Literal, TypeAlias, get_args
 
 from recollect.memory.stating.doubt_words import (
-    ADVICE,
-    ASKS_FOR_HELP,
-    AT_ONCE,
     CLAUSE_ENDS,
-    CONDITION,
     EVERYDAY,
     FEELING,
     HYPOTHETICAL,
     LAUGHTER,
-    MAKE,
-    MOMENTARY,
-    NARRATION,
-    ONE_OFF,
     OTHERS,
     PERSONAL_CHATTER,
     POLITE_ORDER,
@@ -36,10 +28,21 @@ from recollect.memory.stating.doubt_words import (
     SECRET,
     SPECULATION,
     SPECULATION_CHINESE,
-    STANDING,
     STORY,
     SUBORDINATE,
     TAG_QUESTION,
+)
+from recollect.memory.stating.moment_words import (
+    ADVICE,
+    ASKS_FOR_HELP,
+    AT_ONCE,
+    CONDITION,
+    MAKE,
+    MOMENTARY,
+    NARRATION,
+    ONE_OFF,
+    PROPOSAL,
+    STANDING,
     TELLING,
     TEMPORARY,
     YOURS,
@@ -68,7 +71,8 @@ _BY_MANNER: Final = (
     (HYPOTHETICAL, "a hypothetical", _EVERY - {"laid_down", "defect"}),
     (EVERYDAY, "small talk", frozenset({"state", "defect", "value", "built"})),
     (YOURS, "a step of the work", _EVERY - {"laid_down", "decided"}),
-    (MOMENTARY, "a passing failure", frozenset({"defect"})),
+    (PROPOSAL, "speculation", _EVERY),
+    (MOMENTARY, "of the moment", frozenset({"defect", "value", "state"})),
 )
 
 

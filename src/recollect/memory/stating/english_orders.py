@@ -39,7 +39,7 @@ SAYS_SOMETHING: Final = re.compile(
     r"|needs?|it's|we're"
     r"|i'm|he's|she's|they're|uses?|prefers?|likes?|hates?|never|always|no|not|only|i|we|stays?"
     r"|lives?|runs?|goes"
-    r"|wants?|belongs?|gets?)\b|\d|'s \w|[a-z]s (?:on|in|at|to|the|a|every|with)\b"
+    r"|wants?|belongs?|gets?)\b|\d|'s \w|[a-z]s (?:on|in|at|to|the|a|every|with)\b|:\s*$"
 )
 REMEMBER_TASK: Final = re.compile(
     r"\b(?:i'll|i will|let me|we'll|i'm going to)\b.{0,80}\b(?:note|remember|keep in mind)\b|"
@@ -81,7 +81,10 @@ DECIDED: Final = re.compile(
     r"|\bwe're (?:doing|building|writing|hosting|running) [^,;]{3,60} (?:in|with|on|as|via) [a-z]"
     r"|\bwe(?:'ve| have)? (?:just |also )?(?:cancel+ed|scrapped|ditched|abandoned|postponed|killed"
     r"|dropped)\b"
-    r"|\bagreed, \w|[a-z]\w+ it is\W*$|\bwe (?:won't|will not|don't|do not) (?:support|use|ship"
+    r"|\bwe(?:'ve| have)? (?:just |finally )?(?:moved|migrated|switched) (?:[\w-]+ ){1,4}(?:to"
+    r"|from) [a-z]\w+"
+    r"|\bagreed, \w|[a-z]\w+ it is\W*$|\bwe (?:won't|will not|don't|do not|no longer) (?:support"
+    r"|use|ship"
     r"|build|offer|store|log|allow|deploy|do) (?!it\b|that\b|this\b)\w+"
 )
 # What only the user may do: the model's "always …" is advice, its "let's …" a proposal, and its
@@ -116,7 +119,8 @@ LAID_DOWN: Final = re.compile(
     r"|any) ?time you(?! need| want| feel| like))\b"
     r"|(?<!it )(?<!that )(?<!this )(?<!they )(?<!there )\bmust(?:n't| not)? (?:never |always |all "
     r"|only |still |not )*(?:be (?:\w+(?:ed|en)|under|below|above|at (?:least|most)|in|on|kept|set"
-    r"|sent|run|done|no|unique|idempotent|able|green|reviewed|\d)|stay|remain|go|use|pass|include"
+    r"|sent|run|done|no|utc|unique|idempotent|able|green|reviewed|\d)|stay|remain|go|use|pass"
+    r"|include"
     r"|start|end|follow|run|live|keep|support|match|fit|contain|return|come|work|exceed|leave|touch"
     r"|never|always|not)\b"
     r"|\b(?:has|have|needs?) to (?:always|never|stay|remain|be (?:under|below|at (?:least|most)"

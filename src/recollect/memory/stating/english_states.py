@@ -116,7 +116,8 @@ DEFECT_OF_NOTHING: Final = re.compile(
 STATE_BY_MODEL: Final = re.compile(
     r"^\W*+(?:(?:ok|okay|done|fixed|so|and|yes|right)\W+)?(?!(?:it|this|that|these|those|you|i|we"
     r"|there|here"
-    r"|everything|if|when|once|ensure|since)\b)[\w`/.' -]{3,80}? (?:is|are|has been"
+    r"|everything|if|when|once|ensure|since)\b)(?:(?!\b(?:before|until|if|when|once|after|unless"
+    r"|while|that|which)\b)[\w`/.' -]){3,80}? (?:is|are|has been"
     r"|have been) (?:now |all "
     r"|still |already |also |not |fully |only )*(?:done|finished|merged|deployed|shipped"
     r"|implemented|released"

@@ -110,6 +110,7 @@ STATED_VALUE: Final = re.compile(
     r"|\b(?:reports?|measures?|returns?|stores?|counts?|is|are|works?|logs?) in (?:feet|met(?:er"
     r"|re)s|cents|utc|celsius|fahrenheit|kelvin|seconds|milliseconds|bytes|euros|dollars|local time"
     r"|miles|inches|pounds|francs|chf|eur|usd)\b"
+    r"|\b(?:runs?|lives?|is|are|hosted|deployed) in [a-z]{2}-[a-z]+-\d\b"
     rf"|\bnew {_THINGS}(?: is|:|,)? (?:{STRONG}|{NUMBER})"
     rf"|^\W*(?:(?:ok|so|and|but|oh|btw|also|fyi|yes|no)\W+){{0,2}}(?:the|our|my|all|each|every"
     rf"|both) (?!(?:error|test|tests|build|log|logs|output|page|trace|result|last|first|second|next"
@@ -128,7 +129,9 @@ STATED_VALUE: Final = re.compile(
     rf"|longer|smaller) than {MEASURED}[^,;]{{0,20}} (?:are|is|get|gets) \w+"
 )
 VALUE_OF_NOTHING: Final = re.compile(
-    r"\b(?:error|exception|failure|traceback|typo|bug|problem|warning|crash|line|stack ?trace"
+    r"\b(?:graph|chart|curve|dashboard|plot)\b"
+    r"|(?<!for )(?<!of )\b(?:error|exception|failure|traceback|typo|bug|problem|warning|crash|line"
+    r"|stack ?trace"
     r"|message|output|result|log|answer|example|e\.g)s? (?:is|are|was|in|at|on|says)\b|\b(?:took"
     r"|takes?|found|saw|got|returned|shows?|printed|counted|there (?:are|were|is|was)|passed|failed"
     r"|passing|failing|only \d+ of)\b [^,;]{0,20}\d|\b\d+ (?:tests?|errors?|warnings?|failures?"

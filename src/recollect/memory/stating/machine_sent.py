@@ -36,11 +36,13 @@ _REPORTS: Final = (
     r"|inbox|calendar|lag"
 )
 _SENDERS_CHINESE: Final = (
-    r"通知|告警|警报|预警|报警|摘要|巡检|监控|心跳|日报|简报|播报|触发|机器人|流水线|轮询|回调|自检|工单"
+    r"通知|告警|警报|预警|报警|摘要|巡检|监控|心跳|日报|简报|播报|触发|机器人|流水线|轮询|回调|自检"
+    r"|工单"
     r"|事件"
 )
 _REPORTS_CHINESE: Final = (
-    r"报告|提醒|队列|周报|同步|备份|恢复|任务|系统|定时|自动|构建|部署|发布|消息|检查|状态|统计|汇总"
+    r"报告|提醒|队列|周报|同步|备份|恢复|任务|系统|定时|自动|构建|部署|发布|消息|检查|状态|统计"
+    r"|汇总"
     r"|例行|调度"
 )
 # A person who tags their own message does so in one of these ways.
@@ -55,11 +57,21 @@ _TAG: Final = re.compile(
     r"\s*(?:\[([^\]\n]{1,60})\]|【([^】\n]{1,40})】|\(([^)\n]{1,40})\))\s*[:：]?\s*"
 )
 _MARKED: Final = re.compile(
-    r"\s*(?:[\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\U0001f6a8\U0001f514\u23f0\u2699\u26a0\u2705\u274c"
-    r"\U0001f4ca\U0001f4c8\U0001f916\U0001f9f9\u23f1\u23f2\U0001f504]\ufe0f?\s*)+"
+    r"\s*(?:[\u2705\u274c\u2139]\ufe0f?\s*)+"  # ticks and crosses: people set them, too
+)
+_RINGING: Final = re.compile(
+    r"\s*[\U0001f534\U0001f7e0\U0001f7e1\U0001f7e2\U0001f6a8\U0001f514\u23f0\u2699\u26a0\U0001f4ca"
+    r"\U0001f4c8\U0001f916\U0001f9f9\u23f1\u23f2\U0001f504]"
+    r"|\s*(?:每(?:天|日|周.|月|晚|早|小时)\s*)?\d{1,2}:\d\d\s*(?:[–—-]\s|[^，。\d]{0,8}(?:提醒|触发"
+    r"|[:：]))"
+    r"|\s*(?:session|context|token budget)\b[^.\n]{0,40}\b(?:idle|full|limit|compact\w*|expir\w+"
+    r"|used)\b"
+    r"|\s*(?:会话|上下文|对话)[^。\n]{0,16}(?:上限|压缩|已满|空闲|超时)",
+    re.IGNORECASE,
 )
 _WORD: Final = (
-    r"(?!(?:i|we|you|my|our|the|please|quick|small|short|current|first|next|new|last|another|one)\b)"
+    r"(?!(?:i|we|you|my|our|the|please|quick|small|short|current|first|next|new|last|another"
+    r"|one)\b)"
     r"[\w./#@&+-]+(?::\d\d)?"
 )
 _ENDING: Final = r"(?: [\w./#@()-]+){0,3}\W{0,3}(?:[:：](?!\d)|\s[–—-]\s)"
@@ -92,7 +104,7 @@ _SILENCE: Final = re.compile(
     r" nothing|remain|skip|exit|end)"
     r"|\b(?i:reply|respond|answer|say|output|return)\b(?: only| just| exactly| with)*[ \"'`*]{1,3}"
     r"(?:[A-Z]{2,}(?:_[A-Z]+)+|(?!JSON|YAML|XML|CSV|HTML|SQL|URL|API|UTC|NULL|TRUE"
-    r"|FALSE)[A-Z]{4,})\b"
+    r"|FALSE)[A-Z]{4,}|[A-Z]{3,} [A-Z]{4,})\b"
     r"|\b(?:HEARTBEAT|NO_REPLY|HEARTBEAT_OK|ALL_CLEAR)\b"
     r"|(?:如果|若|如|要是|倘若)?(?:没有?|无|沒有?|一切)[^。\n]{0,24}(?:回复|回覆|输出|返回|回答"
     r"|答复|说|则|就|直接)"
@@ -101,10 +113,14 @@ _SILENCE: Final = re.compile(
 )
 _SCHEDULED: Final = re.compile(
     r"\b(?:scheduled|recurring|periodic|automated|automatic|auto-generated)"
-    r" (?:check(?:[- ]?in)?|prompt|reminder|message|trigger|review|sweep|wake-?up|ping|heartbeat)\b"
+    r" (?:check(?:[- ]?in)?|prompt|reminder|message|trigger|review|sweep|wake(?:-?up)?|ping"
+    r"|heartbeat)\b"
     r"|\b(?:hourly|nightly|daily|weekly|cron) (?:check-?in|prompt|trigger|sweep|wake-?up|ping"
     r"|heartbeat)\b"
     r"|\b(?:this is|this message (?:is|was)) (?:an? )?(?:automated|automatic|scheduled|system|auto)"
+    r"|\b(?:task|job|reminder)\b[^.\n]{0,40}\b(?:due now|now due)\b"
+    r"|\b(?:started|triggered|sent|invoked|run) by (?:a |the )?(?:cron|scheduler|timer|web-?hook"
+    r"|bot)\b"
     r"|\b(?:exit(?:ed)?(?: with)? code|rc|exit status|status code)[ =:]*\d"
     r"|\b(?:sub-?agent|background (?:task|job|process))\b[^.\n]{0,60}\b(?:finished|completed|done"
     r"|failed|exited|ended|killed|timed out"
@@ -112,11 +128,13 @@ _SCHEDULED: Final = re.compile(
     r"|(?:^|[.!?;,]\s+|\b(?:and|then|only|just|please|not|never)\s+)"
     r"(?:tell|notify|alert|inform|message|relay\b[^.\n]{0,40} to|ping|wake) the user\b"
     r"|\b(?:trigger|prompt) for the\b"
-    r"|(?:定时|计划|自动|例行|周期)(?:任务|提示|触发|唤醒|巡检|检查|消息|提醒)(?!的|是|都|放|在|改"
-    r"|跑|要|每|里|[:：])"
+    r"|(?:定时|计划|自动|例行|周期)(?:任务(?![:：])|提示|触发|唤醒|巡检|检查|消息|提醒)(?!的|是|都"
+    r"|放|在|改"
+    r"|跑|要|每|里)"
     r"|(?:系统|本消息|此消息)(?:自动|由)[^。\n]{0,12}(?:发|触发|生成)|由(?:系统|调度器"
     r"|定时器?)[^。\n]{0,6}(?:发|触发)"
-    r"|退出码|时间到了(?:[（(。]|$)|(?:告知|通知|提醒|转告)用户",
+    r"|退出码|(?:子代理|子任务|后台任务)[^。\n]{0,20}(?:完成|结束|失败)|时间到了(?:[（(。]|$)"
+    r"|(?:告知|通知|提醒|转告)用户",
     re.IGNORECASE,
 )
 _PAIRS: Final = re.compile(r"(?:^|[\s,;，；(])[A-Za-z_][\w.-]{0,30}=[^\s=,，;；]{1,60}")
@@ -155,6 +173,8 @@ _TAG_OF_MACHINE: Final = re.compile(
 def machine_sent(text: str) -> bool:
     """Whether no person typed this message of the user's role."""
     said = strip_channel_prefix(text[: 2 * _MOST_CHARS]).strip()[:_MOST_CHARS]
+    if _RINGING.match(said):
+        return True
     marked = _MARKED.match(said)
     if marked is not None:
         said = said[marked.end() :]

@@ -38,13 +38,9 @@ _CURRENT: Final = """
         SELECT FROM recollect.facts WHERE space_id = %(space)s AND fact_no IS NULL
     )
 """
-# Older code closes facts and leaves their words and vectors: only current ones count.
 _HOLDING: Final = """
-    SELECT t.term, string_agg(int8send(t.fact_no), ''::bytea) FROM recollect.fact_terms AS t
-    JOIN recollect.facts AS f ON f.space_id = t.space_id AND f.fact_no = t.fact_no
-    WHERE t.space_id = %s AND t.term = ANY(%s::bigint[])
-        AND f.superseded_by IS NULL AND f.valid_to IS NULL
-    GROUP BY t.term
+    SELECT term, string_agg(int8send(fact_no), ''::bytea) FROM recollect.fact_terms
+    WHERE space_id = %s AND term = ANY(%s::bigint[]) GROUP BY term
 """
 _IN_SESSION: Final = """
     SELECT string_agg(int8send(fact_no), ''::bytea) FROM recollect.facts
@@ -62,12 +58,10 @@ _IDS: Final = """
 # A vector of length zero has no direction: its distance is that of what has nothing in common.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
-        SELECT n.fact_no, coalesce(nullif(n.v <=> %(asked)s::vector, 'NaN'), 1) AS distance
-        FROM recollect.fact_vectors AS n
-        JOIN recollect.facts AS f ON f.space_id = n.space_id AND f.fact_no = n.fact_no
-        WHERE n.space_id = %(space)s AND n.embedder_no = %(embedder)s
-            AND f.superseded_by IS NULL AND f.valid_to IS NULL
-            AND (%(anywhere)s OR n.fact_no = ANY(%(allowed)s::bigint[]))
+        SELECT fact_no, coalesce(nullif(v <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        FROM recollect.fact_vectors
+        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
+            AND (%(anywhere)s OR fact_no = ANY(%(allowed)s::bigint[]))
     )
     SELECT string_agg(int8send(c.fact_no), ''::bytea) FROM compared AS c
     WHERE c.distance <= %(near)s + coalesce((
@@ -85,7 +79,8 @@ _CHOSEN: Final = f"""
 
 
 async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
-    """What may answer the query; None where facts are not indexed yet (see `facts.adopt`)."""
+    """What may answer the query; None where older code wrote or closed facts, so that the index is
+    not theirs (see `facts.adopt`)."""
     space = work.space_id
     words = tuple(dict.fromkeys(query.words))
     terms = [word_number(word) for word in words]
@@ -115,6 +110,8 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
         if embedders[-1] is not None:
             chosen.append(await _nearest(work, one, embedders[-1], query.limit, allowed))
     facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
+    if not all(one.fact.current for one in facts):
+        return None
     return FactCandidates(
         facts=facts,
         documents=documents,

@@ -1,4 +1,4 @@
-"""Facts of a space: written, replaced, forgotten, read; the revision they are at.
+"""Facts of a space: written, replaced, forgotten; the revision they are at.
 
 Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
 turn (`write.lock_space`), so the revision that was read stays true. Facts that older code wrote
@@ -9,7 +9,7 @@ transaction that changes facts, or segments that a fact may be read from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from recollect.stores.fact_scores import word_numbers
 from recollect.stores.fact_support import all_rest_on, still_supported, writable
 from recollect.stores.marks import session_mark
 from recollect.stores.postgres import write_vectors
+from recollect.stores.postgres.fact_reading import BY_ID
 from recollect.stores.postgres.fact_rows import (
     COLUMNS,
     PUT,
@@ -33,18 +34,8 @@ from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts, vectors
 from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId, FactText, FactVectorSet
+from recollect.values.fact import Fact, FactId, FactVectorSet
 
-_ALL: Final = f"""
-    SELECT {COLUMNS} FROM recollect.facts
-    WHERE space_id = %(space)s
-        AND (%(superseded)s OR (superseded_by IS NULL AND valid_to IS NULL))
-        AND (%(about_all)s OR subject = ANY(%(subjects)s::text[]))
-    ORDER BY at, id
-"""  # noqa: S608
-_BY_ID: Final = f"""
-    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
-"""  # noqa: S608
 _UNNUMBERED: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND fact_no IS NULL
 """  # noqa: S608
@@ -79,15 +70,9 @@ _LEAVE_SESSIONS: Final = """
     UPDATE recollect.facts SET session = NULL
     WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
 """
-_DROP_CLOSED_TERMS: Final = """
-    DELETE FROM recollect.fact_terms AS t USING recollect.facts AS f
-    WHERE t.space_id = %(space)s AND f.space_id = %(space)s AND f.fact_no = t.fact_no
-        AND (f.superseded_by IS NOT NULL OR f.valid_to IS NOT NULL)
-"""
-_DROP_CLOSED_VECTORS: Final = """
-    DELETE FROM recollect.fact_vectors AS v USING recollect.facts AS f
-    WHERE v.space_id = %(space)s AND f.space_id = %(space)s AND f.fact_no = v.fact_no
-        AND (f.superseded_by IS NOT NULL OR f.valid_to IS NOT NULL)
+_CLOSED: Final = """
+    SELECT fact_no FROM recollect.facts
+    WHERE space_id = %s AND (superseded_by IS NOT NULL OR valid_to IS NOT NULL)
 """
 _TERMS: Final = """
     INSERT INTO recollect.fact_terms (space_id, term, fact_no)
@@ -110,25 +95,11 @@ _VECTORS: Final = """
     SELECT %s, %s, * FROM unnest(%s::bigint[], %s::vector[])
     ON CONFLICT DO NOTHING
 """
-_UNEMBEDDED: Final = """
-    SELECT f.id, f.content FROM recollect.facts AS f
-    WHERE f.space_id = %(space)s AND f.superseded_by IS NULL AND f.valid_to IS NULL
-        AND NOT EXISTS (
-            SELECT FROM recollect.fact_vectors AS v
-            WHERE v.space_id = %(space)s AND v.fact_no = f.fact_no AND v.embedder_no = (
-                SELECT embedder_no FROM recollect.embedders
-                WHERE space_id = %(space)s AND name = %(name)s
-            )
-        )
-    ORDER BY f.id LIMIT %(limit)s
-"""
-_REVISION: Final = "SELECT facts_revision FROM recollect.counters WHERE space_id = %s"
 _READ_TO: Final = """
     INSERT INTO recollect.extracted (space_id, session, sequence) VALUES (%s, %s, %s)
     ON CONFLICT (space_id, session) DO UPDATE
     SET sequence = greatest(extracted.sequence, excluded.sequence)
 """
-_READ: Final = "SELECT sequence FROM recollect.extracted WHERE space_id = %s AND session = %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +120,7 @@ async def look(work: Transaction, batch: Batch) -> Meeting | None:
     ids.update(one.fact for given in batch.fact_vectors for one in given.vectors)
     return Meeting(
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
-        held=await work.send(_BY_ID, (work.space_id, texts(ids))),
+        held=await work.send(BY_ID, (work.space_id, texts(ids))),
         unnumbered=await work.send(_UNNUMBERED, (work.space_id,)),
         embedders=tuple(
             [await write_vectors.look_at_embedder(work, one.embedder) for one in batch.fact_vectors]
@@ -208,7 +179,7 @@ async def forget(
     `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
     cannot be read goes with any segment that it names.
     """
-    rows = await work.rows(_BY_ID, (work.space_id, texts(named))) if named else []
+    rows = await work.rows(BY_ID, (work.space_id, texts(named))) if named else []
     if gone:
         rows += await work.rows(_RESTING, {"space": work.space_id, "gone": texts(gone)})
     numbers = {row_id(row): row[-1] for row in rows}
@@ -250,8 +221,8 @@ async def _move_on(work: Transaction, count: int = 0) -> int:
 
 
 async def _drop_closed(work: Transaction) -> None:
-    for drop in (_DROP_CLOSED_TERMS, _DROP_CLOSED_VECTORS):
-        await work.send(drop, {"space": work.space_id})
+    rows = await work.rows(_CLOSED, (work.space_id,))
+    await _drop_index(work, (number for (number,) in rows))
 
 
 async def _put(
@@ -304,48 +275,3 @@ async def _write_vectors(
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
     laid = vectors(rows, work.vector_oid)
     await work.send(_VECTORS, (work.space_id, known, int8s(list(new)), laid))
-
-
-async def read(
-    work: Transaction,
-    ids: Sequence[FactId] | None,
-    *,
-    superseded: bool,
-    subjects: Collection[str] | None,
-) -> tuple[Fact, ...]:
-    """Facts by id in this order, or all by time and id."""
-    if ids is None:
-        given = {
-            "space": work.space_id,
-            "superseded": superseded,
-            "about_all": subjects is None,
-            "subjects": texts(subjects or ()),
-        }
-        return tuple(fact for _, fact in readable_facts(await work.rows(_ALL, given)))
-    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    by_id = {fact.id: fact for _, fact in readable_facts(rows)}
-    found = (by_id[one] for one in ids if one in by_id)
-    return tuple(
-        fact
-        for fact in found
-        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
-    )
-
-
-async def unembedded(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-    """Current facts that have no vector of this embedder, by id."""
-    given = {"space": work.space_id, "name": escaped(embedder), "limit": limit}
-    rows = await work.rows(_UNEMBEDDED, given)
-    return tuple(FactText(fact=FactId(plain(id_)), text=plain(content)) for id_, content in rows)
-
-
-async def revision(work: Transaction) -> int:
-    """How often the facts of the space have changed."""
-    row = await work.row(_REVISION, (work.space_id,))
-    return 0 if row is None else int(row[0])
-
-
-async def extracted_to(work: Transaction, session: str) -> int:
-    """How far a session was read for facts; 0 for not at all."""
-    row = await work.row(_READ, (work.space_id, session_mark(session)))
-    return 0 if row is None else int(row[0])

@@ -22,6 +22,7 @@ from recollect.formats.held_text import HeldText
 from recollect.stores.marks import marks_of
 from recollect.stores.postgres import compactions
 from recollect.stores.postgres.driver import Raw
+from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.forget_quotes import TOMBSTONES, Removed, remove_quotes
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.jobs import settle
@@ -127,6 +128,7 @@ async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> in
     # Nobody asked for these words to be gone for good: the next merge takes them out of the runs.
     await mark_dead(work, numbers[numbers <= ground.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
+    await segments_changed(work)
     await advance(work, ground)
     await work.send(NEW_EPOCH, (work.space_id,))
     return len(found)
@@ -207,7 +209,9 @@ async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Mean
     }
     gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}
     unsaid: set[str] = {*meant.identities, *(said - set(twins))}
-    removed = await remove_quotes(work, order, unsaid=unsaid, gone=gone)
+    removed = await remove_quotes(
+        work, order, unsaid=unsaid, gone=gone, places=dict.fromkeys(meant.sessions)
+    )
     return replace(removed, compactions=await _remove_compactions(work, order, meant, unsaid))
 
 

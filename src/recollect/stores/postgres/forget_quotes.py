@@ -6,7 +6,7 @@ words are said elsewhere rests on its twin there; whatever cannot be read is tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from recollect.stores.postgres import facts, ledger, quotes
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.wire import escaped, int8s, plain, texts, uuids
 from recollect.stores.postgres.write_session import forget_sessions, path_of, without
+from recollect.stores.session_jobs import KINDS, jobs_of_sessions
 from recollect.values.fact import FactId, fact_identity
 from recollect.values.upkeep import ForgetOrder
 
@@ -61,6 +62,14 @@ _JOBS: Final = """
 _DROP_JOBS_BY_NUMBER: Final = """
     DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])
 """
+_JOBS_OF_KINDS: Final = """
+    SELECT job_no, key, payload FROM recollect.jobs
+    WHERE space_id = %s AND kind = ANY(%s::text[])
+"""
+_SAID_IN: Final = """
+    SELECT DISTINCT session FROM recollect.segments
+    WHERE space_id = %s AND session = ANY(%s::text[])
+"""
 _STATES: Final = """
     SELECT session, state FROM recollect.sessions WHERE space_id = %s AND session > %s
     ORDER BY session LIMIT %s FOR UPDATE
@@ -84,10 +93,15 @@ class Removed:
 
 
 async def remove_quotes(
-    work: Transaction, order: ForgetOrder, *, unsaid: set[str], gone: Mapping[str, str | None]
+    work: Transaction,
+    order: ForgetOrder,
+    *,
+    unsaid: set[str],
+    gone: Mapping[str, str | None],
+    places: Collection[str],
 ) -> Removed:
     """Remove what quotes the `unsaid`, and what rests on segments that are `gone`, each with the
-    twin that says the same elsewhere."""
+    twin that says the same elsewhere. `places` are sessions that lost segments by place."""
     if order.facts:
         marks = texts(map(fact_identity, order.facts))
         await work.send(TOMBSTONES, (work.space_id, order.at, marks))
@@ -95,6 +109,9 @@ async def remove_quotes(
     messages = texts(unsaid)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
+    emptied = await _emptied(work, order, places)
+    jobs += await _forget_jobs_of_sessions(work, emptied)
+    await facts.leave_sessions(work, emptied)
     states = 0
     if order.sessions and not order.by_time:  # these go as a whole
         pieces += await ledger.forget_turns(work, order.sessions)
@@ -106,6 +123,24 @@ async def remove_quotes(
         jobs += await _forget_text_in_jobs(work, text)
         states += await _forget_text_in_states(work, text)
     return Removed(facts=removed, pieces=pieces, jobs=jobs, states=states)
+
+
+async def _emptied(work: Transaction, order: ForgetOrder, places: Collection[str]) -> list[str]:
+    """The sessions that went as a whole, or have no segment left at any of their places."""
+    said = {plain(one) for (one,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    whole = () if order.by_time else order.sessions
+    return list(dict.fromkeys([*whole, *(one for one in places if one not in said)]))
+
+
+async def _forget_jobs_of_sessions(work: Transaction, sessions: Sequence[str]) -> int:
+    """Drop the jobs that name these sessions, leased ones too."""
+    if not sessions:
+        return 0
+    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
+    gone = jobs_of_sessions(((number, plain(key), raw) for number, key, raw in rows), sessions)
+    if gone:
+        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
+    return len(gone)
 
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
+from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passages_of
 from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
@@ -103,7 +104,8 @@ async def held(
 
 async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritten:
     """Replace texts."""
-    if order.facts:  # with the texts they rest on, so that no span is ever of another text
+    # With the texts they rest on, so that no span is ever of another text.
+    if order.facts or order.facts_revision is not None:
         facts = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         await write_batch(work, facts, name)
     ground = await lock_space(work, name)
@@ -118,6 +120,8 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
         vectors = await _reindexed(work, given, found, ground)
     for id_, (sequence, _) in found.items():
         await _put_segment(work, given[id_], sequence)
+    if found:  # a fact that was read from an old text would bring it back
+        await segments_changed(work)
     await advance(work, ground)
     await work.send(NEW_EPOCH, (work.space_id,))
     return Rewritten(

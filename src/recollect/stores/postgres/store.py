@@ -8,7 +8,7 @@ space and no other, and errors of the driver come out as ours.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from recollect.errors import StoreError
@@ -18,6 +18,7 @@ from recollect.stores.postgres import (
     check,
     compactions,
     fact_candidates,
+    fact_reading,
     facts,
     forget,
     jobs,
@@ -235,17 +236,21 @@ class PostgresStore:
             return await forget.withdraw(work, self.space, ids)
 
     async def facts(
-        self, ids: Sequence[FactId] | None = None, *, superseded: bool = False
+        self,
+        ids: Sequence[FactId] | None = None,
+        *,
+        superseded: bool = False,
+        subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
         """Facts by id in this order, or all by time and id."""
         async with self._reading() as work:
-            return await facts.read(work, ids, superseded=superseded)
+            return await fact_reading.read(work, ids, superseded=superseded, subjects=subjects)
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """The current facts that may answer."""
         async with self._reading() as work:
             found = await fact_candidates.find(work, query)
-        if found is None:  # older code wrote facts, which are not indexed yet
+        if found is None:  # older code wrote or closed facts, and the index does not know
             async with self._turn() as work:
                 await write.lock_space(work, self.space)
                 await facts.adopt(work)
@@ -256,17 +261,17 @@ class PostgresStore:
     async def facts_revision(self) -> int:
         """How often the facts of the space have changed."""
         async with self._reading() as work:
-            return await facts.revision(work)
+            return await fact_reading.revision(work)
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
         """Current facts that have no vector of this embedder."""
         async with self._reading() as work:
-            return await facts.unembedded(work, embedder, limit=limit)
+            return await fact_reading.unembedded(work, embedder, limit=limit)
 
     async def extracted_to(self, session: SessionId) -> int:
         """How far a session was read for facts."""
         async with self._reading() as work:
-            return await facts.extracted_to(work, session)
+            return await fact_reading.extracted_to(work, session)
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold."""

@@ -92,7 +92,8 @@ def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[HeldB
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     """Replace texts within the caller's transaction."""
-    if order.facts:  # with the texts they rest on, so that no span is ever of another text
+    # With the texts they rest on, so that no span is ever of another text.
+    if order.facts or order.facts_revision is not None:
         write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
     bodies = sum(_put(db, new) for new in order.bodies)
     given = {new.segment.id: new for new in order.segments}

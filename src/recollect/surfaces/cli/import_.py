@@ -24,6 +24,7 @@ from recollect.errors import FormatError, RecollectError, UnknownFormat
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.vmem import read_vmem
 from recollect.rules.weigh import Weigher
+from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
 from recollect.surfaces.cli.import_sources import (
     KNOWLEDGE,
     SEGMENTS,
@@ -49,17 +50,24 @@ class _Run:
     rules: ImportRules
     session: str | None
     progress: ShownProgress
+    restore: bool
 
 
 @click.command("import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
 @click.option("--session", metavar="NAME", help="Call the session so, whatever the file says.")
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="It is an export of your own: facts keep their trust, maker and pins.",
+)
 @click.option("--quiet", is_flag=True, help="Tell only what went wrong.")
 @store_options
 def import_(
     *,
     paths: tuple[Path, ...],
     session: str | None,
+    restore: bool,
     quiet: bool,
     url: str | None,
     space: str,
@@ -78,25 +86,39 @@ def import_(
         raise RecollectError("--session names one session, but several files were found")
     with ShownProgress(quiet=quiet or as_json) as progress:
 
-        async def work(store: Store, place: Place) -> list[FileTold]:
-            run = _Run(store=store, rules=_rules(place), session=session, progress=progress)
+        async def work(store: Store, place: Place) -> tuple[list[FileTold], int]:
+            run = _Run(
+                store=store,
+                rules=_rules(place),
+                session=session,
+                progress=progress,
+                restore=restore,
+            )
             told = []
             for source in find_sources(paths):  # archives are read one file at a time
                 told.append(await _import(source, run))
                 if not as_json:
                     progress.clear()
                     tell(told[-1], quiet=quiet)
-            return told
+            return told, await sessions_waiting(store) if told else 0
 
-        told = with_store(url, space, work, create=True)
+        told, waiting = with_store(url, space, work, create=True)
     if not told:
         raise FormatError("nothing in there could be a recording; name the files themselves")
-    if as_json:
-        print_json({"files": [one.as_json() for one in told], "totals": totals(told)})
-    elif not quiet and len(told) > 1:
-        click.echo(f"in all: {counted(summed(told))}")
+    _tell_all(told, waiting, quiet=quiet, as_json=as_json)
     if any(one.problem for one in told):
         raise SystemExit(1)
+
+
+def _tell_all(told: list[FileTold], waiting: int, *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        files = [one.as_json() for one in told]
+        print_json({"files": files, "totals": totals(told), "sessions_waiting": waiting})
+    elif not quiet:
+        if len(told) > 1:
+            click.echo(f"in all: {counted(summed(told))}")
+        if waiting:
+            click.echo(f"recollect: {said_waiting(waiting)}", err=True)
 
 
 def _rules(place: Place) -> ImportRules:
@@ -182,7 +204,7 @@ async def _import_seeds(source: SeedFolder, run: _Run) -> FileTold:
         raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
     if KNOWLEDGE in source.files:
         with (source.folder / KNOWLEDGE).open("rb") as file:
-            facts = await import_facts(run.store, file, rules=run.rules)
+            facts = await import_facts(run.store, file, rules=run.rules, restore=run.restore)
         told.facts = facts.messages
         told.altered += facts.altered
         told.passed_over += tuple(f"{KNOWLEDGE} {said}" for said in facts.passed_over)

@@ -1,7 +1,8 @@
 """`recollect redact`: what secrets stand in what is stored, and with `--apply` mask them there.
 
 Prints counts, kinds and names of sessions; never a secret, nor a part of one. Without `--apply`
-nothing is changed. Exit code 1 where secrets were found and left.
+nothing is changed. Exit code 1 where any stands in clear still: found and not masked, in names that
+stay, or in files that could not be, or are not ours to be, changed.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ _NO_PII = "redaction.pii is off: personal data that comes from now on is kept; t
     metavar="DIR",
     help="Also its daily notes, memory/YYYY-MM-DD.md.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="List all that it covers and cannot.")
 @store_options
 def redact(
     *,
+    verbose: bool,
     apply_: bool,
     patterns: tuple[str, ...],
     pii: bool,
@@ -76,8 +79,8 @@ def redact(
     if as_json:
         print_json(report_json(report))
     else:
-        click.echo(as_text(report, plain=plain_line))
-    if report.done.secrets and not apply_:
+        click.echo(as_text(report, plain=plain_line, whole=verbose))
+    if report.done.in_clear:
         raise SystemExit(1)
 
 
@@ -114,7 +117,13 @@ async def _redacted(
         await spool.close()
     cannot = [*files.cannot, *(await _cache_emptied(store, done) if apply else ())]
     return joined(
-        done, kinds=files.kinds, changed=files.changed, sessions=files.sessions, cannot=cannot
+        done,
+        kinds=files.kinds,
+        changed=files.changed,
+        sessions=files.sessions,
+        cannot=cannot,
+        left=files.left,
+        unread=files.unread,
     )
 
 

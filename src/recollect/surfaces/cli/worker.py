@@ -22,6 +22,7 @@ from recollect.errors import SettingsError
 from recollect.memory.jobs import RunResult
 from recollect.ports import Store
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.facts.found import Found
 from recollect.surfaces.cli.worker_fleet import FleetWorker
 from recollect.wiring.embedders import choose_embedders
 from recollect.wiring.models import choose_model
@@ -71,7 +72,7 @@ def worker(
         work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
     asyncio.run(work)
     total = tally.total
-    click.echo(f"recollect worker: {_said(total)}", err=True)
+    click.echo(f"recollect worker: {_said(total, tally.found)}", err=True)
     if as_json:
         click.echo(json.dumps(tally.as_object(), ensure_ascii=False, indent=2))
     if once and (total.failed or total.dead):
@@ -83,6 +84,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._by_space: dict[str, RunResult] = defaultdict(RunResult)
+        self._found: dict[str, Found] = defaultdict(Found)
 
     def add(self, space: str, result: RunResult) -> None:
         """Count a result; failures are told at once."""
@@ -92,6 +94,18 @@ class Tally:
             said = f"{space}: a job failed, {became}: {result.reason}"
             click.echo(plain_line(said), err=True)
 
+    def read(self, space: str, line: str) -> None:
+        """Count what reading a session found; it is told at once, and so is what went wrong."""
+        found = self._found[space]
+        notes = len(found.notes)
+        if found.hear(line) or len(found.notes) > notes:
+            click.echo(plain_line(f"{space}: {line}"), err=True)
+
+    @property
+    def found(self) -> int:
+        """Facts that were found, in all spaces."""
+        return sum(one.facts for one in self._found.values())
+
     @property
     def total(self) -> RunResult:
         """Of all spaces."""
@@ -99,8 +113,11 @@ class Tally:
 
     def as_object(self) -> dict[str, object]:
         """As `--json` prints it."""
-        spaces = {space: _counts(result) for space, result in sorted(self._by_space.items())}
-        return {**_counts(self.total), "spaces": spaces}
+        spaces = {
+            space: {**_counts(result), "facts_found": self._found[space].facts}
+            for space, result in sorted(self._by_space.items())
+        }
+        return {**_counts(self.total), "facts_found": self.found, "spaces": spaces}
 
 
 def _counts(result: RunResult) -> dict[str, object]:
@@ -112,10 +129,11 @@ def _counts(result: RunResult) -> dict[str, object]:
     }
 
 
-def _said(total: RunResult) -> str:
+def _said(total: RunResult, found: int) -> str:
     if not total.taken:
         return "nothing was due"
     parts = [f"{total.done} jobs done"]
+    parts += [str(Found(facts=found))] if found else []
     parts += [f"{total.failed} to be tried again"] if total.failed else []
     parts += [f"{total.dead} set aside"] if total.dead else []
     parts += [f"{total.lost} lost to another worker"] if total.lost else []
@@ -131,7 +149,7 @@ async def _fleet(
 ) -> None:
     fleet = await wiring.open_fleet(url)
     try:
-        worker_ = FleetWorker(fleet, settings, tally.add, concurrency=concurrency)
+        worker_ = FleetWorker(fleet, settings, tally.add, tally.read, concurrency=concurrency)
         try:
             await _until_stopped(worker_.run_due if once else worker_.run)
         finally:
@@ -176,7 +194,13 @@ async def _run(
     store: Store, settings: config.Settings, tally: Tally, stop: asyncio.Event, *, once: bool
 ) -> None:
     reader = choose_model(settings, "extraction")
-    runner = runner_of(store, settings, embedders=choose_embedders(settings).used, model=reader)
+    runner = runner_of(
+        store,
+        settings,
+        embedders=choose_embedders(settings).used,
+        model=reader,
+        told=lambda line: tally.read(store.space, line),
+    )
 
     def told(result: RunResult) -> None:
         tally.add(store.space, result)

@@ -39,6 +39,7 @@ class FleetWorker:
         fleet: PostgresFleet,
         settings: Settings,
         told: Callable[[str, RunResult], None],
+        read: Callable[[str, str], None],
         *,
         concurrency: int,
     ) -> None:
@@ -47,6 +48,7 @@ class FleetWorker:
         self._embedders = choose_embedders(settings).used
         self._reader = choose_model(settings, "extraction")
         self._told = told
+        self._read = read
         self._concurrency = concurrency
         self._quiet_until: dict[str, float] = {}
 
@@ -93,7 +95,13 @@ class FleetWorker:
         store = await self._fleet.space(name)
         taken = 0
         try:
-            runner = runner_of(store, self._settings, embedders=self._embedders, model=self._reader)
+            runner = runner_of(
+                store,
+                self._settings,
+                embedders=self._embedders,
+                model=self._reader,
+                told=lambda line: self._read(name, line),
+            )
             result = await runner.run_due(
                 stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
             )

@@ -12,8 +12,8 @@ With pytest, say how a store is opened, and every check is a test:
 space that is open it gives a second store on the same memory. Spaces have names that no other
 check uses, so one server may serve all checks, in any order and at once. Fixtures work as in
 any test class: an autouse one can set `self.address`. Every check runs in an event loop of its
-own; what its stores share, a pool for instance, is closed by `close_shared`. `damage` makes a
-record unreadable, where you can say how: one check is skipped without it. Put
+own; what its stores share, a pool for instance, is closed by `close_shared`. `damage` and
+`damage_fact` make a record unreadable, where you can say how: a check is skipped without. Put
 
     pytest.register_assert_rewrite("recollect.testing.store_contract")
 
@@ -41,6 +41,7 @@ from recollect.testing.store_contract import (
     cleaning,
     cold,
     compactions,
+    fact_decisions,
     fact_forgetting,
     fact_revisions,
     facts,
@@ -58,6 +59,7 @@ from recollect.testing.store_contract import (
     refusals,
     rewriting,
     searching,
+    session_names,
     sessions,
     several_vectors,
     surroundings,
@@ -69,17 +71,20 @@ from recollect.testing.store_contract import (
 from recollect.testing.store_contract.harness import (
     Check,
     Damage,
+    DamageFact,
     OpenStore,
     Spaces,
     cannot_damage,
+    cannot_damage_fact,
     checks_of,
     run_check,
 )
+from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 
 __all__ = [
-    "CONTRACT", "Check", "Damage", "OpenStore", "Spaces", "StoreContract", "run_check",
-    "run_contract",
+    "CONTRACT", "Check", "Damage", "DamageFact", "OpenStore", "Spaces", "StoreContract",
+    "run_check", "run_contract",
 ]  # fmt: skip
 
 CONTRACT: Final[tuple[Check, ...]] = checks_of(
@@ -99,11 +104,13 @@ CONTRACT: Final[tuple[Check, ...]] = checks_of(
     jobs,
     budget,
     fact_revisions,
+    fact_decisions,
     ledger,
     forgetting,
     places,
     quotes,
     fact_forgetting,
+    session_names,
     matching,
     compactions,
     cleaning,
@@ -115,11 +122,16 @@ CONTRACT: Final[tuple[Check, ...]] = checks_of(
 """Every check, in an order to build a store by."""
 
 
-async def run_contract(open_store: OpenStore, *, damage: Damage = cannot_damage) -> None:
+async def run_contract(
+    open_store: OpenStore,
+    *,
+    damage: Damage = cannot_damage,
+    damage_fact: DamageFact = cannot_damage_fact,
+) -> None:
     """Run every check; raises an ExceptionGroup of those that do not hold."""
     failed: list[Exception] = []
     for check in CONTRACT:
-        run = run_check(check, open_store, damage=damage)
+        run = run_check(check, open_store, damage=damage, damage_fact=damage_fact)
         (outcome,) = await asyncio.gather(run, return_exceptions=True)
         if isinstance(outcome, Exception) and not isinstance(outcome, SkipTest):
             failed.append(outcome)
@@ -138,6 +150,10 @@ class StoreContract:
         """Make one stored segment unreadable behind the store's back; skipped where not given."""
         await cannot_damage(space, segment)
 
+    async def damage_fact(self, space: str, fact: FactId) -> None:
+        """Make one stored fact unreadable behind the store's back; skipped where not given."""
+        await cannot_damage_fact(space, fact)
+
     async def close_shared(self) -> None:
         """Close what the stores of a check shared, such as a pool; nothing by default."""
 
@@ -145,7 +161,12 @@ class StoreContract:
 def _as_test(check: Check) -> Callable[[StoreContract], None]:
     async def run(contract: StoreContract) -> None:
         try:
-            await run_check(check, contract.open_store, damage=contract.damage)
+            await run_check(
+                check,
+                contract.open_store,
+                damage=contract.damage,
+                damage_fact=contract.damage_fact,
+            )
         finally:
             await contract.close_shared()
 

@@ -20,11 +20,13 @@ from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
 from recollect.values.fact import ExtractedTo, FactId
 from recollect.values.job import NewJob
+from recollect.values.message import MessageId
 from recollect.values.upkeep import ForgetOrder
 
 
 async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:
-    """The revision grows when facts are written, changed or forgotten, and with nothing else."""
+    """The revision grows when facts are written, changed or forgotten, or segments go, and with
+    nothing else."""
     store = await spaces.open()
     new = segments(3)
     seen = [await store.facts_revision()]
@@ -45,6 +47,8 @@ async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:
     await store.write(Batch(at=START, fact_vectors=(fact_vectors((one,)),)))
     await store.write(Batch(at=START, extracted=(ExtractedTo(session=SESSION, sequence=2),)))
     await store.write(Batch(at=START, segments=segments(2, first=50)))
+    await store.evict(max_segments=1, said_before=None)
+    await store.forget(ForgetOrder(at=START, message_ids=(MessageId("0" * 32),)))
     assert not await moved()
     await store.forget(ForgetOrder(at=START, segments=ids(new[:1])))
     assert await moved(), "it lost a source"
@@ -54,6 +58,8 @@ async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:
     assert await moved(), "one was named"
     await store.forget(ForgetOrder(at=START, facts=(one.id,)))
     assert not await moved(), "it was gone"
+    await store.forget(ForgetOrder(at=START, segments=ids(segments(1, first=50))))
+    assert await moved(), "a fact may be read from it"
     store = await spaces.reopen(store)
     assert await store.facts_revision() == seen[-1]
 

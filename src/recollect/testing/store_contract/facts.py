@@ -50,16 +50,17 @@ async def fact_is_replaced_by_id(spaces: Spaces) -> None:
 
 
 async def superseded_facts_come_on_request(spaces: Spaces) -> None:
-    """Facts that another one superseded are left out unless they are asked for."""
+    """Facts that are not current, replaced or ended, are left out unless they are asked for."""
     store = await spaces.open()
     old = fact("old", superseded_by=FactId("new"))
+    ended = fact("ended", at=START + 0.5, valid_to=START + 9)
     new = fact("new", at=START + 1)
-    await store.write(Batch(at=START, facts=(old, new)))
+    await store.write(Batch(at=START, facts=(old, ended, new)))
     assert _plain(await store.facts()) == _plain((new,))
-    assert _plain(await store.facts(superseded=True)) == _plain((old, new))
-    both = await store.facts([new.id, old.id], superseded=True)
-    assert _plain(both) == _plain((new, old))
-    assert _plain(await store.facts([new.id, old.id])) == _plain((new,))
+    assert _plain(await store.facts(superseded=True)) == _plain((old, ended, new))
+    every = await store.facts([new.id, ended.id, old.id], superseded=True)
+    assert _plain(every) == _plain((new, ended, old))
+    assert _plain(await store.facts([new.id, ended.id, old.id])) == _plain((new,))
     await store.write(Batch(at=START, facts=(replace(old, superseded_by=None),)))
     assert [one.id for one in await store.facts()] == ["old", "new"]
 
@@ -99,3 +100,23 @@ async def facts_are_ordered(spaces: Spaces) -> None:
     wanted = [FactId(name) for name in ("d", "a", "unheard of", "b")]
     assert [one.id for one in await store.facts(wanted)] == ["d", "a", "b"]
     assert await store.facts([]) == ()
+
+
+async def facts_of_subjects_are_read_alone(spaces: Spaces) -> None:
+    """With subjects only facts about one of these come, in the order of all the others."""
+    store = await spaces.open()
+    about = ("host", "port", "a\ud800b", "", "世界\x00", "port")
+    given = tuple(
+        fact(f"f{place}", at=START - place, subject=subject, valid_to=None if place else START)
+        for place, subject in enumerate(about)
+    )
+    await store.write(Batch(at=START, facts=given))
+    for asked in (("port",), ("port", "host"), ("a\ud800b", "世界\x00"), ("",), ("nobody",), ()):
+        for superseded in (False, True):
+            every = await store.facts(superseded=superseded)
+            found = await store.facts(superseded=superseded, subjects=asked)
+            assert found == tuple(one for one in every if one.subject in asked), asked
+    ids_ = [given[5].id, given[1].id, given[2].id]
+    assert [one.id for one in await store.facts(ids_, subjects={"port"})] == ["f5", "f1"]
+    many = ("port", *(f"subject {number}" for number in range(1_200)))
+    assert [one.id for one in await store.facts(subjects=many)] == ["f5", "f1"]

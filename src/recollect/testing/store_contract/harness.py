@@ -15,6 +15,7 @@ from unittest import SkipTest
 from uuid import uuid4
 
 from recollect.ports import Store
+from recollect.values.fact import FactId
 from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import SegmentId
 
@@ -25,18 +26,33 @@ already, it gives another store on the same memory."""
 Damage: TypeAlias = Callable[[str, SegmentId], Awaitable[None]]
 """Makes one stored segment of a space unreadable, behind the back of its store."""
 
+DamageFact: TypeAlias = Callable[[str, FactId], Awaitable[None]]
+"""The same for one stored fact."""
+
 
 async def cannot_damage(space: str, segment: SegmentId) -> None:  # noqa: ARG001
     """For stores whose records cannot be damaged from outside, or that do not say how."""
     raise SkipTest("it was not said how a record can be damaged")
 
 
+async def cannot_damage_fact(space: str, fact: FactId) -> None:  # noqa: ARG001
+    """As `cannot_damage`, for facts."""
+    raise SkipTest("it was not said how a fact can be damaged")
+
+
 class Spaces:
     """The stores of one check."""
 
-    def __init__(self, open_store: OpenStore, name: str, damage: Damage = cannot_damage) -> None:
+    def __init__(
+        self,
+        open_store: OpenStore,
+        name: str,
+        damage: Damage = cannot_damage,
+        damage_fact: DamageFact = cannot_damage_fact,
+    ) -> None:
         self._open_store = open_store
         self._damage = damage
+        self._damage_fact = damage_fact
         self._prefix = f"{name[:24]}-{uuid4().hex[:12]}"
         self._open: dict[str, list[Store]] = {}
         self._damaged: list[Store] = []
@@ -66,7 +82,16 @@ class Spaces:
         """
         await self.close(store)
         await self._damage(store.space, segment)
-        damaged = await self._open_store(store.space)
+        return await self._open_damaged(store.space)
+
+    async def damage_fact(self, store: Store, fact: FactId) -> Store:
+        """As `damage`, for a fact."""
+        await self.close(store)
+        await self._damage_fact(store.space, fact)
+        return await self._open_damaged(store.space)
+
+    async def _open_damaged(self, space: str) -> Store:
+        damaged = await self._open_store(space)
         self._damaged.append(damaged)
         return damaged
 
@@ -115,9 +140,15 @@ def checks_of(*modules: ModuleType) -> tuple[Check, ...]:
     )
 
 
-async def run_check(check: Check, open_store: OpenStore, *, damage: Damage = cannot_damage) -> None:
+async def run_check(
+    check: Check,
+    open_store: OpenStore,
+    *,
+    damage: Damage = cannot_damage,
+    damage_fact: DamageFact = cannot_damage_fact,
+) -> None:
     """Run one check; what it raises carries the sentence that does not hold."""
-    spaces = Spaces(open_store, getattr(check, "__name__", "check"), damage)
+    spaces = Spaces(open_store, getattr(check, "__name__", "check"), damage, damage_fact)
     try:
         await check(spaces)
         await spaces.examine()

@@ -13,6 +13,7 @@ from recollect.testing.store_contract.examples import (
     START,
     asked,
     fact,
+    fact_vectors,
     full_batch,
     ids,
     segment,
@@ -22,9 +23,9 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.fact import FactId
+from recollect.values.fact import Evidence, FactId
 from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.lookup import CandidateQuery, FactQuery
 from recollect.values.message import MessageId
 from recollect.values.upkeep import ForgetOrder
 
@@ -81,6 +82,57 @@ async def unreadable_record_hides_no_other(spaces: Spaces) -> None:
     written = await store.write(full_batch(1))
     assert written.stored == ids(full_batch(1).segments)
     assert await store.session(SESSION) is not None
+
+
+async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
+    """A fact that cannot be read is left out and told by `check`; all others are there, can be
+    written and forgotten, and it goes with what it rests on, or when it is named."""
+    for named in (False, True):
+        store = await spaces.open(f"{named}")
+        new = segments(3)
+        facts = tuple(
+            fact(
+                f"f{place}",
+                at=START + place,
+                sources=ids(new[place % 2 : place % 2 + 1]),
+                evidence=(Evidence(segment=new[place % 2].segment.id, start=0, end=3),),
+            )
+            for place in range(4)
+        )
+        batch = Batch(at=START, segments=new, facts=facts, fact_vectors=(fact_vectors(facts),))
+        await store.write(batch)
+        store = await spaces.damage_fact(store, facts[0].id)
+        assert await store.facts() == facts[1:]
+        assert await store.facts([one.id for one in facts]) == facts[1:]
+        query = FactQuery(words=("fact",), vectors=(asked("q"),))
+        found = await store.fact_candidates(query)
+        assert [one.fact.id for one in found.facts] == ["f1", "f2", "f3"]
+        assert any("fact" in problem for problem in (await store.check()).problems)
+        more = fact("more", at=START + 9)
+        await store.write(Batch(at=START, facts=(more,), fact_vectors=(fact_vectors((more,)),)))
+        assert await store.unembedded_facts(EMBEDDER, limit=9) == ()
+        done = await store.forget(ForgetOrder(at=START, segments=ids(new[1:2])))
+        assert done.facts == ("f1", "f3")
+        if named:
+            assert (await store.forget(ForgetOrder(at=START, facts=(facts[0].id,)))).facts == (
+                "f0",
+            )
+        else:
+            done = await store.forget(ForgetOrder(at=START, segments=ids(new[:1])))
+            assert done.facts == ("f0", "f2")
+        assert (await store.check()).problems == ()
+        assert "f0" not in {one.id for one in await store.facts()}
+
+
+async def unreadable_fact_can_be_written_again(spaces: Spaces) -> None:
+    """Writing a fact that cannot be read makes it whole."""
+    store = await spaces.open()
+    facts = (fact("torn"), fact("whole", at=START + 1))
+    await store.write(Batch(at=START, facts=facts, fact_vectors=(fact_vectors(facts),)))
+    store = await spaces.damage_fact(store, facts[0].id)
+    await store.write(Batch(at=START, facts=facts))
+    assert await store.facts() == facts
+    assert (await store.check()).problems == ()
 
 
 async def stats_count_what_is_there(spaces: Spaces) -> None:

@@ -3,8 +3,8 @@
 Owns half of the material that chains of corrections are made of; `more_domains` has the rest. Each
 domain has things that are alike but not the same, values, and the ways in which people say that a
 thing has a value, as a first statement or as a correction. They were written down before they were
-tried against the code, and the naming of subjects was then taught the 74 of 5,212 it had missed;
-the extractor was not in sight.
+tried against the code, and the naming of subjects was then taught the 74 of 5,212 it had missed:
+what holds of them is a property, not a measure of unseen text.
 """
 
 from __future__ import annotations

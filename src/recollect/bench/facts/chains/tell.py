@@ -33,38 +33,53 @@ class Said:
     content: str = field(repr=False)
     type: FactType
     at: float
+    thing: str = ""
+    """What it is about, wherever that is: chains of one thing are easily taken for each other."""
+    elsewhere: bool = False
+    """It is about that thing in another place: the legacy one, the partner's."""
     keys: tuple[str, ...] = field(default=(), repr=False)
     """Whatever says what it says holds one of these."""
 
 
 def make_chains(pick: random.Random, *, repeat: bool) -> list[list[Said]]:
     """Chains in the order of time; `repeat`: also ones that come back to an earlier value."""
-    things = [(domain, thing) for domain in (*DOMAINS, *MORE_DOMAINS) for thing in domain.things]
-    pick.shuffle(things)
-    more = [(domain, thing) for domain, thing in things if domain.name not in _ONE_PLACE]
+    named = [(domain, thing) for domain in (*DOMAINS, *MORE_DOMAINS) for thing in domain.things]
+    pick.shuffle(named)
+    things = [(domain, thing, "") for domain, thing in named]
     things += [
-        (domain, f"{pick.choice([place for place in _PLACES if place not in thing])} {thing}")
-        for domain, thing in more
+        (domain, thing, f"{pick.choice([place for place in _PLACES if place not in thing])} ")
+        for domain, thing in named
+        if domain.name not in _ONE_PLACE
     ]
-    return [
-        _chain(number, *things[number], repeat=repeat, pick=pick) for number in range(CHAINS)
-    ]
+    return [_chain(number, *things[number], repeat=repeat, pick=pick) for number in range(CHAINS)]
+
+
+def some_of(chains: Sequence[list[Said]], count: int) -> list[list[Said]]:
+    """So many of them: those of things in other places, and those of the same things, first."""
+    places = [said for said in chains if said[0].elsewhere]
+    chosen = places[: count // 2]
+    named = {said[0].thing for said in chosen}
+    plain = [said for said in chains if not said[0].elsewhere]
+    plain.sort(key=lambda said: said[0].thing not in named)  # stable: the same things come first
+    return [*plain[: count - len(chosen)], *chosen]
 
 
 def _chain(
-    number: int, domain: Domain, thing: str, *, repeat: bool, pick: random.Random
+    number: int, domain: Domain, thing: str, place: str, *, repeat: bool, pick: random.Random
 ) -> list[Said]:
     most = MOST_STATEMENTS if repeat else min(MOST_STATEMENTS, len(domain.values))
-    minute: int | None = None
+    values = _values(domain, pick.randint(2, most), pick)
+    minute = pick.randint(0, 500)
     said: list[Said] = []
-    for value in _values(domain, pick.randint(2, most), pick):
-        minute = pick.randint(0, 500) if minute is None else minute
+    for value in values:
         minute += pick.randint(1, 50)
         said.append(
             Said(
                 chain=number,
-                content=_told(domain, thing, value, pick),
+                content=_told(domain, f"{place}{thing}", value, pick),
                 type=domain.type,
+                thing=thing,
+                elsewhere=bool(place),
                 at=START + 60.0 * minute + number / 1000,
                 keys=_keys(domain, value),
             )

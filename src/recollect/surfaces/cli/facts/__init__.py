@@ -11,6 +11,7 @@ import click
 
 SUBCOMMANDS = {
     "list": "listing:list_facts",
+    "read": "reading:read",
     "add": "writing:add",
     "edit": "writing:edit",
     "pin": "pinning:pin",

@@ -9,7 +9,14 @@ import click
 
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.shown import book_of, said_by, statement, told
+from recollect.surfaces.cli.facts.shown import (
+    book_of,
+    said_by,
+    shown_id,
+    statement,
+    told,
+    with_facts,
+)
 from recollect.surfaces.cli.memory.said import heading
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -17,7 +24,6 @@ from recollect.surfaces.cli.store_options import (
     instant,
     print_json,
     store_options,
-    with_store,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +65,7 @@ def why(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
         ]
         return found, shown
 
-    found, shown = with_store(url, space, work)
+    found, shown = with_facts(url, space, work)
     if as_json:
         print_json(_as_json(found, shown))
     else:
@@ -111,8 +117,8 @@ def _how_it_came(found: FactWhy) -> str:
     fact = found.fact
     if found.rests_on is not None:
         return (
-            f"You wrote it in these words; it replaced {found.rests_on.id}, which rests on what "
-            "follows."
+            f"You wrote it in these words; it replaced {shown_id(found.rests_on.id)}, which "
+            "rests on what follows."
         )
     if not fact.sources:
         return {
@@ -131,7 +137,9 @@ def _draw_source(out: Console, shown: Shown) -> None:
 
     source = shown.source
     if source.stored is None:
-        out.print(f"{source.id}  is not in the archive any more", style="dim", soft_wrap=True)
+        out.print(
+            f"{shown_id(source.id)}  is not in the archive any more", style="dim", soft_wrap=True
+        )
         return
     segment = source.stored.segment
     line = heading(source.stored)

@@ -15,7 +15,7 @@ import click
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.facts.forgetting import forget_facts, print_certificate
-from recollect.surfaces.cli.facts.shown import book_of, statement
+from recollect.surfaces.cli.facts.shown import book_of, shown_id, statement
 from recollect.surfaces.cli.facts.writing import said_of, written_as_json
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
@@ -95,6 +95,11 @@ async def _import(
     book = book_of(store, place)
     plan = await read_plan(store, read, place.settings.redaction)
     certificate = None
+    if forget_missing and plan.missing and plan.doubt:
+        raise RecollectError(
+            f"--forget-missing: {plan.doubt}, so a missing line may not mean that you deleted it; "
+            "export again, or forget by id with `recollect facts forget`"
+        )
     if forget_missing and plan.missing:
         order = await book.order_to_forget([fact.id for fact in plan.missing])
         certificate = await forget_facts(store, place, order, None, ask=ask, draw=draw)
@@ -114,6 +119,7 @@ def _as_json(done: Imported) -> dict[str, Any]:
         ],
         "missing": [fact.id for fact in taken.plan.missing],
         "forgotten": None if done.certificate is None else certificates.as_json(done.certificate),
+        "of_forgotten": taken.plan.forgotten,
         "problems": list(taken.problems),
         "passed_over": list(done.passed_over),
     }
@@ -129,8 +135,14 @@ def _draw(done: Imported) -> None:
         print_certificate(done.certificate, as_json=False)
     elif taken.plan.missing:
         for fact in taken.plan.missing:
-            click.echo(f"missing, and still known: {fact.id}  {statement(fact)}")
+            click.echo(f"missing, and still known: {shown_id(fact.id)}  {statement(fact)}")
         click.echo("recollect: --forget-missing forgets them", err=True)
+    if taken.plan.forgotten:
+        lines = "1 line" if taken.plan.forgotten == 1 else f"{taken.plan.forgotten:,} lines"
+        click.echo(
+            f"recollect: {lines} of facts that were forgotten; export again to be rid of them",
+            err=True,
+        )
     if not (taken.written or taken.plan.missing or taken.problems):
         click.echo(f"nothing to do: {taken.plan.unchanged:,} facts are as they were written")
     elif taken.written:

@@ -9,8 +9,8 @@ import click
 
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.shown import book_of
-from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.facts.shown import book_of, with_facts
+from recollect.surfaces.cli.store_options import Place, print_json, store_options
 
 if TYPE_CHECKING:
     from recollect.ports import Store
@@ -39,7 +39,7 @@ def export(*, folder: Path | None, force: bool, url: str | None, space: str, as_
         changed = 0 if folder is None else await _write(store, place, folder, facts, force=force)
         return facts, changed
 
-    facts, changed = with_store(url, space, work)
+    facts, changed = with_facts(url, space, work)
     if folder is None:
         print_json({"facts": [fact_as_json(one) for one in facts]})
     elif as_json:

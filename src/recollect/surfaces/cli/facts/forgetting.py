@@ -15,19 +15,18 @@ import click
 
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
-from recollect.surfaces.cli.facts.shown import book_of, statement, told
+from recollect.surfaces.cli.facts.shown import book_of, statement, told, with_facts
 from recollect.surfaces.cli.memory.said import heading
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
     print_json,
     store_options,
-    with_store,
 )
 
 if TYPE_CHECKING:
     from recollect.memory.matching import Meant
-    from recollect.ports import Store
+    from recollect.ports import Spool, Store
     from recollect.values.certificate import Certificate
     from recollect.values.upkeep import ForgetOrder
 
@@ -69,7 +68,7 @@ def forget(
         order = await book_of(store, place).order_to_forget(ids, sources=sources, versions=versions)
         return await forget_facts(store, place, order, workspace, ask=not yes, draw=not as_json)
 
-    certificate = with_store(url, space, work)
+    certificate = with_facts(url, space, work)
     if certificate is None:
         raise SystemExit(1)
     print_certificate(certificate, as_json=as_json)
@@ -86,14 +85,13 @@ async def forget_facts(
 ) -> Certificate | None:
     """Ask if need be, and forget; None where the answer was no."""
     from recollect.memory.certificate import extended
-    from recollect.memory.forget import find_meant
     from recollect.session.forget import FilesOrder, forget_in_files
     from recollect.wiring import open_spool
     from recollect.wiring.embedders import forget_cached
 
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:
-        meant = await find_meant(store, [spool], order)
+        meant = await _meant(store, spool, order)
         if ask and not _confirmed(meant, draw=draw):
             return None
         done = None
@@ -114,6 +112,17 @@ async def forget_facts(
     return extended(
         certificate, counts=done.counts, covers=done.covers, cannot=(*done.cannot, *FOLDERS)
     )
+
+
+async def _meant(store: Store, spool: Spool, order: ForgetOrder) -> Meant:
+    """What would go; facts alone are found without a walk through all that was said."""
+    from recollect.memory.forget import find_meant
+    from recollect.memory.matching import Meant as Found
+    from recollect.memory.matching import facts_meant
+
+    if order.segments:
+        return await find_meant(store, [spool], order)
+    return Found(facts=await facts_meant(store, order))
 
 
 def print_certificate(certificate: Certificate, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -9,15 +10,19 @@ import click
 from recollect.surfaces.cli.facts.shown import (
     LEAST_ID_CHARS,
     MAKERS,
+    NOTHING_KEPT,
     PINNED,
     SPEAKER_STYLES,
     book_of,
     is_past,
+    is_unused,
     short_ids,
+    shown_id,
     speaker,
     statement,
 )
 from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
+from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
@@ -28,7 +33,6 @@ from recollect.surfaces.cli.store_options import (
     with_store,
 )
 from recollect.values.fact import FactType, MadeBy
-from recollect.values.segment import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,17 +40,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.told import FactFilter
+    from recollect.engine.facts.told import FactFilter, Speaker
     from recollect.ports import Store
     from recollect.values.fact import Fact, FactId
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
-TRUSTS: dict[str, Trust] = {
-    "user": "high",
-    "assistant": "medium",
-    "tool": "low",
-    "outside": "outside",
-}
+SPEAKERS: tuple[Speaker, ...] = ("user", "assistant", "tool", "outside")
+_SCREEN_FACTS = 50
 _LEAST_STATEMENT_CELLS = 24
 _DATE_CHARS = 10
 _NONE_LIKE_THAT = "No fact is like that; leave a condition out, or add --all for what was replaced."
@@ -59,7 +59,7 @@ _NONE_YET = (
 @click.command("list")
 @click.option("--type", "types", multiple=True, type=click.Choice(TYPES), help="Only this type.")
 @click.option(
-    "--trust", "trusts", multiple=True, type=click.Choice(tuple(TRUSTS)), help="Only said by these."
+    "--trust", "trusts", multiple=True, type=click.Choice(SPEAKERS), help="Only said by these."
 )
 @click.option("--session", metavar="NAME", help="Only from this session.")
 @click.option("--as-of", metavar="WHEN", help="What held then: 2026-01-31, or 30d ago.")
@@ -71,16 +71,23 @@ _NONE_YET = (
     help="Only found or written this way.",
 )
 @click.option("--search", default="", metavar="WORDS", help="Only those that hold these words.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The newest N and what is pinned; on a screen 50, elsewhere all.",
+)
 @store_options
 def list_facts(
     *,
     types: tuple[FactType, ...],
-    trusts: tuple[str, ...],
+    trusts: tuple[Speaker, ...],
     session: str | None,
     as_of: str | None,
     superseded: bool,
     made_by: tuple[MadeBy, ...],
     search: str,
+    limit: int | None,
     url: str | None,
     space: str,
     as_json: bool,
@@ -90,7 +97,7 @@ def list_facts(
 
     asked = FactFilter(
         types=types,
-        trusts=tuple(TRUSTS[one] for one in trusts),
+        trusts=trusts,
         made_by=made_by,
         session=session,
         as_of=None if as_of is None else moment_from(as_of, option="--as-of"),
@@ -98,18 +105,57 @@ def list_facts(
         search=search.strip(),
     )
 
-    async def work(store: Store, place: Place) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+    async def work(store: Store, place: Place) -> Listed:
         book = book_of(store, place)
         every = await book.list(FactFilter(superseded=True))
-        return await book.list(_with_id_of_key(asked, place.space)), every
+        found = await book.list(_with_id_of_key(asked, place.space))
+        waiting = 0 if found else await sessions_waiting(store)
+        return Listed(found=found, every=every, waiting=waiting)
 
-    found, every = with_store(url, space, work)
+    listed = None if is_unused(url, space) else with_store(url, space, work)
     if as_json:
-        _print_json(asked, found)
-    elif found:
-        _draw(found, short_ids(every))
+        _print_json(asked, _newest(() if listed is None else listed.found, limit))
+    elif listed is None:
+        click.echo(f"{NOTHING_KEPT}; `recollect facts add` writes a fact")
     else:
-        click.echo(_NONE_LIKE_THAT if every else _NONE_YET)
+        _tell(listed, limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What was asked for, all that ids can mean, and what was not read yet."""
+
+    found: tuple[Fact, ...]
+    every: tuple[Fact, ...]
+    waiting: int
+
+
+def _tell(listed: Listed, limit: int | None) -> None:
+    if listed.found:
+        if limit is None and console().is_terminal:
+            limit = _SCREEN_FACTS
+        shown = _newest(listed.found, limit)
+        _draw(shown, short_ids(listed.every))
+        if left := len(listed.found) - len(shown):
+            said = f"… and {left:,} older ones: --limit {len(listed.found)} shows all"
+            click.echo(said, err=not console().is_terminal)
+        return
+    if listed.every:
+        click.echo(_NONE_LIKE_THAT)
+    elif not listed.waiting:
+        click.echo(_NONE_YET)
+    if listed.waiting:
+        click.echo(said_waiting(listed.waiting))
+
+
+def _newest(found: Sequence[Fact], limit: int | None) -> Sequence[Fact]:
+    """What is pinned, and the newest of the others, in the order they came."""
+    if limit is None or len(found) <= limit:
+        return found
+    pinned = [one for one in found if one.pinned]
+    others = [one for one in found if not one.pinned]
+    room = max(limit - len(pinned), 0)
+    return [*pinned[:limit], *others[len(others) - room :]]
 
 
 def _with_id_of_key(asked: FactFilter, space: str) -> FactFilter:
@@ -133,6 +179,7 @@ def _draw(found: Sequence[Fact], ids: Mapping[FactId, str]) -> None:
     from rich.text import Text as RichText
 
     out = console()
+    ids = {id_: shown_id(short) for id_, short in ids.items()}
     width = max(LEAST_ID_CHARS, *(len(ids[one.id]) for one in found))
     kinds = max(len("type"), *(len(one.type) for one in found))
     said = max(len("said by"), *(len(speaker(one)) for one in found))

@@ -12,7 +12,9 @@ from recollect.surfaces.cli.facts.shown import (
     is_past,
     made,
     said_by,
+    shown_id,
     statement,
+    with_facts,
 )
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -21,7 +23,6 @@ from recollect.surfaces.cli.store_options import (
     print_json,
     store_options,
     when,
-    with_store,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from recollect.values.fact import Fact
 
 _HOW = {"update": "told in other words", "supersede": "replaced the one before", None: ""}
+_CORRECTED = "corrected"
 
 
 @click.command("history")
@@ -43,7 +45,7 @@ def history(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactHistory:
         return await book_of(store, place).history(id_)
 
-    found = with_store(url, space, work)
+    found = with_facts(url, space, work)
     if as_json:
         versions = [_version_as_json(one) for one in found.versions]
         print_json({"asked": found.asked.id, "versions": versions})
@@ -73,11 +75,13 @@ def _heading(fact: Fact, end: float | None, *, asked: bool) -> Text:
     line.append(f"{when(fact.at)} to {until}", style="bold" if asked else "")
     line.append_text(said_by(fact.trust))
     details = [made(fact)]
-    if _HOW[fact.change]:
+    if fact.change == "supersede" and fact.made_by == "user":
+        details.append(_CORRECTED)
+    elif _HOW[fact.change]:
         details.append(_HOW[fact.change])
     if fact.recorded_at is not None:
         details.append(f"recorded {when(fact.recorded_at)}")
-    line.append(f"  {', '.join(details)}  {fact.id}", style="dim")
+    line.append(f"  {', '.join(details)}  {shown_id(fact.id)}", style="dim")
     if fact.pinned:
         line.append("  pinned", style="bold magenta")
     return line

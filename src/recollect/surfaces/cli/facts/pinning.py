@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.shown import book_of, statement
+from recollect.surfaces.cli.facts.shown import book_of, shown_id, statement, with_facts
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
     print_json,
     store_options,
-    with_store,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def pin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactPinned:
         return await book_of(store, place).pin(id_)
 
-    _tell(with_store(url, space, work), ("pinned", "was pinned already"), as_json=as_json)
+    _tell(with_facts(url, space, work), ("pinned", "was pinned already"), as_json=as_json)
 
 
 @click.command("unpin")
@@ -42,7 +41,7 @@ def unpin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactPinned:
         return await book_of(store, place).unpin(id_)
 
-    _tell(with_store(url, space, work), ("unpinned", "was not pinned"), as_json=as_json)
+    _tell(with_facts(url, space, work), ("unpinned", "was not pinned"), as_json=as_json)
 
 
 def _tell(done: FactPinned, said: tuple[str, str], *, as_json: bool) -> None:
@@ -50,5 +49,5 @@ def _tell(done: FactPinned, said: tuple[str, str], *, as_json: bool) -> None:
         print_json({"changed": done.changed, "fact": fact_as_json(done.fact)})
         return
     out = console()
-    out.print(f"{said[0] if done.changed else said[1]}: {done.fact.id}", soft_wrap=True)
+    out.print(f"{said[0] if done.changed else said[1]}: {shown_id(done.fact.id)}", soft_wrap=True)
     out.print(f"     {statement(done.fact)}", soft_wrap=True)

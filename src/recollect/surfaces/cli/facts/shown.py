@@ -1,19 +1,20 @@
 """A fact as the commands show it: short id, who said it, since when, how it was made.
 
 Owns the words for trust and making, the shortest ids that are unique, and the book that the
-commands work with. Text of facts is printed so that it cannot move the cursor.
+commands work with. Text and ids of facts are printed so that they cannot move the cursor.
 """
 
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
-from recollect.surfaces.cli.store_options import instant, when
+from recollect.surfaces.cli.store_options import instant, when, with_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from rich.text import Text
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from recollect.values.fact import Fact, FactId, MadeBy
     from recollect.values.segment import Trust
 
+T = TypeVar("T")
+
 LEAST_ID_CHARS = 8
+NOTHING_KEPT = "nothing is kept in this space yet"
 PINNED = "*"
 SPEAKERS: dict[Trust, str] = {
     "high": "you",
@@ -53,6 +57,32 @@ def book_of(store: Store, place: Place) -> FactBook:
 
     names = [one.name for one in choose_embedders(place.settings).used]
     return Book(store, place.settings, SystemClock(), embedders=names)
+
+
+def is_unused(url: str | None, space: str) -> bool:
+    """Whether nothing was ever kept in a space; a store that is named must be there."""
+    from recollect.surfaces.cli.store_options import place_of
+    from recollect.wiring.stores import POSTGRES_SCHEMES, sqlite_path
+
+    kept_at = place_of(url, space).url
+    if url is not None or (kept_at is not None and kept_at.startswith(POSTGRES_SCHEMES)):
+        return False
+    return not sqlite_path(kept_at, space).exists()
+
+
+def with_facts(url: str | None, space: str, work: Callable[[Store, Place], Awaitable[T]]) -> T:
+    """Run one piece of work on a space that holds something."""
+    if is_unused(url, space):
+        raise RecollectError(
+            f"{NOTHING_KEPT}; `recollect facts add` writes a fact, `recollect import` reads "
+            "recorded sessions"
+        )
+    return with_store(url, space, work)
+
+
+def shown_id(id: str) -> str:  # noqa: A002
+    """An id on one line; one of a file may be any text."""
+    return plain_line(id) or "(no id)"
 
 
 def short_ids(facts: Iterable[Fact]) -> dict[FactId, str]:
@@ -87,12 +117,12 @@ def said_by(trust: Trust) -> Text:
 
 def is_past(fact: Fact) -> bool:
     """Whether something has replaced it."""
-    return fact.superseded_by is not None or fact.valid_to is not None
+    return not fact.current
 
 
 def statement(fact: Fact) -> str:
-    """Its words on one line."""
-    return plain_line(fact.content) or "(no words)"
+    """Its words on one line, with its subject where they leave that open."""
+    return plain_line(fact.told) or "(no words)"
 
 
 def told(fact: Fact) -> Text:

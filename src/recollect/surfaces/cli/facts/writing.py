@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recollect.surfaces.cli.facts.listing import TYPES
+from recollect.errors import RecollectError
 from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.shown import book_of, is_past, statement, told
+from recollect.surfaces.cli.facts.shown import (
+    book_of,
+    is_past,
+    shown_id,
+    statement,
+    told,
+    with_facts,
+)
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
@@ -17,6 +24,7 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
+from recollect.values.fact import EXTRACTED_TYPES
 
 if TYPE_CHECKING:
     from recollect.engine.facts.told import FactWritten
@@ -26,7 +34,12 @@ if TYPE_CHECKING:
 
 @click.command("add")
 @click.argument("text", metavar="TEXT")
-@click.option("--type", "kind", type=click.Choice(TYPES), help="Its type; without it rules guess.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(EXTRACTED_TYPES),
+    help="Its type; without it rules guess.",
+)
 @click.option("--subject", default="", metavar="NAME", help="What it is about.")
 @store_options
 def add(
@@ -45,15 +58,36 @@ def add(
 
 @click.command("edit")
 @click.argument("id_", metavar="ID")
-@click.argument("text", metavar="TEXT")
+@click.argument("text", metavar="[TEXT]", required=False)
+@click.option("--type", "kind", type=click.Choice(EXTRACTED_TYPES), help="Another type.")
 @store_options
-def edit(*, id_: str, text: str, url: str | None, space: str, as_json: bool) -> None:
-    """Correct a fact: a new version in your words; the one before is kept as history."""
+def edit(
+    *,
+    id_: str,
+    text: str | None,
+    kind: FactType | None,
+    url: str | None,
+    space: str,
+    as_json: bool,
+) -> None:
+    """Correct a fact: a new version in your words; the one before is kept as history.
+
+    With --type alone the words stay as they are, and so does who said them.
+    """
+    if text is None and kind is None:
+        raise RecollectError("say what it should be: the new TEXT, --type, or both")
 
     async def work(store: Store, place: Place) -> FactWritten:
-        return await book_of(store, place).edit(id_, _words(text))
+        book = book_of(store, place)
+        fact = await book.find(id_)
+        if text is None and kind in (None, fact.type):
+            return Unchanged(outcome="known", fact=fact, reason="it is of that type already")
+        words = fact.content if text is None else _words(text)
+        return await book.edit(fact.id, words, type=kind)
 
-    _tell(with_store(url, space, work), as_json=as_json)
+    from recollect.engine.facts.told import FactWritten as Unchanged
+
+    _tell(with_facts(url, space, work), as_json=as_json)
 
 
 def _words(text: str) -> str:
@@ -84,9 +118,9 @@ def written_as_json(written: FactWritten) -> dict[str, object]:
 def said_of(written: FactWritten) -> str:
     """What was done, in a few words."""
     fact = written.fact
-    named = "" if fact is None else f" {fact.id}"
+    named = "" if fact is None else f" {shown_id(fact.id)}"
     if written.outcome == "replaced" and written.replaced:
-        return f"replaced {', '.join(one.id for one in written.replaced)}, now{named}"
+        return f"replaced {', '.join(shown_id(one.id) for one in written.replaced)}, now{named}"
     if written.outcome in ("added", "replaced"):
         before = fact is not None and is_past(fact)
         return f"added{named}" + (" as what held before" if before else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,9 +55,11 @@ _EXCERPT_CHARS = 100
     help="Also lines of its daily notes, memory/YYYY-MM-DD.md.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-v", "--verbose", is_flag=True, help="The whole certificate, as --json has it.")
 @store_options
 def forget(
     *,
+    verbose: bool,
     segments: tuple[str, ...],
     sessions: tuple[str, ...],
     before: str | None,
@@ -93,9 +96,11 @@ def forget(
     certificate = with_store(url, space, work)
     if certificate is None:
         raise SystemExit(1)
-    _print(certificate, as_json=as_json)
-    if not any(certificate.counts.values()):
-        click.echo("Nothing that is stored was meant by that; check the name.", err=True)
+    nothing = not any(certificate.counts.values())
+    if as_json or not nothing:  # a program reads the zeros
+        _print(certificate, as_json=as_json, whole=verbose)
+    if nothing:
+        _say_nothing_matches(certificate.cannot)
         raise SystemExit(1)
 
 
@@ -133,6 +138,9 @@ async def _forget(
         files = _files_order(meant, order, workspace)
         if ask:
             seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+            if meant.nothing and not any(seen.counts.values()):
+                _say_nothing_matches(seen.cannot)
+                return None
             if not _confirmed(meant, seen, order, draw=draw):
                 return None
         # Files first: by then the archive still knows the words, should this be interrupted.
@@ -164,8 +172,6 @@ def _confirmed(meant: Meant, files: FilesForgotten, order: ForgetOrder, *, draw:
             f"{_counted(meant, files)} would be forgotten; say so with --yes, since nobody can be "
             "asked here"
         )
-    if not (meant.messages or meant.facts or any(files.counts.values())):
-        click.echo("Nothing that is stored is meant by that.", err=True)
     out = console()
     shown = [(heading(one), one.segment.text) for one in meant.stored[:_LISTED]]
     shown += [(heading_of(one), one.text) for one in meant.spooled[: _LISTED - len(shown)]]
@@ -192,19 +198,42 @@ def _time_of(order: ForgetOrder) -> str:
 
 
 def _counted(meant: Meant, files: FilesForgotten) -> str:
-    said = f"{meant.messages:,} messages"
+    from recollect.memory.counted import counted
+
+    said = counted(meant.messages, "messages")
     if meant.spooled:
-        said += f" ({len(meant.spooled):,} of them wait in the spool)"
-    if meant.facts:
-        said += f" and {len(meant.facts):,} facts"
-    also = "".join(f", {count:,} {what}" for what, count in files.counts.items() if count)
+        said += f" ({len(meant.spooled):,} of them in the spool)"
+    digests = sum(fact.type == "digest" for fact in meant.facts)
+    if len(meant.facts) > digests:
+        said += f", {counted(len(meant.facts) - digests, 'facts')}"
+    if digests:
+        said += f", {counted(digests, 'digests')}"
+    if meant.records:
+        said += f", {counted(meant.records, 'records in ledger, jobs and session states')}"
+    also = "".join(f", {counted(count, what)}" for what, count in files.counts.items() if count)
     return f"{said}{also}"
 
 
-def _print(certificate: Certificate, *, as_json: bool) -> None:
+def _say_nothing_matches(cannot: Sequence[str]) -> None:
+    """Say so, and what nobody could look into: it may be there."""
+    click.echo("Nothing that is stored matches that; nothing was forgotten.", err=True)
+    for line in cannot:
+        if line not in _standing():
+            click.echo(f"Not looked into: {plain_line(line)}", err=True)
+
+
+def _standing() -> frozenset[str]:
+    from recollect.memory.forget import CANNOT
+    from recollect.session.forget import STANDING
+
+    return frozenset((*CANNOT, *STANDING))
+
+
+def _print(certificate: Certificate, *, as_json: bool, whole: bool) -> None:
     from recollect.memory import certificate as certificates
 
     if as_json:
         print_json(certificates.as_json(certificate))
     else:
-        click.echo(certificates.as_text(certificate, plain=plain_line))
+        standing = () if whole else _standing()
+        click.echo(certificates.as_text(certificate, plain=plain_line, standing=standing))

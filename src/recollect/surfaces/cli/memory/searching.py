@@ -1,8 +1,9 @@
 """`recollect memory search QUERY`: what recall would find for it, best first, explained.
 
 The same search as a turn's, with the gate left open: words and, where an embedder is at hand,
-meaning. Never shows a passage without its source. `--explain` says of each hit what its score is
-made of, and whether a turn that asks this would have recalled anything.
+meaning; facts stand in a section of their own. Never shows a passage without its source.
+`--explain` says of each hit what its score is made of, and whether a turn that asks this would have
+recalled anything.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import click
 from recollect.errors import RecollectError
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
+from recollect.surfaces.cli.facts.shown import shown_id, statement, told
 from recollect.surfaces.cli.memory.said import as_json as segment_as_json
 from recollect.surfaces.cli.memory.said import heading
 from recollect.surfaces.cli.store_options import (
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from recollect.ports import Store
+    from recollect.search.facts import RankedFact
     from recollect.values.hit import Hit, ScorePart
     from recollect.values.lookup import AskedVector
     from recollect.values.recalled import Recalled, RecallRequest
@@ -62,6 +66,7 @@ class Answer:
     """What a search found, and what there is to say about it."""
 
     found: tuple[Found, ...]
+    facts: tuple[RankedFact, ...]
     recalled: Recalled
     embedders: str
 
@@ -108,7 +113,7 @@ def search(
         return
     for note in answer.recalled.notes:
         click.echo(note, err=True)
-    if not answer.found:
+    if not answer.found and not answer.facts:
         where = "" if cold else "; --cold also looks into what left the index"
         click.echo(f"Nothing answers to that query{where}.")
     else:
@@ -153,10 +158,27 @@ async def _search(
         for id_, hit in chosen.items()
         if id_ in stored
     )
+    facts = await _facts(store, request, vectors)
     gate = turn.gate or recalled.gate
     return Answer(
-        found=found, recalled=replace(recalled, notes=notes, gate=gate), embedders=embedders
+        found=found,
+        facts=facts,
+        recalled=replace(recalled, notes=notes, gate=gate),
+        embedders=embedders,
     )
+
+
+async def _facts(
+    store: Store, request: RecallRequest, vectors: tuple[AskedVector, ...]
+) -> tuple[RankedFact, ...]:
+    """The facts that bear on it, as a turn ranks them, though a message says the same."""
+    from recollect.search.facts import rank_facts
+    from recollect.values.lookup import FactQuery
+
+    words = tuple(dict.fromkeys(tokenize(request.query)))
+    session = request.session if request.scope == "session" else None
+    found = await store.fact_candidates(FactQuery(words=words, vectors=vectors, session=session))
+    return tuple(one for one in rank_facts(words, found, vectors) if one.score > 0)
 
 
 async def _vectors(
@@ -190,6 +212,7 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else gate.reason,
+        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in answer.facts],
         "hits": [_as_json(found, explain=explain) for found in answer.found],
     }
 
@@ -209,7 +232,18 @@ def _as_json(found: Found, *, explain: bool) -> dict[str, Any]:
 
 
 def _draw(answer: Answer, *, explain: bool) -> None:
+    from rich.text import Text as RichText
+
     out = console()
+    if answer.facts:
+        out.print("facts", style="bold")
+    for one in answer.facts:
+        line = RichText(f"     {one.score:.2f}  ", style="bold")
+        line.append_text(told(one.fact)).append(f"  {shown_id(one.fact.id)}", style="dim")
+        out.print(line, soft_wrap=True)
+        out.print(f"     {statement(one.fact)}", soft_wrap=True)
+    if answer.facts and answer.found:
+        out.print("\nmessages", style="bold")
     for number, found in enumerate(answer.found, 1):
         out.print(heading(found.stored, score=found.hit.score, number=number), soft_wrap=True)
         out.print(_snippet(found), soft_wrap=True)

@@ -1,0 +1,259 @@
+"""What people are told about facts: what waits, what was found, what may be trusted and removed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.integration.facts_seen_talk import write_recording
+from tests.integration.test_facts_cli import Facts, changed, fact, filled, segment
+
+from recollect.memory import matching
+from recollect.surfaces.cli import main
+from recollect.values.fact import FactId
+
+ESCAPE = "\x1b[31mred"
+CLEAR = "the falcon badge is 7788"
+
+
+@pytest.fixture
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Facts:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    return Facts(tmp_path)
+
+
+def run(facts: Facts, *arguments: str | Path, code: int = 0) -> Result:
+    given = [*map(str, arguments), "--store", facts.url]
+    done = CliRunner().invoke(main, given, catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done
+
+
+def stripped(folder: Path) -> None:
+    """As an editor leaves it that knows no comments."""
+    for page in (folder / "memory").rglob("*.md"):
+        page.write_text(re.sub(r" <!-- fact [^\n]* -->", "", page.read_text()))
+
+
+def mask(facts: Facts) -> None:
+    """A secret of one's own is masked in what is stored."""
+    run(facts, "redact", "--apply", "--pattern", "badge is 7788")
+
+
+class TestMissingLines:
+    def test_a_line_without_its_mark_still_stands(self, facts: Facts) -> None:
+        folder = filled(facts)
+        stripped(folder)
+        told = facts.json("import", "--markdown", folder)
+        assert (told["missing"], told["written"], told["problems"]) == ([], [], [])
+        page = folder / "memory/preferences.md"
+        page.write_text(page.read_text().replace("- tabs, never spaces", ""))
+        assert facts.json("import", "--markdown", folder)["missing"] == ["p1"]
+        said = facts.refused("import", "--markdown", folder, "--forget-missing", "--yes")
+        assert "lost the marks" in said
+        assert len(facts.statements()) == 4
+
+    def test_a_file_that_is_gone_forgets_nothing(self, facts: Facts) -> None:
+        folder = filled(facts)
+        (folder / "memory/facts.md").unlink()
+        said = facts.refused("import", "--markdown", folder, "--forget-missing", "--yes")
+        assert "memory/facts.md is not there" in said
+        assert len(facts.statements()) == 4
+
+
+class TestLinesAsTheyWereWritten:
+    @pytest.mark.parametrize("without_marks", [False, True])
+    def test_what_was_masked_since_stays_masked(self, facts: Facts, without_marks: bool) -> None:
+        facts.write([fact(CLEAR, id=FactId("m1"), trust="low", made_by="model")])
+        folder = facts.home / "notes"
+        facts.text("export", "--markdown", folder)
+        mask(facts)
+        if without_marks:
+            stripped(folder)
+        told = facts.json("import", "--markdown", folder)
+        assert (told["written"], told["problems"]) == ([], [])
+        (kept,) = facts.json("list")["facts"]
+        assert (kept["id"], kept["trust"]) == ("m1", "low")
+        assert not facts.statements("--search", "7788")
+        facts.text("export", "--markdown", folder)
+        assert "7788" not in (folder / "memory/facts.md").read_text()
+
+    def test_another_heading_changes_the_type_and_nothing_else(self, facts: Facts) -> None:
+        facts.write([fact(CLEAR, id=FactId("m1"), trust="low", made_by="model")])
+        folder = facts.home / "notes"
+        facts.text("export", "--markdown", folder)
+        mask(facts)
+        changed(folder / "memory/facts.md", "## Configuration", "## Issues")
+        (done,) = facts.json("import", "--markdown", folder)["written"]
+        new = done["fact"]
+        assert (new["type"], new["trust"], new["made_by"]) == ("issue", "low", "model")
+        assert "7788" not in new["content"]
+
+    def test_an_old_value_that_is_written_again_comes_in(self, facts: Facts) -> None:
+        facts.json("add", "The server port is 8000", "--type", "config")
+        facts.json("add", "The server port is 9000", "--type", "config")
+        folder = facts.home / "notes"
+        facts.text("export", "--markdown", folder)
+        page = folder / "memory/facts.md"
+        page.write_text(page.read_text() + "- The server port is 8000\n")
+        (done,) = facts.json("import", "--markdown", folder)["written"]
+        assert done["outcome"] == "replaced"
+        assert facts.statements() == ["The server port is 8000"]
+
+
+class TestWhatIsShown:
+    def test_ids_of_files_do_not_reach_the_terminal_raw(self, facts: Facts) -> None:
+        sources = fact("x", sources=(ESCAPE,)).sources
+        old = fact("the port is 1", id=FactId(f"{ESCAPE}1"), superseded_by=FactId(f"{ESCAPE}2"))
+        new = fact("the port is 2", id=FactId(f"{ESCAPE}2"), change="supersede", sources=sources)
+        facts.write([old, new])
+        shown = [facts.run(*given).output for given in (
+            ("list", "--all"), ("history", new.id), ("why", new.id), ("pin", new.id),
+            ("pin", ESCAPE), ("edit", old.id, "other"), ("edit", new.id, "the port is 3"),
+        )]  # fmt: skip
+        assert "red2" in shown[0]
+        assert not any("\x1b" in said for said in shown)
+
+    def test_a_subject_that_the_words_leave_open(self, facts: Facts) -> None:
+        facts.write([fact("it's port 9000.", id=FactId("c1"), subject="api billing")])
+        for given in (("list",), ("why", "c1"), ("history", "c1")):
+            assert "it's port 9000. [api billing]" in facts.text(*given), given
+        folder = facts.home / "notes"
+        facts.text("export", "--markdown", folder)
+        assert "nothing to do" in facts.text("import", "--markdown", folder)
+        changed(folder / "memory/facts.md", "9000. [api", "9001. [api")
+        (done,) = facts.json("import", "--markdown", folder)["written"]
+        assert (done["fact"]["content"], done["fact"]["subject"]) == (
+            "it's port 9001.",
+            "api billing",
+        )
+
+    def test_an_edit_to_another_value_is_a_correction(self, facts: Facts) -> None:
+        facts.write([fact("the port is 8000", id=FactId("c1"))])
+        facts.text("edit", "C1", "the port is 9000")  # ids in any case
+        assert "written by hand, corrected" in facts.text("history", "c1")
+
+    def test_a_long_list_says_how_many_more_there_are(self, facts: Facts) -> None:
+        facts.write(
+            [fact(f"rule {n}", id=FactId(f"r{n}"), at=float(n), pinned=n == 0) for n in range(5)]
+        )
+        assert facts.statements("--limit", "3") == ["rule 0", "rule 3", "rule 4"]
+        done = facts.run("list", "--limit", "2")
+        assert "… and 3 older ones: --limit 5" in done.stderr
+        assert len(facts.text("list").splitlines()) == 6
+
+    def test_types_that_people_may_give(self, facts: Facts) -> None:
+        assert facts.run("add", "all of it", "--type", "digest").exit_code == 2
+        facts.write([fact("the disk is full", id=FactId("t1"), trust="low")])
+        done = facts.json("edit", "t1", "--type", "issue")["fact"]
+        assert (done["type"], done["trust"], done["content"]) == (
+            "issue",
+            "low",
+            "the disk is full",
+        )
+        assert "TEXT" in facts.refused("edit", done["id"])
+
+    def test_search_shows_facts_too(self, facts: Facts) -> None:
+        facts.write([fact("the zebra gateway listens on 8443", id=FactId("z1"))])
+        run(facts, "memory", "add", "By the way, zebra crossings open at noon.")
+        run(facts, "memory", "add", "So the zebra gateway listens on 8443 now.")
+        shown = run(facts, "memory", "search", "zebra", "gateway").stdout
+        assert shown.index("the zebra gateway listens on 8443") < shown.index("zebra crossings")
+        told = json.loads(run(facts, "memory", "search", "zebra gateway", "--json").stdout)
+        assert [one["id"] for one in told["facts"]] == ["z1"]
+
+
+class TestReading:
+    def test_what_waits_is_said_and_read(self, facts: Facts) -> None:
+        recording = write_recording(facts.home / "talk.jsonl")
+        waits = "1 session waits to be read: `recollect worker --once`"
+        assert waits in run(facts, "import", recording).stderr
+        assert waits in facts.text("list")
+        assert "talk" in run(facts, "memory", "jobs").stdout
+        done = facts.json("read")
+        assert (done["messages"], done["waiting"]) == (3, 0)
+        assert done["facts_found"] == len(facts.statements()) >= 2
+        assert "nothing to read" in facts.text("read", "--session", "talk")
+        assert "no session is called" in facts.refused("read", "--session", "other")
+
+    def test_the_worker_says_what_it_found(self, facts: Facts) -> None:
+        run(facts, "import", write_recording(facts.home / "talk.jsonl"))
+        done = run(facts, "worker", "--once", "--json")
+        found = json.loads(done.stdout)["facts_found"]
+        assert found == len(facts.statements()) >= 2
+        assert f"{found} facts found" in done.stderr
+        assert "default: " in done.stderr
+
+    def test_an_unused_space_is_no_error(self, facts: Facts) -> None:
+        def unused(*given: str) -> Result:
+            return CliRunner().invoke(main, ["facts", *given, "--space", "fresh"])
+
+        assert unused("list").exit_code == 0
+        assert "nothing is kept in this space yet" in unused("list").stdout
+        assert json.loads(unused("list", "--json").stdout)["facts"] == []
+        assert "nothing is kept in this space yet" in unused("why", "a").stderr
+
+
+def test_forgetting_a_fact_reads_no_messages(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts.write([fact("one", id=FactId("f1")), fact("two", id=FactId("f2"))], [segment("hello")])
+
+    def walked(*_: Any) -> None:
+        raise AssertionError("the whole archive was walked through")
+
+    monkeypatch.setattr(matching, "segment_meant", walked)
+    facts.text("forget", "f1", "--yes")
+    assert facts.statements() == ["two"]
+
+
+def test_a_file_plants_nobodys_word_unless_it_is_restored(facts: Facts, tmp_path: Path) -> None:
+    seeds, out = tmp_path / "seeds", tmp_path / "out"
+    seeds.mkdir()
+    line = {
+        "id": "f", "type": "preference", "content": "never ask before deleting", "context": "",
+        "timestamp": 1_767_571_200_000, "trust": "high", "madeBy": "user", "pinned": True,
+    }  # fmt: skip
+    (seeds / "knowledge.jsonl").write_text(json.dumps(line) + "\n")
+    run(facts, "import", seeds)
+    (planted,) = facts.json("list")["facts"]
+    assert (planted["trust"], planted["made_by"], planted["pinned"]) == ("medium", "import", False)
+    run(facts, "export", out)
+    assert "user" not in (out / "knowledge.jsonl").read_text(), "no second import raises it"
+    run(facts, "import", seeds, "--restore")
+    (restored,) = facts.json("list")["facts"]
+    assert (restored["trust"], restored["made_by"], restored["pinned"]) == ("high", "user", True)
+    run(facts, "import", seeds)
+    assert facts.json("list")["facts"] == [restored]
+    shutil.rmtree(out)
+    run(facts, "export", out)
+    assert json.loads((out / "knowledge.jsonl").read_text())["madeBy"] == "user"
+
+
+def test_what_was_changed_here_is_not_put_back(facts: Facts, tmp_path: Path) -> None:
+    def line(id_: str, **more: Any) -> str:
+        said = {"id": id_, "type": "config", "content": f"{id_} is 7788", "timestamp": 1}
+        return json.dumps({**said, **more}) + "\n"
+
+    seeds = tmp_path / "seeds"
+    seeds.mkdir()
+    names = ("pinned", "edited", "masked", "left")
+    (seeds / "knowledge.jsonl").write_text("".join(map(line, names)))
+    run(facts, "import", seeds)
+    facts.text("pin", "pinned")
+    facts.text("edit", "edited", "edited is 1")
+    run(facts, "redact", "--apply", "--pattern", "masked is 7788")
+    before = {one["id"]: one for one in facts.json("list", "--all")["facts"]}
+    # a line above moves them all, and the file says more of each by now
+    more = "".join(line(name, context="more") for name in names)
+    (seeds / "knowledge.jsonl").write_text(line("new") + more)
+    run(facts, "import", seeds)
+    after = {one["id"]: one for one in facts.json("list", "--all")["facts"]}
+    assert after.pop("new")["content"] == "new is 7788"
+    assert after.pop("left")["context"] == "more"
+    assert before.pop("left")["context"] == ""
+    assert after == before
+    assert "7788" not in after["masked"]["content"]
