@@ -174,6 +174,10 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
             "recall.embedder": "none",
             "recall.scope": "space",
             "facts.digests": False,
+            # a busy machine recalls late, and this is not about time
+            "turn.deadline_seconds": 60.0,
+            "turn.stage_deadline_seconds": 60.0,
+            "store.deadline_seconds": 60.0,
         },
         file=None,
     ).settings
