@@ -10,39 +10,31 @@ rules, and that is told.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.config import Settings
-from recollect.engine.facts.digesting import stale_digests
+from recollect.engine.facts.decisions import RECONCILE_TOKENS, Decisions
 from recollect.engine.facts.jobs import digest_job, extract_job, session_of
-from recollect.engine.facts.reach import Reach, reach_of
+from recollect.engine.facts.reach import reach_of
 from recollect.errors import ModelError, ModelRefused
-from recollect.memory.extract import Extracted, extract
-from recollect.memory.history import history_of
-from recollect.memory.reading.prompt import fitting_tokens
-from recollect.memory.reconcile import MODEL_AWAY, reconcile
+from recollect.memory.extract import MOST_CALLS, Extracted, extract
+from recollect.memory.reading.prompt import call_tokens, fitting_tokens
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
-from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch
-from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
+from recollect.values.fact import ExtractedTo, fact_identity
 from recollect.values.job import EMBED_JOB, Lease, NewJob
-from recollect.values.lookup import FactQuery
 from recollect.values.segment import Segment, StoredSegment
 
 PAGE_SEGMENTS: Final = 200
 """How many segments one job reads at the most."""
-OVERLAP_SEGMENTS: Final = 40
-"""How many that were read before are at hand again: a model is shown the last of them, and whose
-words a statement repeats is looked up in all of them."""
+OVERLAP_SEGMENTS: Final = 12
+"""How many that were read before are at hand again, to be understood by."""
+LINEAGE_SEGMENTS: Final = 400
+"""How far back it is looked up whose words a statement repeats."""
 ANSWER_TOKENS: Final = 1_500
-PROMPT_TOKENS: Final = 900
-RECONCILE_TOKENS: Final = 4_000
-"""What a call may cost beside what it reads: its answer, its instructions, and deciding what to do
-with what it found. Charged before, so a day's budget is never exceeded."""
-CANDIDATES: Final = 12
-"""Facts that a new one is held against."""
+"""Of a call; charged before, as deciding about what it found is, so a day's budget holds."""
 LEAST_SPOKEN_CHARS: Final = 40
 """Fewer characters of speech in a window are not worth a call."""
 _TOOL_CHARS_READ: Final = 1_200
@@ -83,10 +75,10 @@ class Extraction:
         if needed > lease.cost_tokens:  # charged when it is handed out, so it is handed out again
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
-        before = await self._before(session, after)
-        found, failed = await self._found(lease, new, before, model, now)
+        earlier, unseen = await self._earlier(session, after)
+        found, failed = await self._found(lease, new, earlier, model, now, unseen_low=unseen)
         reach = reach_of(session, (one.segment for one in new), self.settings.recall.scope)
-        book = _Book(self, reach, now=now)
+        book = Decisions(self.store, reach, now=now)
         for draft in found.drafts:
             await book.take(draft, model if book.may_ask else None)
         book.end_digests()
@@ -136,26 +128,28 @@ class Extraction:
         return fitting_tokens(self.settings.facts.window_tokens, window, ANSWER_TOKENS)
 
     def _cost(self, new: Sequence[StoredSegment]) -> int:
-        read = sum(_read_tokens(one.segment) for one in new)
-        calls = 1 + read // max(self._window_tokens(), 1)
-        return read + calls * (PROMPT_TOKENS + ANSWER_TOKENS) + RECONCILE_TOKENS
+        read, window = sum(_read_tokens(one.segment) for one in new), self._window_tokens()
+        calls = min(MOST_CALLS, 1 + read // window)
+        return calls * call_tokens(min(read, window), ANSWER_TOKENS) + RECONCILE_TOKENS
 
-    async def _before(self, session: str, after: int) -> tuple[Segment, ...]:
-        """What was read last, to be understood by; nothing before the first."""
+    async def _earlier(self, session: str, after: int) -> tuple[tuple[Segment, ...], bool]:
+        """What was read before, oldest first, and whether tools may have spoken before that."""
         if not after:
-            return ()
+            return (), False
         last = await self.store.page(
-            after=after + 1, limit=OVERLAP_SEGMENTS, session=session, descending=True
+            after=after + 1, limit=LINEAGE_SEGMENTS, session=session, descending=True
         )
-        return tuple(one.segment for one in reversed(last))
+        return tuple(one.segment for one in reversed(last)), len(last) == LINEAGE_SEGMENTS
 
     async def _found(
         self,
         lease: Lease,
         new: Sequence[StoredSegment],
-        before: Sequence[Segment],
+        earlier: Sequence[Segment],
         model: Model | None,
         now: float,
+        *,
+        unseen_low: bool,
     ) -> tuple[Extracted, str]:
         """What the window holds; without the model where it never answers, and why."""
         segments = [one.segment for one in new]
@@ -163,11 +157,13 @@ class Extraction:
         async def by(asked: Model | None) -> Extracted:
             return await extract(
                 segments,
-                before,
+                earlier[-OVERLAP_SEGMENTS:],
                 model=asked,
                 max_output_tokens=ANSWER_TOKENS,
                 now=now,
                 window_tokens=self.settings.facts.window_tokens,
+                earlier_low=earlier[:-OVERLAP_SEGMENTS],
+                unseen_low=unseen_low,
             )
 
         try:
@@ -179,7 +175,9 @@ class Extraction:
             note = f"the model did not answer ({type(error).__name__}), so by rules alone"
         return await by(None), note
 
-    def _digest_jobs(self, book: _Book, new: Sequence[StoredSegment], now: float) -> list[NewJob]:
+    def _digest_jobs(
+        self, book: Decisions, new: Sequence[StoredSegment], now: float
+    ) -> list[NewJob]:
         if self.model is None or not self.settings.facts.digests:
             return []
         facts = book.written.values()
@@ -190,91 +188,13 @@ class Extraction:
             digest_job(subject, book.reach, run_at=now, about=about) for subject in sorted(subjects)
         ]
 
-    def _tell(self, new: Sequence[StoredSegment], book: _Book, found: Extracted, note: str) -> None:
+    def _tell(
+        self, new: Sequence[StoredSegment], book: Decisions, found: Extracted, note: str
+    ) -> None:
         said = f"{book.told()} from {len(new)} messages"
         how = "by rules and a model" if found.asked else "by rules alone"
         trouble = found.reason.partition("; ")[2]  # what went wrong stands behind the counts
         self.told("; ".join(part for part in (f"{said}, {how}", note, trouble) if part))
-
-
-class _Book:
-    """What is known while one job's drafts are held against it, its own included."""
-
-    def __init__(self, extraction: Extraction, reach: Reach, *, now: float) -> None:
-        self._store = extraction.store
-        self.reach = reach
-        self._now = now
-        self.written: dict[FactId, Fact] = {}
-        self.operations: list[str] = []
-        self._spent_tokens = 0
-        self._away = False
-        self._read: dict[FactId, Fact] | None = None
-
-    @property
-    def may_ask(self) -> bool:
-        """Whether a model may still decide: within what was charged, and while it answers."""
-        return not self._away and self._spent_tokens < RECONCILE_TOKENS
-
-    async def take(self, draft: FactDraft, model: Model | None) -> None:
-        """Decide about a draft and keep what it changes."""
-        if not self.reach.everything:
-            draft = replace(draft, session=self.reach.session)
-        every = await self._versions()
-        done = await reconcile(
-            draft,
-            await self._candidates(draft),
-            model=model,
-            now=self._now,
-            history=history_of(draft, every),
-        )
-        self.operations.append(done.operation)
-        self._spent_tokens += done.spent_tokens
-        self._away = self._away or done.reason.startswith(MODEL_AWAY)
-        self.written.update((fact.id, fact) for fact in done.written)
-
-    async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:
-        """Current facts that share words with it, as they stand after what this job decided."""
-        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=CANDIDATES, session=self.reach.asked)
-        found = await self._store.fact_candidates(query)
-        known = {one.fact.id: one.fact for one in found.facts if self.reach.holds(one.fact)}
-        held = set(words)
-        known.update(
-            (id_, fact)
-            for id_, fact in self.written.items()
-            if id_ in known or held.intersection(fact.words)
-        )
-        return tuple(fact for fact in known.values() if fact.current and fact.type != "digest")
-
-    async def _versions(self) -> tuple[Fact, ...]:
-        """Every version of every fact in reach: words alone do not find the same thing said in
-        another language, nor where in the past a late statement belongs. Read once a job."""
-        if self._read is None:
-            facts = await self._store.facts(superseded=True)
-            self._read = {one.id: one for one in facts if self.reach.holds(one)}
-        return tuple({**self._read, **self.written}.values())
-
-    def end_digests(self) -> None:
-        """Digests that tell what was closed just now end with it."""
-        known = {**(self._read or {}), **self.written}
-        stale = stale_digests(self.written.values(), known.values(), now=self._now)
-        self.written.update((one.id, one) for one in stale)
-
-    def told(self) -> str:
-        """What was done, in numbers."""
-        counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
-        if not counts:
-            return "no facts"
-        return ", ".join(f"{count} {_DONE[name]}" for name, count in counts.items())
-
-
-_DONE: Final = {
-    "add": "facts added",
-    "update": "facts told in more detail",
-    "supersede": "facts replaced",
-    "none": "known already",
-    "refused": "refused",
-}
 
 
 def _worth_asking(new: Sequence[StoredSegment]) -> bool:

@@ -1,0 +1,109 @@
+"""Decides about the statements of one job, each in the light of those before it.
+
+Owns what is known while a job goes on: the store's facts in reach, under what the job decided so
+far. Writes nothing. Always holds: a model is asked within what was charged for it, and no more once
+it has failed; a digest that tells what was closed ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from recollect.engine.facts.digesting import stale_digests
+from recollect.engine.facts.reach import Reach
+from recollect.memory.history import Versions
+from recollect.memory.reconcile import MODEL_AWAY, reconcile
+from recollect.ports import Archive, Model
+from recollect.search.tokenize import tokenize
+from recollect.values.fact import Fact, FactDraft, FactId
+from recollect.values.lookup import FactQuery
+
+RECONCILE_TOKENS: Final = 2_000
+"""What the decisions of one job may cost; beyond it rules decide."""
+CANDIDATES: Final = 12
+"""Facts that a new one is held against."""
+
+
+class Decisions:
+    """What is known while one job's drafts are held against it, its own included."""
+
+    def __init__(self, store: Archive, reach: Reach, *, now: float) -> None:
+        self._store = store
+        self.reach = reach
+        self._now = now
+        self.written: dict[FactId, Fact] = {}
+        self.operations: list[str] = []
+        self._spent_tokens = 0
+        self._away = False
+        self._read: dict[FactId, Fact] = {}
+        self._known: Versions | None = None
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a model may still decide: within what was charged, and while it answers."""
+        return not self._away and self._spent_tokens < RECONCILE_TOKENS
+
+    async def take(self, draft: FactDraft, model: Model | None) -> None:
+        """Decide about a draft and keep what it changes."""
+        if not self.reach.everything:
+            draft = replace(draft, session=self.reach.session)
+        versions = await self._versions()
+        done = await reconcile(
+            draft,
+            await self._candidates(draft),
+            model=model,
+            now=self._now,
+            history=versions.of(draft),
+        )
+        self.operations.append(done.operation)
+        self._spent_tokens += done.spent_tokens
+        self._away = self._away or done.reason.startswith(MODEL_AWAY)
+        self.written.update((fact.id, fact) for fact in done.written)
+        versions.add(done.written)
+
+    async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:
+        """Current facts that share words with it, as they stand after what this job decided."""
+        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
+        query = FactQuery(words=words, limit=CANDIDATES, session=self.reach.asked)
+        found = await self._store.fact_candidates(query)
+        known = {one.fact.id: one.fact for one in found.facts if self.reach.holds(one.fact)}
+        held = set(words)
+        known.update(
+            (id_, fact)
+            for id_, fact in self.written.items()
+            if id_ in known or held.intersection(fact.words)
+        )
+        return tuple(fact for fact in known.values() if fact.current and fact.type != "digest")
+
+    async def _versions(self) -> Versions:
+        """Every version of every fact in reach: words alone do not find the same thing said in
+        another language, nor where in the past a late statement belongs. Read once a job."""
+        if self._known is None:
+            facts = await self._store.facts(superseded=True)
+            self._read = {one.id: one for one in facts if self.reach.holds(one)}
+            self._known = await asyncio.to_thread(Versions, tuple(self._read.values()))
+        return self._known
+
+    def end_digests(self) -> None:
+        """Digests that tell what was closed just now end with it."""
+        known = {**self._read, **self.written}
+        stale = stale_digests(self.written.values(), known.values(), now=self._now)
+        self.written.update((one.id, one) for one in stale)
+
+    def told(self) -> str:
+        """What was done, in numbers."""
+        counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
+        if not counts:
+            return "no facts"
+        return ", ".join(f"{count} {_DONE[name]}" for name, count in counts.items())
+
+
+_DONE: Final = {
+    "add": "facts added",
+    "update": "facts told in more detail",
+    "supersede": "facts replaced",
+    "none": "known already",
+    "refused": "refused",
+}
