@@ -99,9 +99,9 @@ class BlockingEngine:
         """As `Engine.flushed`, waited for."""
         self._wait(self.engine.flushed(session))
 
-    def facts(self) -> BlockingFactBook:
+    def facts(self, session: SessionId | None = None) -> BlockingFactBook:
         """As `Engine.facts`, waited for."""
-        return BlockingFactBook(self._wait(self.engine.facts()), self._wait)
+        return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""

@@ -16,7 +16,7 @@ from recollect.config import Settings, load_settings
 from recollect.engine import Engine
 from recollect.engine.housekeeping import runner_of
 from recollect.engine.import_path import ImportRules, import_transcript
-from recollect.errors import ModelRefused, ModelUnavailable
+from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
 from recollect.formats.transcripts import read_transcript
 from recollect.memory.jobs import RunResult, day_of
 from recollect.ports import Model, Store
@@ -351,5 +351,27 @@ def test_a_subject_with_few_facts_costs_nothing(tmp_path: Path) -> None:
         async with place.store() as store:
             spent = (await store.queue(day=day_of(place.clock.time))).spent_tokens_today
         assert 0 < spent < 9_000, "one reading, and no digest"
+
+    run(tmp_path, scenario)
+
+
+def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("bob", "I prefer tabs over spaces for indentation.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        (tabs,) = await place.facts()
+        async with place.engine() as memory:
+            alice = await memory.facts("alice")
+            assert await alice.list() == ()
+            with pytest.raises(RecollectError, match="another session"):
+                await alice.why(tabs.id)
+            await alice.add("I prefer spaces over tabs for indentation.")
+            assert [one.session for one in await alice.list()] == ["alice"]
+            bob = await memory.facts("bob")
+            assert await bob.list() == (tabs,)
+            assert len(await (await memory.facts()).list()) == 2, (
+                "the space as a whole"
+            )
 
     run(tmp_path, scenario)

@@ -26,7 +26,7 @@ USAGE: Final = (
     "/memory show, /memory search WORDS, /memory why ID, /memory add STATEMENT or "
     "/memory forget ID. A beginning of an id that only one fact has will do."
 )
-_ID = re.compile(r"[0-9a-f]{4,64}")
+_ID: Final = re.compile(r"(?=[0-9]*[a-f])[0-9a-f]{4,64}")
 """What may be kept of the words behind a command: anything else may be what is to be forgotten."""
 _WORDS: Final = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
 
@@ -49,7 +49,8 @@ def recordable(argument: str) -> str:
     action, rest = _read(argument)
     if action is None:
         return ""
-    return f"{action} {rest}" if _ID.fullmatch(rest) else action
+    named = action in ("forget", "why") and _ID.fullmatch(rest)
+    return f"{action} {rest}" if named else action
 
 
 async def answer_memory(argument: str, ground: MemoryGround) -> str:
@@ -60,7 +61,7 @@ async def answer_memory(argument: str, ground: MemoryGround) -> str:
     if action != "show" and not rest:
         return f"Something is missing behind `/memory {action}`. It knows {USAGE}"
     try:
-        book = await ground.engine.facts()
+        book = await ground.engine.facts(ground.session_id)
         if action in ("show", "search"):
             return await _listed(book, rest if action == "search" else "", ground)
         if action == "add":

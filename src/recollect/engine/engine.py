@@ -371,9 +371,11 @@ class Engine:
         async with held.lock:
             await self._compactions.flushed(held)
 
-    async def facts(self) -> FactBook:
+    async def facts(self, session: SessionId | None = None) -> FactBook:
         """The facts of this space: to list, add, correct and pin, and to ask where they came from.
 
+        With a `session`, what it may see: its own and those of no session, unless `recall.scope`
+        makes all sessions one memory.
         StoreError where nothing is kept, or the store cannot be opened.
         """
         if self._keeper is None:
@@ -389,6 +391,7 @@ class Engine:
             spools=() if spool is None else (spool,),
             cascades=self._cascades,
             forgotten=self._load_again,
+            session=session,
         )
 
     def _load_again(self) -> None:

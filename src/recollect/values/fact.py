@@ -101,8 +101,11 @@ class Fact:
     def told(self) -> str:
         """What it says, with what it is about where its own words leave that open."""
         said = self.content.casefold()
-        named = not self.subject or any(word in said for word in self.subject.split())
-        return self.content if named else f"{self.content} [{self.subject}]"
+        # a subject is kept in English words, whatever language it was said in
+        open_ = bool(self.subject) and (said.isascii() or self.change is not None)
+        if not open_ or any(word in said for word in self.subject.split()):
+            return self.content
+        return f"{self.content} [{self.subject}]"
 
     def held_at(self, moment: float) -> bool:
         """Whether it was what held at this time, by all that is known now."""

@@ -22,6 +22,7 @@ from recollect.engine.facts.told import (
     FactWritten,
 )
 from recollect.engine.facts.write import FactWriter, decided
+from recollect.errors import RecollectError
 from recollect.memory.forget import Cascade
 from recollect.memory.forget import forget as forget_all
 from recollect.ports import Clock, Model, Spool, Store
@@ -45,25 +46,41 @@ class FactBook:
         spools: Sequence[Spool] = (),
         cascades: Sequence[Cascade] = (),
         forgotten: Callable[[], None] = lambda: None,
+        session: str | None = None,
     ) -> None:
         """Without a `model` only the same property of the same subject is replaced; `embedders`
         are whose vectors new facts are to get. `spools` and `cascades` are what forgetting reaches
-        beside the store; `forgotten` is called when it did."""
+        beside the store; `forgotten` is called when it did. For who speaks in a `session` there are
+        its facts and those of no session; without one all of the space's."""
+        self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
         self._cascades = tuple(cascades)
         self._forgotten = forgotten
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._writer = FactWriter(store=store, clock=clock, model=model, embedders=tuple(embedders))
+        self._writer = FactWriter(
+            store=store,
+            clock=clock,
+            model=model,
+            embedders=tuple(embedders),
+            session=self._session,
+        )
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
         """The facts that are asked for: pinned ones first, then by time."""
-        return await list_facts(self._store, asked or FactFilter())
+        found = await list_facts(self._store, asked or FactFilter())
+        return tuple(one for one in found if self._reaches(one))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
         """The fact with this id, or the only one whose id begins so."""
-        return await find_fact(self._store, id)
+        found = await find_fact(self._store, id)
+        if not self._reaches(found):
+            raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
+        return found
+
+    def _reaches(self, fact: Fact) -> bool:
+        return self._session is None or fact.session in (None, self._session)
 
     async def add(
         self,
@@ -90,7 +107,7 @@ class FactBook:
             made_by=made_by,
             trust=trust,
         )
-        draft = draft_of(statement)
+        draft = replace(draft_of(statement), session=self._session)
         written = await decided(lambda: self._writer.add(draft))
         return replace(written, masked=masked)
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from recollect.engine.facts.digesting import stale_digests
 from recollect.engine.facts.draft import other_value, same_words, with_own_id
 from recollect.engine.facts.find import find_fact, spelled
 from recollect.engine.facts.history import history_of
@@ -50,6 +51,8 @@ class FactWriter:
     clock: Clock
     model: Model | None = None
     embedders: tuple[str, ...] = ()
+    session: str | None = None
+    """Who speaks in a session reaches its facts and those of no session; None: all of them."""
 
     async def add(self, draft: FactDraft) -> FactWritten:
         """Hold a statement against what is known, and write what follows from it."""
@@ -67,7 +70,7 @@ class FactWriter:
         history: tuple[Fact, ...] = ()
         if any(fact.at > draft.at for fact in known):
             every = await self.store.facts(superseded=True)
-            history = tuple(one for one in every if not one.current)
+            history = tuple(one for one in every if not one.current and self._reaches(one))
         done = await reconcile(
             draft, known, model=self.model, now=self.clock.now(), history=history
         )
@@ -119,9 +122,14 @@ class FactWriter:
     async def _candidates(self, draft: FactDraft) -> list[Fact]:
         """Current facts that share words with it; digests only for a digest."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        found = await self.store.fact_candidates(FactQuery(words=words, limit=CANDIDATES))
+        query = FactQuery(words=words, limit=CANDIDATES, session=self.session)
+        found = await self.store.fact_candidates(query)
         is_digest = draft.type == "digest"
-        return [one.fact for one in found.facts if (one.fact.type == "digest") == is_digest]
+        facts = [one.fact for one in found.facts if self._reaches(one.fact)]
+        return [fact for fact in facts if (fact.type == "digest") == is_digest]
+
+    def _reaches(self, fact: Fact) -> bool:
+        return self.session is None or fact.session in (None, self.session)
 
     async def _taken(
         self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
@@ -185,6 +193,9 @@ class FactWriter:
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:
         now = self.clock.now()
+        if any(not one.current for one in facts):  # digests that tell what was closed end with it
+            known = [one for one in await self.store.facts() if self._reaches(one)]
+            facts = (*facts, *stale_digests(facts, known, now=now))
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
         await self.store.write(
             Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
