@@ -370,8 +370,6 @@ def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: 
             assert [one.session for one in await alice.list()] == ["alice"]
             bob = await memory.facts("bob")
             assert await bob.list() == (tabs,)
-            assert len(await (await memory.facts()).list()) == 2, (
-                "the space as a whole"
-            )
+            assert len(await (await memory.facts()).list()) == 2, "the space as a whole"
 
     run(tmp_path, scenario)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from recollect.formats.recalled_block import SAID_BY
 from recollect.values.fact import Fact
 from recollect.values.model import Prompt
-from recollect.values.segment import Trust
 
 MOST_WORDS: Final = 120
 MOST_SENTENCES: Final = 8
@@ -53,12 +53,6 @@ Sum up what these notes say about {subject}, in at most {words} words and {sente
 in the language of the notes. Give for each sentence the numbers of the notes that it comes from. \
 Take numbers, names and paths exactly as they are written; add nothing that no note says. Where \
 notes differ, the later one holds."""
-_SPEAKERS: Final[Mapping[Trust, str]] = {
-    "high": "user",
-    "medium": "assistant",
-    "low": "tool output",
-    "outside": "fetched content",
-}
 _TAGS: Final = re.compile(r"<(?=/?notes\b)", re.IGNORECASE)
 
 
@@ -76,7 +70,7 @@ def digest_prompt(subject: str, facts: Sequence[Fact]) -> Prompt:
 
 def _line(number: int, fact: Fact) -> str:
     day = datetime.fromtimestamp(fact.at, UTC).date().isoformat()
-    return f"[{number}] ({day}, {_SPEAKERS[fact.trust]}) {_plain(fact.content)}"
+    return f"[{number}] ({day}, {SAID_BY[fact.trust]}) {_plain(fact.content)}"
 
 
 def _plain(text: str) -> str:

@@ -360,6 +360,7 @@ def test_the_page_says_what_a_run_with_a_model_cannot_show(tiny_locomo: None) ->
     assert "(3 by rules and 3 by model were really read)" in written
     assert "No digest arose in any of the model's runs here (0 digests)" in written
     assert "No digest arose in this run" in written
+    assert "Facts by model changed no question" in written
     told = {**silent, "figures": silent["figures"] | {"model.digests": 2}}
     written = page([silent, told])
     assert "Digests arose in 1 of the model's 2 runs here (2 digests)" in written

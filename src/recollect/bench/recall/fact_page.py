@@ -118,7 +118,7 @@ def _about_part(figures: Mapping[str, float]) -> str:
         f"**Only a part was read for facts, and gold chose it**: {chosen:,.0f} of the messages, "
         f"those that the asked questions' answers rest on and users' messages next to them "
         f"({read} were really read). No fact of the other messages competes, which flatters "
-        "facts: a memory that is read whole would do worse.\n"
+        "facts.\n"
     )
 
 
@@ -150,6 +150,8 @@ def _section(name: str, run: Mapping[str, Any], figures: Mapping[str, float]) ->
         if changes:
             yield f"How often facts by {by} changed something:\n"
             yield _markdown(["part", *CHANGED], changes)
+        if changes and not any(figures.get(f"{by}.{name}") for name in CHANGED[:4]):
+            yield f"Facts by {by} changed no question, neither for the better nor for the worse.\n"
         counted = _counted(by, figures)
         if counted:
             yield f"{counted}\n"

@@ -20,6 +20,7 @@ from recollect.memory.subjects.choices import ALONE
 from recollect.memory.subjects.subject import Subject
 from recollect.memory.subjects.values import cut
 from recollect.memory.subjects.words import FILLER
+from recollect.rules.trust import TRUST_ORDER
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactType
 from recollect.values.segment import Trust
@@ -27,7 +28,7 @@ from recollect.values.segment import Trust
 Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
 """What became of a statement."""
 
-_RANKS: Final[dict[Trust, int]] = {"outside": 0, "low": 1, "medium": 2, "high": 3}
+_RANKS: Final = {trust: place for place, trust in enumerate(reversed(TRUST_ORDER))}
 _LEAST_SHARED: Final = 2
 _LEAST_SHARE: Final = 0.6
 _CORRECTING_SHARE: Final = 0.4
