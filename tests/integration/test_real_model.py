@@ -26,7 +26,7 @@ from recollect.testing.real_model.script import plan_conversation
 from recollect.testing.real_model.weights import PARTS, VERSION, WeightsError, put_together
 
 ROOT = Path(__file__).parents[2]
-CI_TOKENS = 6_000
+CI_TOKENS = 5_000
 CI_SETTINGS = {"recall.block_tokens": 200}  # room for the questions without a second compaction
 STARTER = """
 import sys, time

@@ -24,11 +24,17 @@ from recollect.turn.recall import recall
 from recollect.values.recalled import Recalled
 
 STEPS: Final = (
-    "question", "candidates", "gate", "around", "rank", "facts", "segments", "pack",
+    "question", "candidates", "gate", "fact_candidates", "seeds", "around", "rank", "segments",
+    "pack",
 )  # fmt: skip
-"""The steps of a recall, by what is awaited: reading the question before the candidates, gate
-and seeds behind them, ranking behind the surroundings, packing and explaining at the end."""
-_AFTER: Final = {"candidates": "gate", "around": "rank", "facts": "pack", "segments": "pack"}
+"""The steps of a recall, by what is awaited: reading the question before the candidates, the gate
+behind them, facts and seeds, ranking behind the surroundings, packing and explaining at the end."""
+_AFTER: Final = {
+    "candidates": "gate",
+    "fact_candidates": "seeds",
+    "around": "rank",
+    "segments": "pack",
+}
 """What recall does itself behind what it awaits."""
 
 

@@ -399,7 +399,7 @@ def _plain(half: str) -> Tally:
     return score(cases, asyncio.run(by_rules(cases))).total
 
 
-HELD_OUT_ASKED = os.environ.get("RECOLLECT_HELD_OUT") == "1"
+HELD_OUT_ASKED = os.environ.get("FACTS_HELD_OUT") == "1"
 _HELD_OUT_NOISE = 1_500
 _TUNE_NOISE = 500
 
@@ -419,7 +419,7 @@ _TUNE_NOISE = 500
             _HELD_OUT_NOISE,
             marks=pytest.mark.skipif(
                 not HELD_OUT_ASKED,
-                reason="the held-out half is for releases: CI sets RECOLLECT_HELD_OUT=1",
+                reason="the held-out half is for releases: CI sets FACTS_HELD_OUT=1",
             ),
         ),
     ],
