@@ -17,11 +17,10 @@ from recollect.memory.digest_prompt import MOST_WORDS, digest_prompt
 from recollect.memory.reading.orders import is_order
 from recollect.memory.reading.support import supported
 from recollect.ports import Model
-from recollect.rules.tokens import count_text
+from recollect.rules.spent import spent_tokens
 from recollect.rules.trust import lowest
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, fact_id
-from recollect.values.model import Answer, Prompt
 from recollect.values.segment import Segment
 
 LEAST_FACTS: Final = 2
@@ -55,7 +54,7 @@ async def digest(
         return Digested(fact=None, reason="too few facts to sum up")
     prompt = digest_prompt(subject, held)
     answer = await model.ask(prompt)
-    spent = _spent(prompt, answer)
+    spent = spent_tokens(prompt, answer)
     offered = list(_sentences(answer.text, held))
     kept = _bounded([text for text, rests_on in offered if _may_stand(text, rests_on)])
     if not kept:
@@ -145,9 +144,3 @@ def _fact(
         session=sessions.pop() if len(sessions) == 1 else None,
         joint=True,
     )
-
-
-def _spent(prompt: Prompt, answer: Answer) -> int:
-    if answer.usage is not None:
-        return answer.usage.input_tokens + answer.usage.output_tokens
-    return sum(map(count_text, (prompt.system, prompt.text, answer.text)))

@@ -34,7 +34,7 @@ from recollect.memory.reading.windows import WINDOW_TOKENS, Stretch, windows
 from recollect.memory.stating.settle_type import settle_type
 from recollect.memory.stating.standalone import standalone
 from recollect.ports import Model
-from recollect.rules.tokens import count_text
+from recollect.rules.spent import spent_tokens
 from recollect.values.fact import Evidence, FactDraft, RefusedDraft
 from recollect.values.model import Answer, Prompt
 from recollect.values.segment import Segment, SegmentId
@@ -242,7 +242,7 @@ def _left_out(read: int, of: int) -> str:
 
 
 def _take_answer(answer: Answer, window: _Window, page: _Page, found: _Found) -> None:
-    found.spent_tokens += _spent(window.prompt, answer)
+    found.spent_tokens += spent_tokens(window.prompt, answer)
     read = read_claims(answer, MOST_FACTS)
     if read.trouble:
         found.troubles.append(read.trouble)
@@ -275,12 +275,6 @@ def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
 
 def _overlap(one: Evidence, other: Evidence) -> bool:
     return one.segment == other.segment and one.start < other.end and other.start < one.end
-
-
-def _spent(prompt: Prompt, answer: Answer) -> int:
-    if answer.usage is not None:
-        return answer.usage.input_tokens + answer.usage.output_tokens
-    return sum(map(count_text, (prompt.system, prompt.text, answer.text)))
 
 
 def _not_ahead(draft: FactDraft, now: float) -> FactDraft:

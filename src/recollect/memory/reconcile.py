@@ -2,7 +2,7 @@
 
 Owns the order of the work: code decides where it can tell what both statements are about; only
 where it cannot, and something known shares a word, a model is asked, once; then the guards of
-`reconcile_guards` bind either decision. Must never remove a fact, and never let a less trusted
+`reconciling.guards` bind either decision. Must never remove a fact, and never let a less trusted
 statement hide a better trusted one. Always holds: whatever the model answers or does not answer,
 there is a result, and its reason says who decided.
 
@@ -36,7 +36,7 @@ from recollect.memory.reconciling.guards import (
 from recollect.memory.reconciling.prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
 from recollect.memory.reconciling.rules import Verdict, decide
 from recollect.ports import Model
-from recollect.rules.tokens import count_text
+from recollect.rules.spent import spent_tokens
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
 
 _UNTRUSTED: Final = frozenset({"low", "outside"})
@@ -97,14 +97,11 @@ async def _ask(
     if not shown:
         return ruled, 0
     prompt = reconcile_prompt(draft, shown)
-    asked_tokens = count_text(prompt.system) + count_text(prompt.text)
     try:
         answer = await model.ask(prompt)
     except ModelError:
-        return _by_rules(ruled, MODEL_AWAY), asked_tokens
-    spent = asked_tokens + count_text(answer.text)
-    if answer.usage is not None:
-        spent = answer.usage.input_tokens + answer.usage.output_tokens
+        return _by_rules(ruled, MODEL_AWAY), spent_tokens(prompt)
+    spent = spent_tokens(prompt, answer)
     opinion = read_opinion(answer, count=len(shown))
     if opinion.unusable:
         return _by_rules(ruled, opinion.unusable), spent

@@ -1,8 +1,8 @@
 """Knows how Chinese states a thing plainly, and in which order its ways are tried.
 
 Owns the Chinese rules, in the order in which they are tried; sentences come folded, so they are
-written in simplified characters only. Must never decide what is doubtful (`explicit_doubt`) or
-what was said at all (`explicit_spoken`). What always holds: a rule's trigger lies in the sentence;
+written in simplified characters only. Must never decide what is doubtful (`doubt`) or
+what was said at all (`spoken`). What always holds: a rule's trigger lies in the sentence;
 patterns are bounded, so the time is linear in the sentence.
 """
 

@@ -1,6 +1,6 @@
 """How Chinese states a value of a named thing, and how it corrects one.
 
-Owns the phrases only; `explicit_chinese` says in which order they are tried. Must never take a
+Owns the phrases only; `chinese` says in which order they are tried. Must never take a
 count, a result or an example for a value. What always holds: patterns are written for folded
 sentences, in simplified characters only, and are bounded.
 """

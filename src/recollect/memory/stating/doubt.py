@@ -5,7 +5,7 @@ stories, sarcasm, the words of others, temporary steps, one-off requests, secret
 beyond the sentences it is given. What always holds: the answer is a reason, empty where there is
 no doubt; the time is linear in the sentence, which its caller bounds.
 
-Sentences come folded (`explicit_folded`): lower case, plain quotation marks, simplified characters.
+Sentences come folded (`folded`): lower case, plain quotation marks, simplified characters.
 """
 
 from __future__ import annotations

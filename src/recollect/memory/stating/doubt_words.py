@@ -1,6 +1,6 @@
 """The words that make a sentence doubtful: questions, guesses, stories, mockery, moments, secrets.
 
-Owns the phrases only; `explicit_doubt` says which of them count for which statement. Must never
+Owns the phrases only; `doubt` says which of them count for which statement. Must never
 hold a word that plain statements use as well. What always holds: patterns are written for folded
 sentences and are bounded, so the time is linear in the sentence.
 """

@@ -2,7 +2,7 @@
 
 Owns that order, and what only a user may say: a model's "always …" is advice, its "let's …" a
 proposal, its "the issue is …" the step that it is at. Must never decide what is doubtful
-(`explicit_doubt`) or what was said at all (`explicit_spoken`). What always holds: a trigger lies
+(`doubt`) or what was said at all (`spoken`). What always holds: a trigger lies
 in its sentence; the surest way comes first.
 """
 

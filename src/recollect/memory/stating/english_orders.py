@@ -1,6 +1,6 @@
 """How English asks to remember, tells a decision, and lays down a rule or a liking.
 
-Owns the phrases only; `explicit_english` says in which order they are tried. Must never match a
+Owns the phrases only; `english` says in which order they are tried. Must never match a
 model's own words other than by `DECIDED_BY_MODEL`. What always holds: patterns are written for
 folded sentences and are bounded, so the time is linear in the sentence.
 """

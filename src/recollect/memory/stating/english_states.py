@@ -1,6 +1,6 @@
 """How English tells what is done or open, what is broken, how parts fit, what was built.
 
-Owns the phrases only; `explicit_english` says in which order they are tried. Must never match a
+Owns the phrases only; `english` says in which order they are tried. Must never match a
 state that names nothing: what the `…_OF_NOTHING` patterns find is talk of the moment. What always
 holds: patterns are written for folded sentences and are bounded.
 """

@@ -1,6 +1,6 @@
 """How English states a value of a named thing, and how it corrects one.
 
-Owns the phrases only; `explicit_english` says in which order they are tried. Must never take a
+Owns the phrases only; `english` says in which order they are tried. Must never take a
 count, a result or an example for a value. What always holds: patterns are written for folded
 sentences and are bounded, so the time is linear in the sentence.
 """

@@ -1,6 +1,6 @@
 """The marks of words that were brought along: logs, code, documents, summaries, injected orders.
 
-Owns the phrases and line shapes only; `explicit_spoken` says what follows from them. Must never
+Owns the phrases and line shapes only; `spoken` says what follows from them. Must never
 match a sentence that a person would type to state something. What always holds: patterns are
 written for text as it was said, and each is linear in a line.
 """
