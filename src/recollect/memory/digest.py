@@ -128,7 +128,6 @@ def _fact(
     sources = tuple(dict.fromkeys(source for fact in facts for source in fact.sources))
     evidence = tuple(dict.fromkeys(one for fact in facts for one in fact.evidence))
     known = [segment.trust for segment in segments if segment.id in sources]
-    sessions = {fact.session for fact in facts}
     return Fact(
         id=fact_id(evidence, content),
         type="digest",
@@ -141,6 +140,5 @@ def _fact(
         subject=subject,
         evidence=evidence,
         made_by="model",
-        session=sessions.pop() if len(sessions) == 1 else None,
         joint=True,
     )
