@@ -42,7 +42,7 @@ full:
 real-model *ARGS:
     python -m recollect.testing.real_model {{ARGS}}
 
-# What strategies cost under prompt caching and what they keep, beside plain compaction and the seeds
+# What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
 cost *ARGS:
     recollect bench cost {{ARGS}}
 

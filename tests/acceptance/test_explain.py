@@ -328,6 +328,7 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((empty,), "empty"),
         ((header,), "no messages"),
         ((noise,), "no kind"),
+        ((pi_file, "--preset", "seeds"), '"openclaw": "seeds" is its former name'),
     ):
         done = explain(*arguments)
         said = done.stderr.decode()
@@ -353,10 +354,10 @@ def test_a_closed_pipe_is_no_error_message(pi_file: Path) -> None:
     assert "Traceback" not in said
 
 
-def test_the_seeds_preset_counts_as_the_seeds_do(pi_file: Path) -> None:
-    ours, seeds = explained(pi_file), explained(pi_file, "--preset", "seeds")
-    assert (ours["preset"], seeds["preset"]) == ("recollect", "seeds")
-    assert ours["came_tokens"] != seeds["came_tokens"]
+def test_the_openclaw_preset_counts_as_openclaw_does(pi_file: Path) -> None:
+    ours, theirs = explained(pi_file), explained(pi_file, "--preset", "openclaw")
+    assert (ours["preset"], theirs["preset"]) == ("recollect", "openclaw")
+    assert ours["came_tokens"] != theirs["came_tokens"]
 
 
 def test_the_picture_fetches_nothing(pi_file: Path, tmp_path: Path) -> None:

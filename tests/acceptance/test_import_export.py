@@ -21,7 +21,7 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.wiring import open_memory
 
 NODE = Path(__file__).parents[1] / "node"
-SEED_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
 # Built here, so that no scanner takes this file for a leak.
 SECRET = "sk-ant-api03-" + "Zq7Rw2Lk9Pf4Xv8B" * 5 + "-AAAAAAAA"
 
@@ -31,18 +31,20 @@ def recollect(tmp_path: Path) -> Recollect:
     return Recollect(tmp_path)
 
 
-def write_seed_files(folder: Path, *, segments: int = 60, newline: str = "yes") -> Path:
+def write_openclaw_files(folder: Path, *, segments: int = 60, newline: str = "yes") -> Path:
     program = shutil.which("node")
     if program is None:
         pytest.skip("no Node here to write the files with")
     folder.mkdir(parents=True, exist_ok=True)
-    script = str(NODE / "write_seed_files.mjs")
+    script = str(NODE / "write_openclaw_files.mjs")
     subprocess.run([program, script, str(folder), str(segments), newline], check=True, timeout=60)
     return folder
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in SEED_FILES if (folder / name).exists()}
+    return {
+        name: (folder / name).read_bytes() for name in OPENCLAW_FILES if (folder / name).exists()
+    }
 
 
 def messages(count: int, *, said: str = "the parser of the configuration file") -> bytes:
@@ -54,10 +56,10 @@ def messages(count: int, *, said: str = "the parser of the configuration file") 
 
 
 @pytest.mark.parametrize("newline", ["yes", "no"])
-def test_the_seeds_files_come_back_byte_for_byte(
+def test_openclaws_files_come_back_byte_for_byte(
     recollect: Recollect, tmp_path: Path, newline: str
 ) -> None:
-    given = write_seed_files(tmp_path / "given", segments=450, newline=newline)
+    given = write_openclaw_files(tmp_path / "given", segments=450, newline=newline)
     told = recollect.json("import", given)
     (file,) = told["files"]
     assert (file["messages"]["read"], file["messages"]["stored"]) == (450, 450)
@@ -70,7 +72,7 @@ def test_the_seeds_files_come_back_byte_for_byte(
 def test_a_second_import_adds_nothing_and_an_export_of_it_neither(
     recollect: Recollect, tmp_path: Path
 ) -> None:
-    given = write_seed_files(tmp_path / "given")
+    given = write_openclaw_files(tmp_path / "given")
     recollect.text("import", given)
     again = recollect.json("import", given)["totals"]
     assert (again["stored"], again["known"], again["facts"], again["vectors"]) == (0, 60, 0, 0)
@@ -81,7 +83,7 @@ def test_a_second_import_adds_nothing_and_an_export_of_it_neither(
 
 
 def test_files_that_grew_are_taken_on(recollect: Recollect, tmp_path: Path) -> None:
-    recollect.text("import", write_seed_files(tmp_path / "given", segments=40))
+    recollect.text("import", write_openclaw_files(tmp_path / "given", segments=40))
     lines = (tmp_path / "given" / "segments.jsonl").read_bytes()
     more = b'{"id":"new","sessionId":"s","timestamp":1,"role":"user","content":"something else"}\n'
     (tmp_path / "given" / "segments.jsonl").write_bytes(lines + more)
@@ -92,7 +94,7 @@ def test_files_that_grew_are_taken_on(recollect: Recollect, tmp_path: Path) -> N
 
 
 def test_vectors_that_come_later_find_their_segments(recollect: Recollect, tmp_path: Path) -> None:
-    given = write_seed_files(tmp_path / "given")
+    given = write_openclaw_files(tmp_path / "given")
     vectors = (given / "vectors.bin").read_bytes()
     (given / "vectors.bin").unlink()
     recollect.text("import", given)
@@ -128,7 +130,7 @@ def test_a_secret_in_a_line_is_kept_masked_and_told(recollect: Recollect, tmp_pa
 
 
 def test_bad_lines_and_torn_vectors_are_told(recollect: Recollect, tmp_path: Path) -> None:
-    given = write_seed_files(tmp_path / "given", segments=10)
+    given = write_openclaw_files(tmp_path / "given", segments=10)
     with (given / "segments.jsonl").open("ab") as file:
         file.write(b'{"id":"cut off\n')
     vectors = (given / "vectors.bin").read_bytes()
@@ -142,7 +144,7 @@ def test_bad_lines_and_torn_vectors_are_told(recollect: Recollect, tmp_path: Pat
 
 
 def test_vectors_of_another_kind_are_refused(recollect: Recollect, tmp_path: Path) -> None:
-    given = write_seed_files(tmp_path / "given", segments=3)
+    given = write_openclaw_files(tmp_path / "given", segments=3)
     (given / "vectors.bin").write_bytes(b"VMEM\x02\0\0\0" + bytes(8))
     done = recollect.run("import", given)
     assert done.returncode == 1

@@ -198,8 +198,8 @@ def in_spool(
 def test_a_text_is_forgotten_in_spool_and_facts_too(
     talked: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds = tmp_path / "seeds"
-    seeds.mkdir()
+    folder = tmp_path / "openclaw"
+    folder.mkdir()
     lines = [
         {
             "id": "f1",
@@ -218,8 +218,8 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
         {"id": "f3", "type": "decision", "content": "kept", "context": "", "timestamp": 3},
     ]
     knowledge = "".join(json.dumps(line) + "\n" for line in lines)
-    (seeds / "knowledge.jsonl").write_text(knowledge)
-    talked.text("import", seeds)
+    (folder / "knowledge.jsonl").write_text(knowledge)
+    talked.text("import", folder)
     in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
 
     asked = talked.refused("memory", "forget", "--matching", MARKER)
@@ -232,7 +232,7 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     talked.text("export", tmp_path / "out")
     exported = (tmp_path / "out" / "knowledge.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in exported] == ["f3"]
-    again = talked.json("import", seeds)
+    again = talked.json("import", folder)
     assert again["files"][0]["facts"]["forgotten"] == 2, "and they stay out"
     talked.text("export", tmp_path / "again")
     assert files_with(MARKER, tmp_path / "again") == []

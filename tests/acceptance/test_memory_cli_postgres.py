@@ -14,7 +14,7 @@ from tests.acceptance.recollect_cli import Recollect
 from recollect.testing.postgres_server import PostgresServer
 
 NODE = Path(__file__).parents[1] / "node"
-SEED_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
 MARKER = "zanzibarquetzal"
 
 
@@ -37,14 +37,14 @@ def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> Non
     given = tmp_path / "given"
     given.mkdir()
     subprocess.run(
-        [program, str(NODE / "write_seed_files.mjs"), str(given), "230"], check=True, timeout=60
+        [program, str(NODE / "write_openclaw_files.mjs"), str(given), "230"], check=True, timeout=60
     )
     told = owner.json("import", given)["totals"]
     assert (told["stored"], told["facts"], told["altered"]) == (230, 6, 0)
     again = owner.json("import", given)["totals"]
     assert (again["stored"], again["passed_over"]) == (0, 0)
     owner.text("export", tmp_path / "out")
-    for name in SEED_FILES:
+    for name in OPENCLAW_FILES:
         assert (tmp_path / "out" / name).read_bytes() == (given / name).read_bytes(), name
     assert owner.json("memory", "search", "webhook", "--limit", "3")["hits"]
     assert owner.json("memory", "reindex")["segments"] == 230

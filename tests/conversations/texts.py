@@ -31,7 +31,7 @@ RECALLED = (
     '<recalled-context source="memory-context">\n'
     "The user asked before about {word}.\n\n- [fact] {line}\n</recalled-context>"
 )
-"""A block that an earlier turn put into the view and the client sent back (seed 000)."""
+"""A block that an earlier turn put into the view and the client sent back (OpenClaw's design)."""
 
 
 def short_text(size: int, salt: int) -> str:

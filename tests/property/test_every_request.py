@@ -186,7 +186,7 @@ def test_with_a_recalled_block(format_name: FormatName) -> None:
         st.integers(0, 6),
         st.integers(0, 6),
         st.integers(1, 4_000),
-        st.sampled_from(["recollect", "seeds"]),
+        st.sampled_from(["recollect", "openclaw"]),
     )
     def check(
         body: dict[str, Any], window: int, facts: int, passages: int, chars: int, preset: str

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 from tests.unit.turn.memories import Memory, entries, memory, user
 
-from recollect.rules.tokens import count_text, count_text_seeds
+from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.rules.weigh import Weigher
 from recollect.search.calibrate import calibrate
 from recollect.search.dates import days_meant, windows_asked
@@ -232,7 +232,7 @@ def test_a_block_is_packed_within_its_budget(
 
 COUNTERS: dict[str, Callable[[str], int]] = {
     "ours": count_text,
-    "seeds": count_text_seeds,
+    "openclaw": count_text_openclaw,
     "characters": len,
     "words": lambda text: len(text.split()),
     "bytes": lambda text: len(text.encode()) // 2 + 1,
@@ -312,5 +312,5 @@ def test_what_is_recalled_fits_its_block(
         assert one.message_id is not None
         assert one.text in stored[one.message_id].text
         assert scope == "space" or stored[one.message_id].session == "s"
-    if counter in ("characters", "seeds", "bytes") and not recalled.facts:
+    if counter in ("characters", "openclaw", "bytes") and not recalled.facts:
         assert made.fill == "everything", "what was packed is what is sent"

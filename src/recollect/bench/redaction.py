@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from recollect.bench.redaction_baselines import DetectSecrets, redact_by_seeds
+from recollect.bench.redaction_baselines import DetectSecrets, redact_by_openclaw
 from recollect.bench.redaction_corpora import (
     Corpora,
     CredentialFile,
@@ -51,15 +51,15 @@ class _Measured:
 
 
 def run(progress: Callable[[str], None] = lambda _: None) -> BenchResult:
-    """Measure our rules, the seeds' six patterns and detect-secrets on `data/secrets`."""
+    """Measure our rules, OpenClaw's six patterns and detect-secrets on `data/secrets`."""
     progress("reading the data")
     corpora = load_corpora()
     marks = _secret_marks(corpora.examples)
     progress(f"our rules on {len(corpora.examples)} examples and {len(corpora.clean)} clean texts")
     ours = _measure(_ours, corpora, marks, timed=corpora.transcript_texts)
     figures = ours.flat() | _more_figures(corpora, marks)
-    progress("the seeds' six patterns")
-    seeds = _measure(redact_by_seeds, corpora, marks, timed=corpora.transcript_texts)
+    progress("OpenClaw's six patterns")
+    patterns = _measure(redact_by_openclaw, corpora, marks, timed=corpora.transcript_texts)
     progress("detect-secrets, a file for each example: about a minute")
     sample = _first_chars(corpora.transcript_texts, _SLOW_SAMPLE_CHARS)
     with DetectSecrets() as detector:
@@ -67,7 +67,7 @@ def run(progress: Callable[[str], None] = lambda _: None) -> BenchResult:
     return BenchResult(
         bench="redaction",
         figures=figures,
-        baselines=seeds.flat("seeds_") | theirs.flat("detect_secrets_"),
+        baselines=patterns.flat("openclaw_") | theirs.flat("detect_secrets_"),
         notes=_notes(sample),
     )
 

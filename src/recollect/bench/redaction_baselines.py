@@ -1,4 +1,4 @@
-"""What the redaction bench is held against: the seeds' six patterns, and detect-secrets.
+"""What the redaction bench is held against: OpenClaw's six patterns, and detect-secrets.
 
 Owns both as plain functions from text to text. Neither is product code, and nothing outside
 the bench imports them.
@@ -16,8 +16,8 @@ from recollect.errors import MissingExtra
 if TYPE_CHECKING:
     from types import TracebackType
 
-# The patterns of the seeds' memory-context plugin, in their order (docs/sources.md).
-_SEEDS_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+# The patterns of OpenClaw's memory-context plugin, in their order (docs/sources.md).
+_OPENCLAW_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(Authorization\s*[:=]\s*)(Bearer\s+)\S{20,}", re.I), r"\1\2[REDACTED]"),
     (re.compile(r"\bBearer\s+[A-Za-z0-9_\-.]{20,}"), "Bearer [REDACTED]"),
     (
@@ -30,9 +30,9 @@ _SEEDS_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def redact_by_seeds(text: str) -> str:
-    """Mask what the seeds' six patterns match."""
-    for pattern, replacement in _SEEDS_PATTERNS:
+def redact_by_openclaw(text: str) -> str:
+    """Mask what OpenClaw's six patterns match."""
+    for pattern, replacement in _OPENCLAW_PATTERNS:
         text = pattern.sub(replacement, text)
     return text
 

@@ -30,7 +30,7 @@ from recollect.bench.token_fit import fit_costs
 from recollect.bench.token_sessions import simulated_sessions, worst_calibrated_error
 from recollect.errors import MissingExtra
 from recollect.rules import token_costs
-from recollect.rules.tokens import count_text, count_text_seeds
+from recollect.rules.tokens import count_text, count_text_openclaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ def run(progress: Callable[[str], None], *, corpus: Path | None = None) -> Bench
         chosen = [(s, n) for s, n in zip(samples, true_tokens, strict=True) if s.kind == kind]
         figures |= _spread(kind, chosen, count_text)
         if kind in HELD_KINDS:
-            baselines |= _spread(f"seeds_{kind}", chosen, count_text_seeds, short=False)
+            baselines |= _spread(f"openclaw_{kind}", chosen, count_text_openclaw, short=False)
             baselines |= _spread(f"chars_4_{kind}", chosen, _quarter_of_chars, short=False)
     progress("simulating calibrated sessions")
     for name, sessions in simulated_sessions(documents).items():

@@ -18,13 +18,13 @@ from recollect.values.history import Entry
 from recollect.values.wire import WireRules
 
 MOST_RATIO = 0.4
-"""Share of the window that a chunk takes (seed 002, "Chunked Summarization")."""
+"""Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""
 LEAST_RATIO = 0.15
-"""The share where messages are large (seed 002)."""
+"""The share where messages are large (OpenClaw's design)."""
 LARGE_MESSAGE_SHARE = 0.1
-"""Messages are large where their average is over this share of the window (seed 002)."""
+"""Messages are large where their average is over this share of the window (OpenClaw's design)."""
 MARGIN = 1.2
-"""Estimates may be short by this factor (seed 002)."""
+"""Estimates may be short by this factor (OpenClaw's design)."""
 OVERSIZED_SHARE = 0.5
 """A group over this share of the window is not read."""
 

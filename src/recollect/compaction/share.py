@@ -1,8 +1,8 @@
 """The history's share: how much of what is cut the main summary reads itself.
 
 Over `compaction.max_history_share` of the window the oldest chunks are summarised apart, and
-their summary enters the main one as what came before (seed 002, "Safeguard Pruning"). Nothing is
-dropped.
+their summary enters the main one as what came before (OpenClaw's design, "Safeguard Pruning").
+Nothing is dropped.
 """
 
 from __future__ import annotations

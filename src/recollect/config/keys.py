@@ -103,7 +103,7 @@ def snake_case(spelled: str) -> str:
 
 
 def camel_case(path: str) -> str:
-    """The key in the seeds' spelling."""
+    """The key in OpenClaw's spelling."""
     return re.sub(r"_([a-z0-9])", lambda hump: hump[1].upper(), path)
 
 

@@ -80,7 +80,7 @@ def load_settings(
 
 def preset_settings(preset: str) -> Settings:
     """The settings of a preset with nothing else set, whatever files and variables say."""
-    return build({**PRESETS[preset], "preset": preset})
+    return build({**PRESETS.get(preset, {}), "preset": preset})
 
 
 def _found_file(environment: Mapping[str, str]) -> Path | None:

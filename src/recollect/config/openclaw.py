@@ -18,9 +18,9 @@ from recollect.config.keys import camel_case, known_keys, nearest_key, snake_cas
 from recollect.config.routes import (
     CALIBRATED_MIN_SCORE,
     DEFAULTS,
+    OPENCLAW_MIN_SCORE,
     PREFIXES,
     ROUTES,
-    SEEDS_MIN_SCORE,
     STRICT_BLOCKS,
     Route,
 )
@@ -224,16 +224,18 @@ def _min_score(reading: _Reading, spelled: str, value: Any) -> None:
     theirs = fit(known_keys()["recall.min_score"], value, reading.source(spelled))
     if theirs is None:
         raise SettingsError(f"{reading.source(spelled)} must be a number from 0 to 1")
-    if reading.preset == "seeds":
+    if reading.preset == "openclaw":
         reading.put("recall.min_score", spelled, theirs)
-        reading.say(spelled, f'{theirs:g} applies to the seeds\' score, as preset = "seeds" asks')
+        reading.say(
+            spelled, f'{theirs:g} applies to OpenClaw\'s score, as preset = "openclaw" asks'
+        )
         return
-    ours = round(theirs * CALIBRATED_MIN_SCORE / SEEDS_MIN_SCORE, 3)
+    ours = round(theirs * CALIBRATED_MIN_SCORE / OPENCLAW_MIN_SCORE, 3)
     reading.put("recall.min_score", spelled, min(ours, 1.0))
     reading.say(
         spelled,
-        f"{theirs:g} of the seeds' score is mapped onto recall.min_score = {ours:g} of our "
-        'absolute score; preset = "seeds" would take it as it is',
+        f"{theirs:g} of OpenClaw's score is mapped onto recall.min_score = {ours:g} of our "
+        'absolute score; preset = "openclaw" would take it as it is',
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recollect.config.effects import EFFECTS
 from recollect.config.keys import camel_case, known_groups, known_keys
-from recollect.config.presets import SEEDS
+from recollect.config.presets import OPENCLAW
 from recollect.config.routes import ROUTES, Route
 from recollect.config.shapes import shown
 from recollect.config.sources import NOT_SETTINGS, variable_name
@@ -43,7 +43,7 @@ ttl = "5m"
 - As a variable the last key is `{variable}`; lists are separated by commas.
 - Durations are `"250ms"`, `"90s"`, `"5m"`, `"1h"` or a number of seconds.
 - `"none"` empties a key that may be empty.
-- `preset = "seeds"` sets the values of the column "seeds" together; a key of its own wins over it.
+- `preset = "openclaw"` sets the column "openclaw"; a key that is set by itself wins over it.
 - Keys that are "later" are accepted, and say which feature they wait for.
 - Variables with our prefix that are not settings: {reserved}.
 """
@@ -70,11 +70,11 @@ def settings_page() -> str:
 def _section(title: str, says: str, keys: Iterable[Key]) -> str:
     rows = [
         f"| `{key.path}` | {_cell(shown(key.default))} "
-        f"| {_cell(shown(SEEDS[key.path])) if key.path in SEEDS else ''} "
+        f"| {_cell(shown(OPENCLAW[key.path])) if key.path in OPENCLAW else ''} "
         f"| {EFFECTS[key.path]} | {_plain(key.says)}; {_plain(key.shape.expects)} |"
         for key in keys
     ]
-    head = "| key | default | seeds | in this version | what it says; what it takes |"
+    head = "| key | default | openclaw | in this version | what it says; what it takes |"
     return "\n".join([f"## {title}", *([says] if says else []), "", head, _rule(head), *rows, ""])
 
 

@@ -1,7 +1,7 @@
 """Whether the memory of an openclaw.json is on: its switches and its memory plugins.
 
-A plugin counts only when it has an entry and the memory slot names it, both (seed 001); the
-settings of one that does not count are left out. Where switches disagree, off wins.
+A plugin counts only when it has an entry and the memory slot names it, both (OpenClaw's design);
+the settings of one that does not count are left out. Where switches disagree, off wins.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _plugin_verdicts(
             continue
         for path in [path for path in leaves if path.startswith(f"{entry}.")]:
             del leaves[path]
-        # Another memory may hold the slot; the seeds' own plugin without it means "off".
+        # Another memory may hold the slot; OpenClaw's own plugin without it means "off".
         turns_off = not used and (slot == plugin or plugin == CONTEXT_PLUGIN)
         if turns_off:
             off.append(SLOT if slot == plugin else entry)

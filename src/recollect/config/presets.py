@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SEEDS: Mapping[str, Any] = {
+OPENCLAW: Mapping[str, Any] = {
     # Recall on every turn, its block after the system prompt, gone on the next turn.
     "recall.every_turn": True,
     "recall.placement": "after-system",
     "recall.sticky": False,
-    # The seeds fill the block up to the hard cap.
+    # OpenClaw fills the block up to the hard cap.
     "recall.block_tokens": 4000,
     "recall.min_score": 0.7,
     "recall.decay_per_day": 0.995,
@@ -26,11 +26,11 @@ SEEDS: Mapping[str, Any] = {
     "trim.low_water_ratio": 1.0,
     "trim.protect_first_user": False,
     # ceil(len/3), never corrected by what the provider reports.
-    "tokens.counter": "seeds",
+    "tokens.counter": "openclaw",
     "tokens.calibrate": False,
     "index.max_segments": 20_000,
     "index.eviction_days": 90,
 }
-"""How the seeds do it (settings.md, "Presets")."""
+"""How OpenClaw does it (settings.md, "Presets")."""
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "seeds": SEEDS}
+PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLAW}

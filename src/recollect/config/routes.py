@@ -2,8 +2,8 @@
 
 Owns the correspondence only; `openclaw` walks the file. Paths are in snake case; a route to
 `None` is a key that OpenClaw knows and Recollect accepts without effect, for the reason given.
-What is not in the table, inside a block of the table, is an error. Sources: the seeds, and for
-keys without effect the configuration schema of OpenClaw itself.
+What is not in the table, inside a block of the table, is an error. Sources: OpenClaw's
+design documents, and for keys without effect the configuration schema of OpenClaw itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from recollect.config.shapes import Flag
 
-SEEDS_MIN_SCORE: Final = 0.7  # the seeds' default of autoRecallMinScore
+OPENCLAW_MIN_SCORE: Final = 0.7  # OpenClaw's default of autoRecallMinScore
 CALIBRATED_MIN_SCORE: Final = 0.266  # the absolute score that means as much (docs/sources.md)
 
 DEFAULTS: Final = "agents.defaults"

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from recollect.config.shapes import AlsoKnownAs, InSeconds, Range, shapes_of
+from recollect.config.shapes import AlsoKnownAs, InSeconds, Range, RenamedTo, shapes_of
 from recollect.errors import SettingsError
 
 FALLBACK_WINDOW_TOKENS = 200_000
 """The window assumed when neither the settings, a table of models nor the provider says it."""
 
-Preset = Literal["recollect", "seeds"]
+Preset = Literal["recollect", "openclaw"]
 Placement = Literal["before-newest-user", "after-system"]
 Scope = Literal["auto", "session", "space"]
 EmbedderName = Literal["auto", "none", "hash", "static", "onnx", "onnx+static", "remote"]
 RemoteProvider = Literal["openai", "gemini", "voyage"]
 Citations = Literal["auto", "on", "off"]
-Counter = Literal["script-aware", "seeds"]
+Counter = Literal["script-aware", "openclaw"]
 ProviderFormat = Literal["anthropic", "openai-chat", "openai-responses"]
 CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
@@ -398,7 +398,11 @@ class Query(Validated):
 class Tokens(Validated):
     """How tokens are counted."""
 
-    counter: Annotated[Counter, '"seeds": a third of the characters, rounded up'] = "script-aware"
+    counter: Annotated[
+        Counter,
+        RenamedTo(words={"seeds": "openclaw"}),
+        '"openclaw": a third of the characters, rounded up',
+    ] = "script-aware"
     calibrate: Annotated[bool, "Correct the count by the usage that providers report"] = True
 
 
@@ -454,9 +458,11 @@ class Settings(Validated):
     Naming a preset here does not apply it: `load_settings` and `preset_settings` do.
     """
 
-    preset: Annotated[Preset, "A group of settings that belong together; single keys win"] = (
-        "recollect"
-    )
+    preset: Annotated[
+        Preset,
+        RenamedTo(words={"seeds": "openclaw"}),
+        "A group of settings that belong together; single keys win",
+    ] = "recollect"
     window_tokens: Annotated[
         Positive | None,
         "The model's window; none: by table or as the provider states it, else "

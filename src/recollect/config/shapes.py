@@ -62,7 +62,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlsoKnownAs:
-    """Other words for one of a choice's options, as the seeds spell it."""
+    """Other words for one of a choice's options, as OpenClaw spells it."""
+
+    words: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamedTo:
+    """Former words for a choice's options: refused, with the word to write instead."""
 
     words: Mapping[str, str]
 
@@ -201,6 +208,7 @@ class Choice:
 
     options: tuple[str, ...]
     also: Mapping[str, str]
+    renamed: Mapping[str, str]
 
     @property
     def expects(self) -> str:
@@ -213,6 +221,8 @@ class Choice:
             word = self.also.get(value, value)
             if word in self.options:
                 return word
+            if value in self.renamed:
+                raise ValueError(f'must be "{self.renamed[value]}": "{value}" is its former name')
         raise misfit(self, value)
 
     def read_text(self, text: str) -> str:
@@ -308,7 +318,8 @@ def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
         return Optional(shape_of(inner, marks))
     if get_origin(hint) is Literal:
         also = next((mark.words for mark in marks if isinstance(mark, AlsoKnownAs)), {})
-        return Choice(options, also)
+        renamed = next((mark.words for mark in marks if isinstance(mark, RenamedTo)), {})
+        return Choice(options, also, renamed)
     if get_origin(hint) is tuple:
         return Several(shape_of(options[0], marks))
     return _plain_shape(hint, marks)

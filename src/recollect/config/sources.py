@@ -168,7 +168,7 @@ def _flatten(
 
 
 def _is_foreign_group(path: str, value: Any) -> bool:
-    """A block of the seeds' own spelling; one of its keys will say how it is spelled here."""
+    """A block of OpenClaw's own spelling; one of its keys will say how it is spelled here."""
     return isinstance(value, Mapping) and not PREFIXES.isdisjoint({path, f"{DEFAULTS}.{path}"})
 
 
@@ -195,7 +195,7 @@ def unknown_key(
 ) -> SettingsError:
     """The error for a key nobody knows, with the nearest one that somebody does."""
     route = ROUTES.get(path) or ROUTES.get(f"{DEFAULTS}.{path}")
-    if route and route.to:  # the seeds' own spelling of a key of ours
+    if route and route.to:  # OpenClaw's own spelling of a key of ours
         return SettingsError(f"{source} is spelled {known_as(route.to)} here")
     groups = () if source.kind == "environment" else known_groups()
     nearest = nearest_key(path, (*known_keys(), *groups))

@@ -1,4 +1,4 @@
-"""The archive as the seeds' files: lines in the order of arrival, vectors in their file's.
+"""The archive as OpenClaw's files: lines in the order of arrival, vectors in their file's.
 
 Owns what is exported and in which order; the formats own the spelling. Reads the store page by
 page. What was imported comes out as the bytes it came as. Never opens a file by name: it is
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
-from recollect.engine.import_seeds import VECTOR_ORIGIN
+from recollect.engine.import_openclaw import VECTOR_ORIGIN
 from recollect.errors import FormatError
 from recollect.formats.knowledge_jsonl import in_order, write_knowledge_line
 from recollect.formats.segments_jsonl import exported_id, write_segment_line

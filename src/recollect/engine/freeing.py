@@ -119,7 +119,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
 async def _trim(path: TurnPath, asked: QueryResult) -> None:
     settings = path.settings
     if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
-        path.boundary.note("trim", "skipped", "the query is too short to trim by (seeds)")
+        path.boundary.note("trim", "skipped", "the query is too short to trim by (OpenClaw)")
         return
     for _ in range(TRIM_ROUNDS):
         excess = path.estimated(path.used_tokens() - path.limits.low_water_tokens)

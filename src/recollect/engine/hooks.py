@@ -1,6 +1,6 @@
 """Hooks around a compaction: other people's functions, run in parallel and on their own.
 
-Owns who listens to what, and the events' shapes (the seeds' own names, which plugins know). A
+Owns who listens to what, and the events' shapes (OpenClaw's own names, which plugins know). A
 hook that raises, hangs or answers nonsense costs a line in the notes and nothing else.
 """
 
@@ -104,7 +104,7 @@ def preparation(
     previous_summary: str,
     reserve_tokens: int,
 ) -> dict[str, Any]:
-    """What `session_before_compact` is told, in the shape the seeds give it."""
+    """What `session_before_compact` is told, in the shape OpenClaw gives it."""
     told: dict[str, Any] = {
         "messagesToSummarize": _messages(plan.history),
         "turnPrefixMessages": _messages(plan.turn_prefix),

@@ -1,8 +1,8 @@
-"""The seeds' `knowledge.jsonl` into the archive.
+"""OpenClaw's `knowledge.jsonl` into the archive.
 
 A fact keeps its file's id and line; one that is there as it is stays as it is, one that was
 changed here since (closed, pinned, masked) is not put back, and one that was forgotten stays out.
-What a line of our own says beyond the seeds' keys is taken over, within the bounds that
+What a line of our own says beyond OpenClaw's keys is taken over, within the bounds that
 `with_own_keys` sets: a file never makes anything more trusted than what a model says, unless a
 person restores an export of their own.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from recollect.engine.import_openclaw import FileCounts, chunks, line_again, masked_object
 from recollect.engine.import_path import ImportCounts, ImportRules
-from recollect.engine.seed_lines import SeedCounts, chunks, line_again, masked_object
 from recollect.formats.knowledge_jsonl import (
     FIELDS,
     KnowledgeLine,
@@ -32,13 +32,13 @@ from recollect.values.fact import Fact, FactId, fact_identity
 
 async def import_facts(
     store: Store, lines: Iterable[bytes], *, rules: ImportRules, restore: bool = False
-) -> SeedCounts:
+) -> FileCounts:
     """Write the lines of a `knowledge.jsonl`; a fact that is there as it is stays as it is.
 
     `restore`: the file is an export of one's own, and what it says of trust, maker and pins holds.
     """
     passed_over: list[str] = []
-    counts = SeedCounts()
+    counts = FileCounts()
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
         made = {one[0].id: one for one in (_fact(line, rules, restored=restore) for line in chunk)}
         known = {fact.id: fact for fact in await store.facts(list(made), superseded=True)}
@@ -53,7 +53,7 @@ async def import_facts(
         if fresh:
             await store.write(Batch(at=rules.now, facts=tuple(fact for fact, _ in fresh)))
         counts = counts.plus(
-            SeedCounts(
+            FileCounts(
                 messages=ImportCounts(
                     read=len(chunk),
                     stored=len(fresh),

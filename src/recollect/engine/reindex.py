@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recollect.engine.import_openclaw import passages_of
 from recollect.engine.import_path import Progress
-from recollect.engine.import_seeds import passages_of
 from recollect.ports import Clock, Store
 
 PAGE_SEGMENTS = 200

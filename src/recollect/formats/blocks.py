@@ -1,4 +1,4 @@
-"""Content blocks, in every spelling that the formats and the seeds use, read into parts.
+"""Content blocks, in every spelling that the formats and OpenClaw use, read into parts.
 
 Anthropic, OpenAI, pi and OpenClaw spell the same block differently (`tool_use`, `toolUse`,
 `toolCall`, `functionCall`); transcripts mix them. Reading is lenient, and never raises:

@@ -1,10 +1,10 @@
-"""The seeds' `knowledge.jsonl`: one fact a line, both ways.
+"""OpenClaw's `knowledge.jsonl`: one fact a line, both ways.
 
 As `segments_jsonl`, but a store keeps facts by time and not by arrival: an imported fact
 carries the number of its line in front of the line itself, so that an export can put them
 back in order.
 
-A fact of our own has more to say than the seeds' six keys: further keys, each only where it says
+A fact of our own has more to say than OpenClaw's six keys: further keys, each only where it says
 something (`knowledge_own`). Always holds: a line that came in goes out byte for byte, unless its
 fact was closed, pinned or otherwise changed here, or the line claims more than it was granted.
 Digests are made of other facts and are left out.

@@ -1,7 +1,7 @@
-"""What our own facts say beyond the seeds' keys, as keys of a line in `knowledge.jsonl`.
+"""What our own facts say beyond OpenClaw's keys, as keys of a line in `knowledge.jsonl`.
 
-Pure. A key stands only where it says more than its default, so that a fact as the seeds know it is
-written as the seeds write it. Segments are named by the ids they have in the store the file came
+Pure. A key stands only where it says more than its default, so that a fact as OpenClaw knows it is
+written as OpenClaw writes it. Segments are named by the ids they have in the store the file came
 from. Reading never raises: what is not as it should be is taken as not said. Always holds: a file
 by itself gives no trust above "medium", pins nothing and speaks for nobody: what it says of that
 counts only where a person restores an export of their own.
@@ -29,7 +29,7 @@ _CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
 
 
 def own_keys(fact: Fact) -> dict[str, Any]:
-    """The further keys of a fact; times in milliseconds, as the seeds have them."""
+    """The further keys of a fact; times in milliseconds, as OpenClaw has them."""
     said: dict[str, tuple[Any, bool]] = {
         "trust": (fact.trust, fact.trust != "medium"),
         "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),

@@ -1,4 +1,4 @@
-"""Facts as a folder of Markdown files that people read and edit (seed 004).
+"""Facts as a folder of Markdown files that people read and edit (OpenClaw's memory design).
 
     memory/preferences.md          what the user prefers
     memory/facts.md                everything else that holds, by type

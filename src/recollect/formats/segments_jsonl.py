@@ -1,4 +1,4 @@
-"""The seeds' `segments.jsonl`: one archived message a line, both ways.
+"""OpenClaw's `segments.jsonl`: one archived message a line, both ways.
 
 Owns the fields and their spelling. A segment that was imported is written as the line it came
 as; one of our own as `JSON.stringify` would write it. Pure: reads lines, opens nothing. Times

@@ -1,4 +1,4 @@
-"""VMEM v1, the seeds' `vectors.bin`: a header, then one id and one vector an entry.
+"""VMEM v1, OpenClaw's `vectors.bin`: a header, then one id and one vector an entry.
 
 All little-endian: u32 magic, u32 version, u32 dimensions, u32 count; an entry is u16 length, the
 id in UTF-8, and the vector in float32. Owns that layout both ways. Pure: bytes, or a mapped

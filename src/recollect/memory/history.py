@@ -2,7 +2,7 @@
 
 Must never hide a gap: where a version was forgotten, the chain goes on behind it and says so.
 Always holds: pure; the answers do not depend on the order of the facts given. Facts from the
-seeds' files name what superseded them but not when; they held until that was said.
+OpenClaw's files name what superseded them but not when; they held until that was said.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Limits:
     available_tokens: int
     """The view, with system prompt, tools and recalled block, never exceeds this."""
     limit_tokens: int
-    """Over this it is time to prune and trim; under the seeds' preset the block's cap below."""
+    """Over this it is time to prune and trim; under `preset = "openclaw"` the block's cap below."""
     low_water_tokens: int
     """What one batch of trims goes down to."""
     hard_cap_tokens: int

@@ -1,6 +1,6 @@
 """What a message names: files, addresses, versions, issues, commits, identifiers, people.
 
-Owns the shapes of names (seeds 000: by regular expressions, when added); knows no list of
+Owns the shapes of names (OpenClaw's design: by regular expressions, when added); knows no list of
 names. Works on redacted text, and never names a mask. At most `MOST_ENTITIES`, the most often
 named first. Always pure and deterministic; every shape is bounded and a message is read up to
 a bound, so the time is linear and does not grow with a log's size.

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-# The seeds call six characters noise (docs/sources.md). A Han character, a syllable of
+# OpenClaw calls six characters noise (docs/sources.md). A Han character, a syllable of
 # Hangul or a kana carries about three Latin letters, so six of those are a sentence.
 _SHORT_WEIGHT = 6
 _WIDE_WEIGHT = 3

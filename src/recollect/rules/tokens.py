@@ -44,8 +44,8 @@ def count_text(text: str) -> int:
     return -(-units // UNITS_PER_TOKEN) or 1
 
 
-def count_text_seeds(text: str) -> int:
-    """The seeds' estimate, a third of the characters, for `preset = "seeds"`."""
+def count_text_openclaw(text: str) -> int:
+    """OpenClaw's estimate, a third of the characters, for `preset = "openclaw"`."""
     return -(-len(text) // 3)
 
 

@@ -1,6 +1,6 @@
 """What a message is about, in a fixed set of words: rule-based, English and Chinese.
 
-Owns the topics and the words that speak for them (seeds 000: tagged when added). A topic is
+Owns the topics and the words that speak for them (OpenClaw's design: tagged when added). A topic is
 a filter for people and a hint for search, never a verdict: at most `MOST_TOPICS`, those with
 the most words in the message first. Always pure and deterministic; a message is read up to a
 bound, so the time does not grow with a log's size.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from recollect.config.settings import Counter
 from recollect.rules.image_tokens import count_image
-from recollect.rules.tokens import count_text, count_text_seeds
+from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
 
 MESSAGE_TOKENS = 4
@@ -34,7 +34,7 @@ class Weigher:
     def __init__(
         self, counter: Counter = "script-aware", *, count: CountText | None = None
     ) -> None:
-        chosen = count_text_seeds if counter == "seeds" else count_text
+        chosen = count_text_openclaw if counter == "openclaw" else count_text
         self._count_text: CountText = count or chosen
 
     def message(self, parts: Iterable[Part]) -> int:

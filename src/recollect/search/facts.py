@@ -24,7 +24,7 @@ TAIL_SHARE: Final = 0.5
 """Of the best score, for a fact to be shown beside it."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
-"""Of a block's budget, what facts may take; passages get the rest (seeds 000)."""
+"""Of a block's budget, what facts may take; passages get the rest (OpenClaw's design)."""
 PRIOR_FACTS: Final = 50
 """So many facts that hold none of the words are imagined beside those there are: the worth of a
 word among one or two facts would say nothing."""

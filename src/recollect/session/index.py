@@ -1,4 +1,4 @@
-"""The index of a space's sessions: `sessions.json`, by session key, with the seeds' fields.
+"""The index of a space's sessions: `sessions.json`, by session key, with OpenClaw's fields.
 
 Owns reading, changing and replacing the file. Must never lose another process's change, nor a
 field that it does not know. Always holds: the file is whole at any moment; a change is made to

@@ -1,6 +1,6 @@
 """What the index knows of one session: which transcript, how often compacted, how many tokens.
 
-Owns the fields of the seeds and what an answer, a compaction and a flush do to them. Pure. Always
+Owns OpenClaw's fields and what an answer, a compaction and a flush do to them. Pure. Always
 holds: a field that is not known here is kept; "never flushed" is None, never 0; counts from before
 a compaction are never taken for those after it.
 """

@@ -65,7 +65,7 @@ def inject(
 def _placed(
     entries: Sequence[Entry], text: str, placement: PlacementSetting, reason: str, turn: int
 ) -> Insert:
-    """Before the newest user message; at the tail in mid-turn; or at the head, as the seeds."""
+    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
     last = entries[-1]
     if placement == "after-system":
         return Insert(

@@ -53,7 +53,7 @@ def trim(
     """Leave out groups of the visible `entries` until `excess_tokens` are freed.
 
     `by_exchange`: a question leaves with its answer, so that no view shows a row of questions
-    that nobody answered; the seeds choose message by message. `hidden` messages are not shown
+    that nobody answered; OpenClaw chooses message by message. `hidden` messages are not shown
     because of what a provider refuses; they weigh nothing, and leave with their group.
     """
     if excess_tokens <= 0:

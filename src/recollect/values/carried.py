@@ -25,7 +25,7 @@ class Carried:
     """Best first."""
 
     def details(self) -> dict[str, Any]:
-        """As the seeds' `details` spell it."""
+        """As OpenClaw's `details` spell it."""
         return {
             "readFiles": list(self.read_files),
             "modifiedFiles": list(self.modified_files),

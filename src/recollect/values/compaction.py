@@ -166,8 +166,8 @@ class CompactionResult:
         """The view is smaller than before."""
         return self.convergence == "reduced"
 
-    def as_seeds(self, first_kept_entry_id: str | None = None) -> dict[str, Any]:
-        """The seeds' shape; the entry id of a transcript's own where there is one."""
+    def as_openclaw(self, first_kept_entry_id: str | None = None) -> dict[str, Any]:
+        """OpenClaw's shape; the entry id of a transcript's own where there is one."""
         shaped: dict[str, Any] = {
             "ok": self.ok,
             "compacted": self.compacted,

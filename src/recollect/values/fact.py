@@ -27,7 +27,7 @@ FactType: TypeAlias = Literal[
     "preference",
     "digest",
 ]
-"""The six of the seeds, what the user prefers, and the digest of what is known of one subject."""
+"""OpenClaw's six, what the user prefers, and the digest of what is known of one subject."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
 """Who made a statement a fact: code that knows explicit phrases, a model, a person, a file."""
 Change: TypeAlias = Literal["update", "supersede"]

@@ -17,7 +17,7 @@ RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
-"""A recalled block's tags: literals of the seeds, which other readers know."""
+"""A recalled block's tags: OpenClaw's literals, which other readers know."""
 
 
 _OF = ":"

@@ -44,7 +44,7 @@ def open_memory(
 ) -> Engine:
     """An engine for one space, with settings from arguments, environment and files.
 
-    Top-level settings are arguments (`window_tokens=200_000`, `preset="seeds"`); deeper ones go
+    Top-level settings are arguments (`window_tokens=200_000`, `preset="openclaw"`); deeper ones go
     into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
     is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a

@@ -23,7 +23,7 @@ from recollect.bench.cost.names import Naming, common_names
 from recollect.bench.cost.notes import MOST_NAMES, NoteTaker, NotingModel
 from recollect.bench.cost.plain import replay_plain
 from recollect.bench.cost.plot import plot
-from recollect.bench.cost.result import OURS, PLAIN, SEEDS, CostResult, Replay, misses, summed_up
+from recollect.bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
 from recollect.bench.cost.through_engine import replay_engine, settings_of
 from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.compaction.audit import audit
@@ -220,7 +220,7 @@ def test_the_engine_is_replayed_through_its_store_the_same_each_time() -> None:
 
 def test_settings_of_the_bench_are_nobodys_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOLLECT_RECALL__ENABLED", "false")
-    made = settings_of("seeds", 64_000)
+    made = settings_of("openclaw", 64_000)
     assert made.recall.every_turn
     assert made.recall.embedder == "none"
     assert made.window_tokens == 64_000
@@ -250,7 +250,7 @@ def _result(cost: float, recovered: int) -> CostResult:
     replays = [
         replay(PLAIN, tally(100.0, 3)),
         replay(OURS, tally(cost, recovered)),
-        replay(SEEDS, tally(540.0, 2)),
+        replay(OPENCLAW, tally(540.0, 2)),
         replay(PLAIN, tally(100.0, 3), held_out=True),
         replay(OURS, tally(900.0, 0), held_out=True),
     ]
@@ -263,7 +263,7 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_floors
     assert good.figures["recovered_64k"] == pytest.approx(0.6)
     assert good.figures["cost_64k.held"] == pytest.approx(9.0)
     assert good.baselines["plain.cost_64k"] == 1.0
-    assert good.baselines["seeds.cost_64k"] == pytest.approx(5.4)
+    assert good.baselines["openclaw.cost_64k"] == pytest.approx(5.4)
     told = misses(good)
     assert [line.split()[0] for line in told] == ["retention_64k.held"]
     bad = _result(120.0, 2)
@@ -273,7 +273,7 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_floors
         "retention_64k.tuned",
         "retention_64k.held",
     }
-    assert math.isnan(good.value(SEEDS, "cost", 64_000, "held"))
+    assert math.isnan(good.value(OPENCLAW, "cost", 64_000, "held"))
 
 
 def test_the_picture_is_svg_and_shows_every_strategy() -> None:
@@ -299,7 +299,7 @@ def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
     shown = json.loads(run.stdout)
     assert shown["bench"] == "cost"
     assert {"cost_32k", "retention_32k", "cost_32k.mine"} <= set(shown["figures"])
-    assert {"plain.cost_32k", "seeds.cost_32k"} <= set(shown["baselines"])
+    assert {"plain.cost_32k", "openclaw.cost_32k"} <= set(shown["baselines"])
     assert "secretive_name" not in run.output
     assert picture.read_text(encoding="utf-8").startswith("<svg")
 

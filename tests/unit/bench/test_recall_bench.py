@@ -18,7 +18,7 @@ from recollect.bench import recall
 from recollect.bench.command import EMBEDDERS, RECALL_SETS, bench
 from recollect.bench.figures import page, read_result
 from recollect.bench.recall.ask import strangers_of
-from recollect.bench.recall.baselines import SEEDS, Baselines
+from recollect.bench.recall.baselines import OPENCLAW, Baselines
 from recollect.bench.recall.chats import locomo_gold
 from recollect.bench.recall.chinese import users_words
 from recollect.bench.recall.compare import compare
@@ -174,7 +174,7 @@ def test_baselines_rank_by_words_and_by_vectors(tmp_path: Path) -> None:
         return (await embedder.embed([question.text]))[0]
 
     found = baselines.verdicts(question, asyncio.run(work()))
-    assert set(found) == {"bm25", "vectors", SEEDS}
+    assert set(found) == {"bm25", "vectors", OPENCLAW}
     assert found["bm25"].ranks == (1,)
     assert set(baselines.verdicts(question, None)) == {"bm25"}
 
@@ -267,7 +267,7 @@ def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
         name="locomo",
         embedder="minilm",
         figures={"all_4k": 0.88, "all_4k.hold": 0.87, "lost": 0.0},
-        baselines={"bm25": {"all_4k": 0.7}, "seeds_hybrid": {"all_4k": 0.8}},
+        baselines={"bm25": {"all_4k": 0.7}, "openclaw_hybrid": {"all_4k": 0.8}},
         floors=floors_of("locomo", "minilm"),
     )
     several = plot(joined([one, one], notes=[]))
@@ -376,7 +376,7 @@ def test_a_whole_run_goes_through_the_real_store_and_stage(
     assert (figures["questions"], figures["other_questions"]) == (4, 2), "the dentist was in both"
     assert 0 <= figures["lost"] <= 1
     assert 0 <= figures["false_recall"] <= 1
-    for baseline in ("bm25", "vectors", "seeds_hybrid"):
+    for baseline in ("bm25", "vectors", "openclaw_hybrid"):
         assert result["baselines"][f"{baseline}.all_4k"] == 1.0
     assert result["baselines"]["floor.all_4k"] == 0.84
     assert "misses" not in result
@@ -486,7 +486,7 @@ def test_the_page_of_figures_has_a_heading_a_run_and_baselines_beside(
         "locomo, none, sqlite",
         "locomo, hash, sqlite beside sqlite",
     ]
-    assert "| figure | recall | bm25 | vectors | seeds_hybrid | floor | aim |" in written
+    assert "| figure | recall | bm25 | vectors | openclaw_hybrid | floor | aim |" in written
     assert "| all_4k | 1.000 | 1.000 | 1.000 | 1.000 | ≥ 0.84 | 0.88 |" in written
     assert "| figure | recall | bm25 |\n" in written, "without vectors there is one baseline"
     assert "4 questions, 2 questions of other chats, 6 passages." in written

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recollect.bench import redaction
-from recollect.bench.redaction_baselines import redact_by_seeds
+from recollect.bench.redaction_baselines import redact_by_openclaw
 from recollect.bench.redaction_corpora import DataNotFoundError, load_corpora
 
 _DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[4] / "shared" / "data"))
@@ -24,10 +24,10 @@ def test_a_part_of_a_secret_counts_as_surviving() -> None:
     assert not redaction.is_masked("one [REDACTED] secondsecret", ["firstsecret", "secondsecret"])
 
 
-def test_the_seeds_patterns_behave_as_noted() -> None:
+def test_openclaws_patterns_behave_as_noted() -> None:
     sha = "da39a3ee5e6b4b0d3255bfef95601890afd80709"
-    assert redact_by_seeds(f"commit {sha}") == "commit [REDACTED_HEX]"
-    assert redact_by_seeds("OPENAI_API_KEY=sk-abcdefghijklmnop1234") == (
+    assert redact_by_openclaw(f"commit {sha}") == "commit [REDACTED_HEX]"
+    assert redact_by_openclaw("OPENAI_API_KEY=sk-abcdefghijklmnop1234") == (
         "OPENAI_API_KEY=sk-abcdefghijklmnop1234"
     )
 

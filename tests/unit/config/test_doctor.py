@@ -39,10 +39,10 @@ def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
-def test_the_seeds_values_that_we_leave_are_marked() -> None:
+def test_openclaws_values_that_we_leave_are_marked() -> None:
     lines = run().stdout.splitlines()
     line = next(one for one in lines if "max_segments" in one)
-    assert line.split()[-4:] == ["200000", "default", "seeds:", "20000"]
+    assert line.split()[-4:] == ["200000", "default", "openclaw:", "20000"]
 
 
 def test_a_wide_screen_shows_the_source_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_json_has_every_key_and_the_notices() -> None:
         "source_kind": "file",
         "default": "5m",
         "is_default": False,
-        "seeds": "5m",
+        "openclaw": "5m",
         "effect": "active",
     }
     assert shown["notices"] == []

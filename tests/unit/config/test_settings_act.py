@@ -22,7 +22,7 @@ from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 
 from recollect.config import active_keys, build, load_settings
 from recollect.engine import Context, Engine, Session
-from recollect.rules.tokens import count_text, count_text_seeds
+from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
@@ -120,9 +120,9 @@ ADAPTIVE = {"window_tokens": 60_000, "pruning.mode": "adaptive"}
 
 @acts("preset")
 def _() -> None:
-    seeds = load_settings(arguments={"preset": "seeds", "window_tokens": 40_000}, environment={})
+    there = load_settings(arguments={"preset": "openclaw", "window_tokens": 40_000}, environment={})
     body = json.dumps({"messages": history(2)}).encode()
-    context = asyncio.run(Engine(seeds.settings).prepare("s", body))
+    context = asyncio.run(Engine(there.settings).prepare("s", body))
     ours = prepare(history(2), {"window_tokens": 40_000})
     assert context.report.tokens_before != ours.report.tokens_before
 
@@ -169,8 +169,8 @@ def _() -> None:
     text = "请把迁移分两次做完" * 50
     held = [{"role": "user", "content": text}]
     ours = prepare(held, {}).report.tokens_before
-    seeds = prepare(held, {"tokens.counter": "seeds"}).report.tokens_before
-    assert ours - seeds == count_text(text) - count_text_seeds(text) != 0
+    theirs = prepare(held, {"tokens.counter": "openclaw"}).report.tokens_before
+    assert ours - theirs == count_text(text) - count_text_openclaw(text) != 0
 
 
 @acts("tokens.calibrate")

@@ -211,24 +211,24 @@ def test_active_keys_are_those_of_the_turn_path() -> None:
     assert "facts" in groups
 
 
-def test_every_default_of_a_seeds_preset_differs_from_ours() -> None:
+def test_every_default_of_the_openclaw_preset_differs_from_ours() -> None:
     ours = effective(Settings())
-    for path, value in PRESETS["seeds"].items():
+    for path, value in PRESETS["openclaw"].items():
         assert known_keys()[path].shape.read(value) == value != ours[path]
 
 
-def test_the_seeds_preset_sets_its_group_together() -> None:
-    loaded = load_settings(arguments={"preset": "seeds"}, environment={})
-    assert changed(Settings(), loaded.settings) == {"preset": "seeds", **PRESETS["seeds"]}
-    assert loaded.settings == preset_settings("seeds")
-    assert str(loaded.sources["index.max_segments"]) == 'preset "seeds"'
+def test_the_openclaw_preset_sets_its_group_together() -> None:
+    loaded = load_settings(arguments={"preset": "openclaw"}, environment={})
+    assert changed(Settings(), loaded.settings) == {"preset": "openclaw", **PRESETS["openclaw"]}
+    assert loaded.settings == preset_settings("openclaw")
+    assert str(loaded.sources["index.max_segments"]) == 'preset "openclaw"'
     assert loaded.notices == (), "every key of the preset acts"
 
 
-@pytest.mark.parametrize("path", list(PRESETS["seeds"]))
+@pytest.mark.parametrize("path", list(PRESETS["openclaw"]))
 def test_a_key_of_its_own_wins_over_the_preset(path: str) -> None:
     ours = known_keys()[path].default
-    loaded = load_settings(arguments={"preset": "seeds", path: ours}, environment={})
+    loaded = load_settings(arguments={"preset": "openclaw", path: ours}, environment={})
     assert value_of(loaded.settings, path) == ours
-    others = {key: value for key, value in PRESETS["seeds"].items() if key != path}
-    assert changed(Settings(), loaded.settings) == {"preset": "seeds", **others}
+    others = {key: value for key, value in PRESETS["openclaw"].items() if key != path}
+    assert changed(Settings(), loaded.settings) == {"preset": "openclaw", **others}

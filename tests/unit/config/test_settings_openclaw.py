@@ -1,4 +1,4 @@
-"""An existing openclaw.json: every key of the seeds, what it sets here, and what is said."""
+"""An existing openclaw.json: every key of OpenClaw, what it sets here, and what is said."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_everything_else_in_the_file_is_left_alone() -> None:
     assert loaded.notices == ()
 
 
-def test_a_real_shape_of_the_seeds() -> None:
+def test_a_real_shape_of_openclaw() -> None:
     loaded = load(
         """{ agents: { defaults: {
           compaction: { mode: "safeguard", reserveTokensFloor: 24000,
@@ -303,14 +303,14 @@ def test_a_real_shape_of_the_seeds() -> None:
     }
 
 
-def test_the_imported_score_applies_as_it_is_under_the_seeds_preset() -> None:
+def test_the_imported_score_applies_as_it_is_under_the_openclaw_preset() -> None:
     content = document(f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.6)
-    mapped, kept = load(content), load(content, preset="seeds")
+    mapped, kept = load(content), load(content, preset="openclaw")
     assert mapped.settings.recall.min_score == 0.228
     assert kept.settings.recall.min_score == 0.6
     key = f"{DEFAULTS}.memoryContext.autoRecallMinScore"
     assert "mapped" in next(one.message for one in mapped.notices if one.key == key)
-    assert "seeds' score" in next(one.message for one in kept.notices if one.key == key)
+    assert "OpenClaw's score" in next(one.message for one in kept.notices if one.key == key)
 
 
 def test_nothing_remote_is_switched_on_by_an_import() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.config import LoadedSettings, Recall, Settings, load_settings
+from recollect.config import LoadedSettings, Recall, Settings, load_settings, preset_settings
 from recollect.config.settings import Pruning, Reset
 from recollect.config.shapes import shapes_of, written
 from recollect.errors import SettingsError
@@ -39,7 +39,7 @@ def test_precedence(tmp_path: Path) -> None:
         "{agents: {defaults: {contextTokens: 1001, compaction: {reserveTokens: 1}}}}"
     )
     (tmp_path / "recollect.toml").write_text(
-        'preset = "seeds"\nwindow_tokens = 1002\nrecall.block_tokens = 7\n'
+        'preset = "openclaw"\nwindow_tokens = 1002\nrecall.block_tokens = 7\n'
         "[compaction]\nreserve_tokens = 2\n"
     )
     environment = {"RECOLLECT_WINDOW_TOKENS": "1003", "RECOLLECT_RECALL__BLOCK_TOKENS": "8"}
@@ -63,19 +63,33 @@ def test_precedence(tmp_path: Path) -> None:
 
 
 def test_the_preset_may_come_from_any_source() -> None:
-    by_variable = load_settings(environment={"RECOLLECT_PRESET": "seeds"})
+    by_variable = load_settings(environment={"RECOLLECT_PRESET": "openclaw"})
     assert by_variable.settings.turn.trim_first is True
     over = load_settings(
-        arguments={"preset": "recollect"}, environment={"RECOLLECT_PRESET": "seeds"}
+        arguments={"preset": "recollect"}, environment={"RECOLLECT_PRESET": "openclaw"}
     )
     assert over.settings == Settings()
 
 
+def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path) -> None:
+    told = r'must be "openclaw": "seeds" is its former name'
+    with pytest.raises(SettingsError, match=told):
+        load_settings(environment={"RECOLLECT_PRESET": "seeds"})
+    with pytest.raises(SettingsError, match=told):
+        load_settings(arguments={"preset": "seeds"}, environment={})
+    with pytest.raises(SettingsError, match=told):
+        load_file(tmp_path, 'preset = "seeds"\n')
+    with pytest.raises(SettingsError, match=told):
+        load_file(tmp_path, '[tokens]\ncounter = "seeds"\n')
+    with pytest.raises(SettingsError, match=told):
+        preset_settings("seeds")
+
+
 def test_an_optional_key_can_be_emptied_again(tmp_path: Path) -> None:
-    loaded = load_file(tmp_path, 'preset = "seeds"\nindex.eviction_days = "none"\n')
+    loaded = load_file(tmp_path, 'preset = "openclaw"\nindex.eviction_days = "none"\n')
     assert loaded.settings.index.eviction_days is None
     again = load_settings(
-        arguments={"preset": "seeds"}, environment={"RECOLLECT_RECALL__MIN_SCORE": "none"}
+        arguments={"preset": "openclaw"}, environment={"RECOLLECT_RECALL__MIN_SCORE": "none"}
     )
     assert again.settings.recall.min_score is None
 
@@ -116,7 +130,7 @@ def test_variables_that_are_not_settings_are_left_alone() -> None:
         ("[prunning]\nmode = 'off'", "did you mean pruning?"),
         ("recal.enabled = false", "did you mean recall?"),
         ("[recall.hybrid]\nvektor_weight = 0.1", "recall.hybrid.vector_weight"),
-        # the seeds' own name of a key
+        # OpenClaw's own name of a key
         ("memoryContext.maxSegments = 1", "index.max_segments"),
         ("contextTokens = 1", "window_tokens"),
     ],

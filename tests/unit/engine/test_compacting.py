@@ -280,7 +280,7 @@ def test_the_blocking_engine_does_the_same(tmp_path: Path) -> None:
         assert memory.prepare(SESSION, talk.body("so?")).request == before
 
 
-def test_a_result_reads_as_the_seeds_want_it(tmp_path: Path) -> None:
+def test_a_result_reads_as_openclaw_wants_it(tmp_path: Path) -> None:
     async def run() -> None:
         talk = Talk()
         async with opened(tmp_path / "m.db", scribe()) as memory:
@@ -290,7 +290,7 @@ def test_a_result_reads_as_the_seeds_want_it(tmp_path: Path) -> None:
             talk.answer("welcome")
             await grown(memory, talk, 8)
             done = await memory.compact(SESSION)
-            told = json.loads(json.dumps(done.as_seeds()))
+            told = json.loads(json.dumps(done.as_openclaw()))
             assert (told["ok"], told["compacted"]) == (True, True)
             assert told["convergence"] == "reduced"
             result = told["result"]

@@ -27,7 +27,7 @@ from recollect.formats.summaries import PI_OPENING
 OPENING = PI_OPENING.split("\n", 1)[0]
 
 
-def test_hooks_are_told_what_the_seeds_tell_them(tmp_path: Path) -> None:
+def test_hooks_are_told_what_openclaw_tells_them(tmp_path: Path) -> None:
     told: dict[str, tuple[Any, Any]] = {}
 
     async def run() -> None:

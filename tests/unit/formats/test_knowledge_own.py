@@ -1,4 +1,4 @@
-"""What our own facts say beyond the seeds' keys: written where it says something, and read back."""
+"""What our own facts say beyond OpenClaw's keys: written where it says something, and read back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _back(line: str, fact: Fact = BARE) -> Fact:
     return with_own_keys(fact, read.value, restored=True)
 
 
-def test_a_fact_as_the_seeds_know_it_has_no_key_more() -> None:
+def test_a_fact_as_openclaw_knows_it_has_no_key_more() -> None:
     assert set(json.loads(write_knowledge_line(BARE))) == {
         "id", "type", "content", "context", "timestamp",
     }  # fmt: skip
@@ -98,8 +98,8 @@ def test_odd_values_are_taken_as_not_said(said: dict[str, Any]) -> None:
 
 
 def test_a_line_that_came_in_goes_out_unless_its_fact_changed() -> None:
-    seeds = '{"id":"f1","type":"decision","content":"Use it","timestamp":1771000000000,"odd":[1]}\n'
-    for line in (seeds, write_knowledge_line(FULL).replace('"id"', ' "id"')):
+    plain = '{"id":"f1","type":"decision","content":"Use it","timestamp":1771000000000,"odd":[1]}\n'
+    for line in (plain, write_knowledge_line(FULL).replace('"id"', ' "id"')):
         fact = replace(_back(line), foreign=foreign_of(1, line))
         assert write_knowledge_line(fact) == line
         closed = replace(fact, superseded_by=FactId("f2"), valid_to=1771000009.0)

@@ -1,4 +1,4 @@
-"""What the rules must never take for a fact: the exclusions of the seeds, in both languages."""
+"""What the rules must never take for a fact: the exclusions of OpenClaw, in both languages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     ("why", "text"), [(why, text) for why, texts in EXCLUDED.items() for text in texts]
 )
-def test_what_the_seeds_exclude_is_never_taken(why: str, text: str) -> None:
+def test_what_openclaw_excludes_is_never_taken(why: str, text: str) -> None:
     drafts = explicit(said(text)).drafts
     assert not drafts, f"{why}: taken as {[draft.content for draft in drafts]}"
 

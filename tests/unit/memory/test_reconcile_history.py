@@ -37,7 +37,7 @@ def test_the_chain_is_the_same_from_every_version() -> None:
     assert chain((FIRST,), FactId("absent")) == ()
 
 
-def test_facts_of_the_seeds_have_no_end_of_their_own() -> None:
+def test_facts_of_openclaws_have_no_end_of_their_own() -> None:
     """They name what superseded them: they held until that was said."""
     old = replace(FIRST, valid_to=None)
     assert as_of((old, SECOND, THIRD), 4.9) == (old,)

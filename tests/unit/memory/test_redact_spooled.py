@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.engine.import_seeds import passages_of
+from recollect.engine.import_openclaw import passages_of
 from recollect.formats.session_state import join_state
 from recollect.memory.masking.masks import Masks
 from recollect.memory.masking.parts import masked_batch

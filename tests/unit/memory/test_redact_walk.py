@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.engine.import_seeds import passages_of
+from recollect.engine.import_openclaw import passages_of
 from recollect.formats.knowledge_jsonl import foreign_of, split_foreign
 from recollect.memory.masking.findings import Redacted
 from recollect.memory.masking.masks import Masks, own_patterns

@@ -21,7 +21,7 @@ from recollect.bench.token_sessions import calibrated_errors, simulated_sessions
 from recollect.bench.tokens import count_o200k as true_tokens
 from recollect.rules import token_costs
 from recollect.rules.image_tokens import UNKNOWN_IMAGE_TOKENS, count_image
-from recollect.rules.tokens import count_text, count_text_seeds
+from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.values.calibration import Calibration
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def test_joined_texts_cost_about_the_sum_of_the_parts(first, second):
 
 
 @given(st.text(max_size=1000))
-def test_seeds_count_is_a_third_of_the_characters_rounded_up(text):
-    tokens = count_text_seeds(text)
+def test_openclaw_counts_is_a_third_of_the_characters_rounded_up(text):
+    tokens = count_text_openclaw(text)
     assert 3 * tokens >= len(text) > 3 * (tokens - 1)
 
 

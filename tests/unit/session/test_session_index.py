@@ -1,4 +1,4 @@
-"""sessions.json: the seeds' fields, nobody's field lost, no stale count taken for a fresh one."""
+"""sessions.json: OpenClaw's fields, nobody's field lost, no stale count taken for a fresh one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_session_is_begun_once(index: SessionIndex) -> None:
     assert stat.S_IMODE(index.path.stat().st_mode) == 0o600
 
 
-def test_a_reply_and_a_compaction_leave_the_seeds_fields(index: SessionIndex) -> None:
+def test_a_reply_and_a_compaction_leave_openclaws_fields(index: SessionIndex) -> None:
     index.update("main", lambda record: record.after_reply(input_tokens=900, output_tokens=100))
     assert stored(index) | {"inputTokens": 900, "outputTokens": 100} == stored(index)
     assert stored(index)["totalTokens"] == stored(index)["contextTokens"] == 1000

@@ -1,7 +1,7 @@
 """`recollect bench cost`: what keeping a long conversation in its window costs, and what it keeps.
 
 Owns the options of a run: which recordings, which windows, which strategies. Every request of
-ours goes through the real engine and a real store; plain compaction and `preset = "seeds"` are
+ours goes through the real engine and a real store; plain compaction and `preset = "openclaw"` are
 replayed in the same run with the same counter, prices and stand-in for the model. It must never
 tune anything, nor keep anything of a recording but in temporary stores. Always holds: a figure is
 measured in this run.
@@ -23,7 +23,7 @@ from recollect.bench.cost.draw import draw as draw
 from recollect.bench.cost.meter import Tally
 from recollect.bench.cost.plain import replay_plain
 from recollect.bench.cost.plot import write_plot
-from recollect.bench.cost.result import OURS, PLAIN, SEEDS, CostResult, Replay, summed_up
+from recollect.bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, summed_up
 from recollect.bench.cost.through_engine import replay_engine
 
 WINDOWS: Final[tuple[int, ...]] = (64_000, 128_000, 200_000)
@@ -40,8 +40,8 @@ NOTES: Final = (
     "recovered: of those of them that no message in the request says any more, the share that a",
     "  summary or a recalled block in it says; left: how many there were",
     "cached: the share of tokens that were read from the cache",
-    "ours and seeds: the real engine and a SQLite store, words alone (no embedder), a cache that",
-    "  never expires, counts not calibrated; otherwise the defaults, audits of summaries included",
+    "ours and openclaw: the real engine and a SQLite store, words alone (no embedder), a cache",
+    "  that never expires, counts not calibrated; otherwise the defaults, audits of summaries too",
     "summaries are a stand-in's: the 100 most named identifiers in 1,500 tokens; fixed replay:",
     "  nobody pays for reading again what was forgotten; identifiers present are not yet useful",
 )
@@ -75,7 +75,7 @@ def run(
         _Job(conversation=one, window_tokens=window, strategy=strategy)
         for one in found
         for window in windows
-        for strategy in (PLAIN, OURS, SEEDS)
+        for strategy in (PLAIN, OURS, OPENCLAW)
     ]
     tallies = _in_turn(jobs, progress) if quick else _side_by_side(jobs, progress)
     replays = [
@@ -118,5 +118,5 @@ def _side_by_side(jobs: Sequence[_Job], progress: Any) -> list[Tally]:
 def _replayed(job: _Job) -> Tally:
     if job.strategy == PLAIN:
         return replay_plain(job.conversation, job.window_tokens)
-    preset = "seeds" if job.strategy == SEEDS else "recollect"
+    preset = "openclaw" if job.strategy == OPENCLAW else "recollect"
     return asyncio.run(replay_engine(job.conversation, job.window_tokens, preset=preset))

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from recollect.bench.cost.result import MEASURES, OURS, STRATEGIES, CostResult, misses
 
-_WHO: Final = {OURS: "recollect", "plain": "plain compaction", "seeds": 'preset = "seeds"'}
+_WHO: Final = {OURS: "recollect", "plain": "plain compaction", "openclaw": 'preset = "openclaw"'}
 _MEANT: Final = {
     "cost": "cost (plain = 1)",
     "recovered": "recovered of what left",

@@ -22,17 +22,17 @@ _TOP: Final = 62
 _BOTTOM: Final = 44
 _LEFT: Final = 38
 _MOST_COST: Final = 8.0
-_WHO: Final = {OURS: "recollect", "plain": "plain compaction", "seeds": "seeds"}
+_WHO: Final = {OURS: "recollect", "plain": "plain compaction", "openclaw": "openclaw"}
 _STYLE: Final = """
 text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f2430 }
 .title { font-size: 14px; font-weight: 600 }
 .faint { fill: #667085 }
 .grid { stroke: #d5d9e0; stroke-width: 1 }
 .goal { fill: #2fa57b; fill-opacity: 0.12 }
-.recollect { fill: #2f6fe4 } .plain { fill: #8c95a4 } .seeds { fill: #d98a16 }
+.recollect { fill: #2f6fe4 } .plain { fill: #8c95a4 } .openclaw { fill: #d98a16 }
 @media (prefers-color-scheme: dark) {
   text { fill: #dee2e9 } .faint { fill: #98a2b3 } .grid { stroke: #343a46 }
-  .recollect { fill: #6ea0ff } .plain { fill: #6c7584 } .seeds { fill: #e0a040 }
+  .recollect { fill: #6ea0ff } .plain { fill: #6c7584 } .openclaw { fill: #e0a040 }
 }
 """
 
@@ -59,7 +59,7 @@ def plot(result: CostResult) -> str:
     width = max(_WIDTH, _LEFT + _PANEL * len(windows) + 10)
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT + 12}" role="img" '
-        'aria-label="cost and what is recovered, beside plain compaction and the seeds">'
+        'aria-label="cost and what is recovered, beside plain compaction and OpenClaw">'
     )
     return "\n".join([opening, f"<style>{_STYLE}</style>", *body, "</svg>\n"])
 

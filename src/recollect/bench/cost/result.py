@@ -17,8 +17,8 @@ from recollect.bench.result import BenchResult
 
 OURS: Final = "recollect"
 PLAIN: Final = "plain"
-SEEDS: Final = "seeds"
-STRATEGIES: Final = (OURS, PLAIN, SEEDS)
+OPENCLAW: Final = "openclaw"
+STRATEGIES: Final = (OURS, PLAIN, OPENCLAW)
 MEASURES: Final = ("cost", "recovered", "retention")
 
 

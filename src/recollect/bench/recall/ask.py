@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from recollect.bench.recall.judge import BUDGET_TOKENS, Judge, Verdict, seeds_tokens
+from recollect.bench.recall.judge import BUDGET_TOKENS, Judge, Verdict, openclaw_tokens
 from recollect.bench.recall.memory import StoredMemory
 from recollect.bench.recall.sets import Memory, Question, QuestionSet, Split
 from recollect.config.settings import Recall as RecallSettings
@@ -131,7 +131,7 @@ class Asker:
             scope="space",
             now=stored.memory.ends_at if question.now is None else question.now,
             budget_tokens=BUDGET_TOKENS,
-            count_tokens=seeds_tokens,
+            count_tokens=openclaw_tokens,
             gated=gated,
         )
 

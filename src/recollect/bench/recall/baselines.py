@@ -1,7 +1,7 @@
 """What recall is held against, on the same memory and in the same 4,000 tokens.
 
-Owns three rankings of whole messages: BM25 alone, vectors alone, and the seeds' hybrid of 0.7
-vector and 0.3 BM25 (its best BM25 hit counts 1). The seeds' decay and threshold are left out:
+Owns three rankings of whole messages: BM25 alone, vectors alone, and OpenClaw's hybrid of 0.7
+vector and 0.3 BM25 (its best BM25 hit counts 1). OpenClaw's decay and threshold are left out:
 both would only lower their figures. Their words are the product's own, so nothing here is worse
 than it has to be. It must never see how recall ranks.
 """
@@ -23,11 +23,11 @@ from recollect.search.tokenize import tokenize
 
 Scores: TypeAlias = NDArray[np.float64]
 
-SEEDS_VECTOR_WEIGHT: Final = 0.7
-SEEDS_WORD_WEIGHT: Final = 0.3
+OPENCLAW_VECTOR_WEIGHT: Final = 0.7
+OPENCLAW_WORD_WEIGHT: Final = 0.3
 BM25: Final = "bm25"
 VECTORS: Final = "vectors"
-SEEDS: Final = "seeds_hybrid"
+OPENCLAW: Final = "openclaw_hybrid"
 
 
 class Baselines:
@@ -52,9 +52,9 @@ class Baselines:
         if vector is not None and self._matrix is not None:
             near = (self._matrix @ np.frombuffer(vector, "<f4")).astype(np.float64)
             best = float(words.max(initial=0.0))
-            hybrid = SEEDS_VECTOR_WEIGHT * near + SEEDS_WORD_WEIGHT * words / (best or 1.0)
+            hybrid = OPENCLAW_VECTOR_WEIGHT * near + OPENCLAW_WORD_WEIGHT * words / (best or 1.0)
             found[VECTORS] = self._verdict(question, near)
-            found[SEEDS] = self._verdict(question, hybrid)
+            found[OPENCLAW] = self._verdict(question, hybrid)
         return found
 
     def _verdict(self, question: Question, scores: Scores) -> Verdict:

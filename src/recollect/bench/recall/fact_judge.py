@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from recollect.bench.recall.judge import BUDGET_TOKENS, Judge, seeds_tokens
+from recollect.bench.recall.judge import BUDGET_TOKENS, Judge, openclaw_tokens
 from recollect.bench.recall.sets import Question
 from recollect.formats.recalled_block import fact_line
 from recollect.rules.weigh import Weigher
@@ -23,7 +23,7 @@ from recollect.values.fact import Fact, FactId
 from recollect.values.history import Entry
 from recollect.values.recalled import Recalled, RecalledFact
 
-_WEIGHER: Final = Weigher(count=seeds_tokens)
+_WEIGHER: Final = Weigher(count=openclaw_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def judge_block(
         ),
         facts=len(facts),
         digests=sum(one.type == "digest" for one in facts),
-        fact_tokens=sum(seeds_tokens(fact_line(one) + "\n") for one in facts),
+        fact_tokens=sum(openclaw_tokens(fact_line(one) + "\n") for one in facts),
     )
 
 

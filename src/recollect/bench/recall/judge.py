@@ -2,7 +2,7 @@
 
 Owns what counts as found, what a block costs, and how a ranking is packed for those who have no
 packing of their own. Pure. Always holds: what is charged is what the block would show, counted
-as the seeds count (a third of the characters), so that figures compare with theirs.
+as OpenClaw counts (a third of the characters), so that figures compare with theirs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recollect.values.recalled import RecalledPassage
 from recollect.values.segment import SegmentId
 
 BUDGET_TOKENS: Final = 4_000
-"""The seeds' cap of a block."""
+"""OpenClaw's cap of a block."""
 TOP_MESSAGES: Final = 10
 _TOKEN_CHARS: Final = 3
 _RUBRIC_WORDING: Final = re.compile(r"LLM response should (?:state|contain|mention)\s*:", re.I)
@@ -34,14 +34,14 @@ RARE_SHARE: Final = 0.05
 """A word of an answer that more passages hold is said everywhere, and answers nothing."""
 
 
-def seeds_tokens(text: str) -> int:
-    """Tokens as the seeds count them."""
+def openclaw_tokens(text: str) -> int:
+    """Tokens as OpenClaw counts them."""
     return ceil(len(text) / _TOKEN_CHARS)
 
 
 def block_tokens(passages: Sequence[RecalledPassage]) -> int:
     """What a block of these passages costs, all that stands around them included."""
-    return seeds_tokens(write_block((), passages))
+    return openclaw_tokens(write_block((), passages))
 
 
 def whole_message(message: StoredMessage) -> RecalledPassage:
@@ -61,14 +61,14 @@ def whole_message(message: StoredMessage) -> RecalledPassage:
 
 def pack_ranked(ranked: Sequence[RecalledPassage]) -> list[RecalledPassage]:
     """The best that fit into a block, for rankings that do not come from the stage."""
-    frame = seeds_tokens(write_block((), ())) + seeds_tokens("<detail>\n</detail>\n\n")
+    frame = openclaw_tokens(write_block((), ())) + openclaw_tokens("<detail>\n</detail>\n\n")
     return pack(
         ranked,
         budget_tokens=BUDGET_TOKENS - frame,
-        cost=lambda one: seeds_tokens(passage_line(one) + "\n"),
+        cost=lambda one: openclaw_tokens(passage_line(one) + "\n"),
         source=lambda one: one.order,
         sitting=lambda one: one.sitting,
-        heading_cost=lambda one: seeds_tokens(sitting_line(one) + "\n"),
+        heading_cost=lambda one: openclaw_tokens(sitting_line(one) + "\n"),
     )
 
 

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Final
 
 from recollect.bench.recall.ask import Asker
-from recollect.bench.recall.judge import BUDGET_TOKENS, block_tokens, pack_ranked, seeds_tokens
+from recollect.bench.recall.judge import BUDGET_TOKENS, block_tokens, openclaw_tokens, pack_ranked
 from recollect.bench.recall.memory import embed_memory, write_segments
 from recollect.bench.recall.own_session import OwnSession, own_sessions
 from recollect.bench.recall.references import VIEW_TOKENS, Reference
@@ -191,7 +191,7 @@ class _Replay:
             session=self.session.name,
             now=self.session.segments[reference.place].segment.said_at,
             budget_tokens=BUDGET_TOKENS,
-            count_tokens=seeds_tokens,
+            count_tokens=openclaw_tokens,
         )
         return replace(request, scope="space", gated=gated)
 

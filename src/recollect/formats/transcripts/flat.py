@@ -1,4 +1,4 @@
-"""The flat JSONL of seed 004: one role a line, tool calls and results without ids.
+"""The flat JSONL of OpenClaw's memory design: one role a line, tool calls and results without ids.
 
 Owns the making of OpenAI chat messages from such lines: ids are made from line numbers and
 paired by `pairing_by_name`; what an assistant said and the calls right behind it are one

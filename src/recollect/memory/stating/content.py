@@ -16,7 +16,7 @@ from recollect.memory.stating.values import VALUE
 from recollect.rules.sentences import bounded
 
 MOST_CONTENT_CHARS: Final = 200
-"""A statement, and not the paragraph around it: the seeds' facts are one line each."""
+"""A statement, and not the paragraph around it: OpenClaw's facts are one line each."""
 
 MOST_CHARS_BEFORE: Final = 120
 """How far before a statement it is said that it corrects: about a sentence or two."""

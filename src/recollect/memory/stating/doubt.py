@@ -1,6 +1,6 @@
 """Says why a sentence that sounds like a statement is none to be kept.
 
-Owns the seeds' exclusions of single sentences: small talk, questions, speculation, hypotheticals,
+Owns OpenClaw's exclusions of single sentences: small talk, questions, speculation, hypotheticals,
 stories, sarcasm, the words of others, temporary steps, one-off requests, secrets. Must never look
 beyond the sentences it is given. What always holds: the answer is a reason, empty where there is
 no doubt; the time is linear in the sentence, which its caller bounds.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect import config
-from recollect.config.presets import SEEDS
+from recollect.config.presets import OPENCLAW
 from recollect.config.shapes import shown, written
 from recollect.errors import ModelRefused, SettingsError
 
@@ -38,7 +38,7 @@ class SettingRow:
     value: Any
     source: config.Source
     default: Any
-    seeds: Any
+    openclaw: Any
     effect: config.Effect
 
     @property
@@ -48,10 +48,10 @@ class SettingRow:
 
     @property
     def deviates_from(self) -> str:
-        """The default and the seeds' value, where this is not it."""
+        """The default and OpenClaw's value, where this is not it."""
         marks = [] if self.is_default else [f"default: {_clipped(shown(self.default))}"]
-        if self.value != self.seeds and self.seeds != self.default:
-            marks.append(f"seeds: {_clipped(shown(self.seeds))}")
+        if self.value != self.openclaw and self.openclaw != self.default:
+            marks.append(f"openclaw: {_clipped(shown(self.openclaw))}")
         return ", ".join(marks)
 
     def as_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class SettingRow:
             "source_kind": self.source.kind,
             "default": written(self.default),
             "is_default": self.is_default,
-            "seeds": written(self.seeds),
+            "openclaw": written(self.openclaw),
             "effect": str(self.effect),
         }
 
@@ -75,7 +75,7 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
             value=_presentable(key.path, config.value_of(loaded.settings, key.path)),
             source=loaded.sources[key.path],
             default=key.default,
-            seeds=SEEDS.get(key.path, key.default),
+            openclaw=OPENCLAW.get(key.path, key.default),
             effect=config.EFFECTS[key.path],
         )
         for key in config.known_keys().values()

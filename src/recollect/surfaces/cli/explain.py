@@ -42,7 +42,7 @@ _UNITS = {"k": 1_000, "m": 1_000_000}
     "--turn", type=int, metavar="K", help="Explain request K; −1 is the last, the default."
 )
 @click.option("--run", type=int, metavar="N", help="Which run, for a file that holds several.")
-@click.option("--preset", type=click.Choice(sorted(PRESETS)), help="Settings to replay under.")
+@click.option("--preset", metavar=f"[{'|'.join(PRESETS)}]", help="Settings to replay under.")
 @click.option("--all", "every", is_flag=True, help="List every message, none joined with others.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), hidden=True)

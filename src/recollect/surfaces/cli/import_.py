@@ -1,4 +1,4 @@
-"""`recollect import PATH…`: recorded sessions and the seeds' files into a memory.
+"""`recollect import PATH…`: recorded sessions and OpenClaw's files into a memory.
 
 Owns the command: which session a recording becomes, progress, and the tale of what became of
 every file. Files that are read are never altered. Interrupted, it can be run again: what is
@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.engine.import_facts import import_facts
+from recollect.engine.import_openclaw import FileCounts, VectorFile, import_segments
 from recollect.engine.import_path import ImportRules, import_transcript
-from recollect.engine.import_seeds import import_segments
-from recollect.engine.seed_lines import SeedCounts
-from recollect.engine.seed_vectors import SeedVectors
 from recollect.errors import FormatError, RecollectError, UnknownFormat
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.vmem import read_vmem
@@ -29,8 +27,8 @@ from recollect.surfaces.cli.import_sources import (
     KNOWLEDGE,
     SEGMENTS,
     VECTORS,
+    OpenclawFolder,
     Recorded,
-    SeedFolder,
     find_sources,
 )
 from recollect.surfaces.cli.import_told import FileTold, counted, summed, tell, totals
@@ -131,11 +129,11 @@ def _rules(place: Place) -> ImportRules:
     )
 
 
-async def _import(source: Recorded | SeedFolder, run: _Run) -> FileTold:
+async def _import(source: Recorded | OpenclawFolder, run: _Run) -> FileTold:
     """One file; what cannot be read is told and keeps no other one out."""
     try:
-        if isinstance(source, SeedFolder):
-            return await _import_seeds(source, run)
+        if isinstance(source, OpenclawFolder):
+            return await _import_openclaw(source, run)
         return await _import_recording(source, run)
     except UnknownFormat:
         said = "no reader knows it; docs/transcripts.md lists what is read"
@@ -190,10 +188,10 @@ def session_name(transcript: Transcript, stem: str, number: int, *, several: boo
     return f"{stem} {number}" if several else stem
 
 
-async def _import_seeds(source: SeedFolder, run: _Run) -> FileTold:
-    told = FileTold(file=source.name, kind="seeds")
+async def _import_openclaw(source: OpenclawFolder, run: _Run) -> FileTold:
+    told = FileTold(file=source.name, kind="openclaw")
     if SEGMENTS in source.files:
-        done = await _import_seed_segments(source, run)
+        done = await _import_segments(source, run)
         told.messages, told.altered, told.passed_over = (
             done.messages,
             done.altered,
@@ -211,11 +209,11 @@ async def _import_seeds(source: SeedFolder, run: _Run) -> FileTold:
     return told
 
 
-async def _import_seed_segments(source: SeedFolder, run: _Run) -> SeedCounts:
+async def _import_segments(source: OpenclawFolder, run: _Run) -> FileCounts:
     def show(done: int, _: int) -> None:
         run.progress.show(source.name, done, None)
 
-    async def read(vectors: SeedVectors | None) -> SeedCounts:
+    async def read(vectors: VectorFile | None) -> FileCounts:
         with (source.folder / SEGMENTS).open("rb") as file:
             return await import_segments(
                 run.store,
@@ -230,4 +228,4 @@ async def _import_seed_segments(source: SeedFolder, run: _Run) -> SeedCounts:
     if VECTORS not in source.files or not path.stat().st_size:
         return await read(None)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return await read(SeedVectors(read_vmem(data), data))
+        return await read(VectorFile(read_vmem(data), data))

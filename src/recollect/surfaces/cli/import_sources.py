@@ -1,7 +1,7 @@
 """What there is to import behind the paths somebody gives: files, folders, archives.
 
 Owns which files are looked at. In a folder only what could be a recording is; a file that is
-named is always tried. The seeds' three files are known by their names and go together.
+named is always tried. OpenClaw's three files are known by their names and go together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recollect.errors import FormatError
 SEGMENTS: Final = "segments.jsonl"
 KNOWLEDGE: Final = "knowledge.jsonl"
 VECTORS: Final = "vectors.bin"
-SEED_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
+OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
 _LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
 _ARCHIVES: Final = (".tgz", ".tar", ".tar.gz")
 _SUFFIXES: Final = (".gz", ".jsonl", ".ndjson", ".json", ".tgz", ".tar", ".traj")
@@ -37,15 +37,15 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeedFolder:
-    """A folder with the seeds' files, or one of them by itself."""
+class OpenclawFolder:
+    """A folder with OpenClaw's files, or one of them by itself."""
 
     name: str
     folder: Path
     files: frozenset[str]
 
 
-def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | SeedFolder]:
+def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
     """Everything to be imported, in a settled order, each file once."""
     seen: set[Path] = set()
     for path in paths:
@@ -61,7 +61,7 @@ def _within(path: Path) -> Iterator[Path]:
         yield path
         return
     for file in sorted(path.rglob("*")):
-        if file.is_file() and (file.name in SEED_FILES or _worth_trying(file.name)):
+        if file.is_file() and (file.name in OPENCLAW_FILES or _worth_trying(file.name)):
             yield file
 
 
@@ -71,16 +71,16 @@ def _worth_trying(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(_LOOKED_AT)
 
 
-def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | SeedFolder]:
+def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
     name = str(file.relative_to(given)) if given.is_dir() else file.name
-    if file.name in SEED_FILES:
-        beside = frozenset(one for one in SEED_FILES if (file.parent / one).is_file())
+    if file.name in OPENCLAW_FILES:
+        beside = frozenset(one for one in OPENCLAW_FILES if (file.parent / one).is_file())
         # one file by itself is taken alone, but segments always with their vectors
         alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
         files = beside if given.is_dir() else alone
         seen.update((file.parent / one).resolve() for one in files)
         folder = str(Path(name).parent) if given.is_dir() else name
-        yield SeedFolder(
+        yield OpenclawFolder(
             name=given.name if folder == "." else folder, folder=file.parent, files=files
         )
     elif file.name.lower().endswith(_ARCHIVES):

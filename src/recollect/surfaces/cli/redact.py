@@ -93,7 +93,7 @@ async def _redacted(
     apply: bool,
     shown: ShownProgress,
 ) -> Redacted:
-    from recollect.engine.import_seeds import passages_of
+    from recollect.engine.import_openclaw import passages_of
     from recollect.memory.masking.report import joined
     from recollect.memory.redact import redact as redact_all
     from recollect.session.redact_files import redact_in_files

@@ -21,7 +21,7 @@ class Violation:
 
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
-"""Every spelling of a call block that the seeds name (seed 000, pairing)."""
+"""Every spelling of a call block that OpenClaw's design names (pairing)."""
 RESULT_TYPES = frozenset({"tool_result", "toolResult"})
 TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 

@@ -1,4 +1,4 @@
-"""The flat log of seed 004: ids made, results paired by order and name, never wrongly."""
+"""OpenClaw's flat log: ids made, results paired by order and name, never wrongly."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def pairs(transcript: Transcript) -> dict[str, str | None]:
     }
 
 
-def test_the_seeds_own_example() -> None:
+def test_openclaws_own_example() -> None:
     transcript = read(
         user("Hello"), said("Hi there!"), call("read", path="file.txt"), result("read", "words")
     )

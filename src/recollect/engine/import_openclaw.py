@@ -1,25 +1,38 @@
-"""The seeds' `segments.jsonl` and `vectors.bin` into the archive.
+"""OpenClaw's `segments.jsonl` and `vectors.bin` into the archive.
 
-Owns what a line becomes. A segment keeps the line it came as, so that an export gives the same
-bytes; where a secret stood in it, the line is masked before it is kept, and that is counted.
-Bad lines are told and hide no others. Never opens a file: lines and vectors come in.
+Owns what a line becomes, and what `knowledge.jsonl` shares with it: counts, batches, masking.
+A segment keeps the line it came as, so that an export gives the same bytes; where a secret stood
+in it, the line is masked value by value and spelled again before it is kept, and that is counted.
+Bad lines are told and hide no others. Never opens a file, and never copies the vectors' one: a
+vector is sliced from it when its segment asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from mmap import mmap
+from typing import Any, TypeVar
 
-from recollect.engine.import_path import ImportCounts, ImportRules, Progress, evict_job
-from recollect.engine.seed_lines import SeedCounts, chunks, line_again, masked_object
-from recollect.engine.seed_vectors import SeedVectors
+from recollect.config.settings import Redaction
+from recollect.engine.import_path import (
+    BATCH_SEGMENTS,
+    ImportCounts,
+    ImportRules,
+    Progress,
+    evict_job,
+)
+from recollect.formats.js_json import stringify, well_formed
 from recollect.formats.segments_jsonl import FIELDS, SegmentLine, read_segment_lines
+from recollect.formats.vmem import VmemEntry, VmemReading
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
 from recollect.rules.noise import is_noise
+from recollect.rules.redaction import redact
 from recollect.rules.trust import trust_of_role
 from recollect.turn.index import index
 from recollect.values.batch import Batch
@@ -34,19 +47,84 @@ from recollect.values.segment import (
     VectorSet,
 )
 
+T = TypeVar("T")
+
 VECTOR_ORIGIN = " vectors.bin:"
 """Stands in the origin of a segment before the place of its vector, so that an export finds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCounts:
+    """What became of one of OpenClaw's files."""
+
+    messages: ImportCounts = field(default_factory=ImportCounts)
+    vectors: int = 0
+    altered: int = 0
+    """Lines that held a secret: they are kept masked, and an export differs there."""
+    passed_over: tuple[str, ...] = ()
+
+    def plus(self, other: FileCounts) -> FileCounts:
+        """Both together."""
+        return FileCounts(
+            messages=self.messages.plus(other.messages),
+            vectors=self.vectors + other.vectors,
+            altered=self.altered + other.altered,
+            passed_over=self.passed_over + other.passed_over,
+        )
+
+
+class VectorFile:
+    """The vectors of a `vectors.bin`, found by the ids of its segments."""
+
+    def __init__(self, reading: VmemReading, data: bytes | mmap) -> None:
+        self.dimensions = reading.dimensions
+        self.embedder = f"vmem-{reading.dimensions}"
+        self._data = data
+        self._entries: dict[str, tuple[int, VmemEntry]] = {}
+        for rank, entry in enumerate(reading.entries):
+            self._entries[entry.id] = (rank, entry)
+        self._named: set[str] = set()
+        self.passed_over = list(reading.passed_over)
+        doubled = len(reading.entries) - len(self._entries)
+        if doubled:
+            self.passed_over.append(f"{doubled:,} vectors are there twice: the last one is kept")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def claim(self, name: str) -> None:
+        """There is a segment of this id."""
+        self._named.add(well_formed(name))
+
+    def find(self, name: str) -> tuple[int, bytes] | None:
+        """The place in the file and the values of a segment's vector."""
+        found = self._entries.get(well_formed(name))
+        if found is None:
+            return None
+        rank, entry = found
+        values = bytes(self._data[entry.start : entry.end])
+        if not math.isfinite(sum(memoryview(values).cast("f"))):
+            self.passed_over.append(f"vector {rank + 1:,} holds what is no number: kept out")
+            return None
+        return rank, values
+
+    def told(self) -> tuple[str, ...]:
+        """What was left out, once every segment was named."""
+        orphans = len(self._entries.keys() - self._named)
+        if orphans:
+            return (*self.passed_over, f"{orphans:,} vectors name no segment: kept out")
+        return tuple(self.passed_over)
 
 
 async def import_segments(
     store: Store,
     lines: Iterable[bytes],
     *,
-    vectors: SeedVectors | None,
+    vectors: VectorFile | None,
     rules: ImportRules,
     session: str | None = None,
     progress: Progress | None = None,
-) -> SeedCounts:
+) -> FileCounts:
     """Write the lines of a `segments.jsonl`; `session` overrides the session they name."""
     passed_over: list[str] = []
     late = False
@@ -54,7 +132,7 @@ async def import_segments(
         stats = await store.stats()
         # after a run without vectors.bin the segments are known, but not their vectors
         late = stats.vectors.get(vectors.embedder, 0) < len(vectors)
-    counts = SeedCounts()
+    counts = FileCounts()
     done = 0
     for chunk in chunks(read_segment_lines(lines, passed_over)):
         placed = [_place(line, rules, session) for line in chunk]
@@ -98,11 +176,11 @@ def _place(line: SegmentLine, rules: ImportRules, session: str | None) -> _Place
 async def _write_placed(
     store: Store,
     placed: Sequence[_Placed],
-    vectors: SeedVectors | None,
+    vectors: VectorFile | None,
     rules: ImportRules,
     *,
     late: bool,
-) -> SeedCounts:
+) -> FileCounts:
     # an id that is one of ours: an export of this very space comes back
     own = {one.id: SegmentId(clean_text(one.line.id)) for one in placed}
     known = await store.known({*own, *own.values()})
@@ -119,11 +197,11 @@ async def _write_placed(
         jobs=_jobs(segments, rules),
     )
     if batch.empty:
-        return SeedCounts(messages=ImportCounts(read=len(placed), known=len(placed)))
+        return FileCounts(messages=ImportCounts(read=len(placed), known=len(placed)))
     written = await store.write(batch)
     stored, forgotten = set(written.stored), set(written.forgotten)
     kept = [(new, altered) for new, _, altered in made if new.segment.id in stored]
-    return SeedCounts(
+    return FileCounts(
         messages=ImportCounts(
             read=len(placed),
             stored=len(stored),
@@ -137,7 +215,7 @@ async def _write_placed(
 
 
 async def _late_vectors(
-    store: Store, known: Sequence[_Placed], vectors: SeedVectors
+    store: Store, known: Sequence[_Placed], vectors: VectorFile
 ) -> list[Vector]:
     """Vectors of segments that came without them; they need a passage to stand at."""
     found: list[Vector] = []
@@ -148,7 +226,7 @@ async def _late_vectors(
     return found
 
 
-def _vector_sets(vectors: SeedVectors | None, attached: Sequence[Vector]) -> tuple[VectorSet, ...]:
+def _vector_sets(vectors: VectorFile | None, attached: Sequence[Vector]) -> tuple[VectorSet, ...]:
     if vectors is None or not attached:
         return ()
     return (
@@ -170,7 +248,7 @@ def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]
 
 
 def _new_segment(
-    placed: _Placed, vectors: SeedVectors | None, rules: ImportRules
+    placed: _Placed, vectors: VectorFile | None, rules: ImportRules
 ) -> tuple[NewSegment, Vector | None, bool]:
     """What to write for a line, its vector, and whether a secret stood in the line."""
     line = placed.line
@@ -226,3 +304,40 @@ def _texts(metadata: Any, key: str) -> tuple[str, ...]:
     if not isinstance(found, list):
         return ()
     return tuple(clean_text(item) for item in found if isinstance(item, str))
+
+
+def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
+    """The lines, as many at a time as are written at once."""
+    while chunk := list(islice(lines, BATCH_SEGMENTS)):
+        yield chunk
+
+
+def masked_object(
+    value: dict[str, Any], fields: frozenset[str], settings: Redaction
+) -> tuple[dict[str, Any], bool]:
+    """The object of a line without secrets, and whether there were any."""
+    if not settings.enabled:
+        return value, False
+    masked: dict[str, Any] = {}
+    for key, item in value.items():
+        done = _masked_value(item, pii=settings.pii)
+        if key not in fields:  # what is unknown may be a secret by its name
+            named = redact(f"{stringify(key)}:{stringify(done)}", pii=settings.pii)
+            done = named.spans[0].replacement if named.spans else done
+        masked[key] = done
+    return masked, masked != value
+
+
+def _masked_value(item: Any, *, pii: bool) -> Any:
+    if isinstance(item, str):
+        return redact(item, pii=pii).text
+    if isinstance(item, list):
+        return [_masked_value(inner, pii=pii) for inner in item]
+    if isinstance(item, dict):
+        return {key: _masked_value(inner, pii=pii) for key, inner in item.items()}
+    return item
+
+
+def line_again(value: dict[str, Any], line: str) -> str:
+    """A masked object as its line, with the line end it had."""
+    return stringify(value) + line[len(line.rstrip("\r\n")) :]

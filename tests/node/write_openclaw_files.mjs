@@ -1,6 +1,6 @@
-// Writes segments.jsonl, knowledge.jsonl and vectors.bin as the seeds' plugin lays them out,
+// Writes segments.jsonl, knowledge.jsonl and vectors.bin as OpenClaw's plugin lays them out,
 // with content that is hard to carry. Written from the layout, not from our code.
-// Usage: node write_seed_files.mjs FOLDER [SEGMENTS [ending-newline: yes|no]]
+// Usage: node write_openclaw_files.mjs FOLDER [SEGMENTS [ending-newline: yes|no]]
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 

@@ -141,7 +141,7 @@ def test_fields_of_a_segment() -> None:
 
 def test_files_of_node_come_back_byte_for_byte(tmp_path: Path) -> None:
     for newline in ("yes", "no"):
-        node("write_seed_files.mjs", str(tmp_path), "40", newline)
+        node("write_openclaw_files.mjs", str(tmp_path), "40", newline)
         told: list[str] = []
         with (tmp_path / "segments.jsonl").open("rb") as file:
             segments = list(read_segment_lines(file, told))
