@@ -13,6 +13,7 @@ Names are imported when they are first used, so `import recollect` costs next to
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
@@ -63,6 +64,9 @@ _EXPORTS = {
 }
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
+
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # the program decides what is shown
 
 
 def __getattr__(name: str) -> Any:

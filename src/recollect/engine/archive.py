@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from recollect.engine.boundary import Failure, attempted
+from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreUnavailable
 from recollect.formats.batches import read_batch, write_batch
 from recollect.ports import Spool, Store
@@ -74,6 +74,9 @@ class DurableArchive:
         self.set_aside = 0
         """How many spooled batches the store refused; they lie beside the spool."""
         self._drain_said = ""
+        self._took = False
+        """The store has taken something out of the spool since draining began."""
+        self._store_part, self._spool_part = Part("store"), Part("spool")
 
     @property
     def spooling(self) -> bool:
@@ -123,6 +126,9 @@ class DurableArchive:
         answer = await self._bounded(lambda: self._asked(question), seconds)
         if isinstance(answer, Failure) and issubclass(answer.error, StoreUnavailable):
             self._away_until = time.monotonic() + RETRY_SECONDS
+            self._store_fails(answer.said)
+        elif not isinstance(answer, Failure):
+            self._store_works()
         return answer
 
     async def write(self, batch: Batch) -> Kept:
@@ -192,7 +198,20 @@ class DurableArchive:
         if isinstance(answer, Failure):
             pause = RETRY_SECONDS if opened else RETRY_MOST_SECONDS
             self._away_until = time.monotonic() + pause
+            if not issubclass(answer.error, BatchRefused):  # told when it is set aside
+                self._store_fails(answer.said)
+        else:
+            self._store_works()
         return answer
+
+    def _store_fails(self, said: str) -> None:
+        if not self._closed:  # what was begun before `close` may end after it
+            self._store_part.away(said)
+
+    def _store_works(self) -> None:
+        """It answered; while batches wait for it in the spool it is not back yet."""
+        if not self._spooling:
+            self._store_part.back()
 
     async def _asked(self, question: Callable[[Store], Awaitable[T]]) -> T:
         return await question(await self.store())
@@ -214,9 +233,13 @@ class DurableArchive:
         if self._spool is not None or self._open_spool is None or self._closed:
             return
         opened = await self._bounded(self._open_spool, SPOOL_SECONDS)
-        if isinstance(opened, Failure) or self._spool is not None:
+        if isinstance(opened, Failure):
+            self._spool_part.away(opened.said)
+            return
+        if self._spool is not None:
             return
         self._spool = opened
+        self._spool_part.back()
         waiting = await self._bounded(opened.waiting, SPOOL_SECONDS)
         if isinstance(waiting, Failure) or waiting:
             self._start_spooling()
@@ -235,7 +258,9 @@ class DurableArchive:
         kept = await self._bounded(append, SPOOL_SECONDS)
         self._start_spooling()
         if isinstance(kept, Failure):
+            self._spool_part.away(kept.said)
             return Kept(where="nowhere", said=f"{said}; the spool failed too: {kept.said}")
+        self._spool_part.back()
         return Kept(where="spool", said=said)
 
     def _start_spooling(self) -> None:
@@ -246,7 +271,7 @@ class DurableArchive:
     async def _drain(self) -> None:
         """Until the spool is empty: hand its batches to the store, in order."""
         assert self._spool is not None
-        wait = RETRY_SECONDS
+        wait, self._took = RETRY_SECONDS, False
         while True:
             drained = await attempted(self._spool.drain(self._take))
             async with self._spool_lock:  # no append between looking and letting go
@@ -254,9 +279,13 @@ class DurableArchive:
                 if waiting == 0 and not isinstance(drained, Failure):
                     self._spooling = False
                     self._away_until, self._drain_said = 0.0, ""
+                    if self._took:  # a spool that stayed empty says nothing of the store
+                        self._store_part.back()
                     return
             if isinstance(drained, Failure) or isinstance(waiting, Failure):
                 self._drain_said = drained.said if isinstance(drained, Failure) else ""
+                if isinstance(drained, Failure):
+                    self._store_fails(drained.said)
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
 
@@ -270,6 +299,7 @@ class DurableArchive:
         store = await self.store()
         written = await attempted(_write(store, record))
         if not isinstance(written, Failure):
+            self._took = True
             return
         if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
             assert self._spool is not None

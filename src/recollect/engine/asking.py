@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from recollect.engine.boundary import Failure, attempted
+from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import EmbedderError
 from recollect.ports import Archive, Embedder
 from recollect.rules.redaction import redact
@@ -63,6 +63,7 @@ class QuestionVectors:
         self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[Asked]] = set()
+        self._part = Part("embedder")
 
     async def of(
         self,
@@ -131,8 +132,9 @@ class QuestionVectors:
         if isinstance(answer, Failure):
             late = answer.error is TimeoutError
             said = f"no answer within {self._seconds:.3g} s" if late else answer.said
-            self._rests[embedder.name] = self._monotonic() + REST_SECONDS, said
+            self._rest(embedder, said)
             return f"{embedder.kind} vectors are left out: {said}"
+        self._part.back(whose=embedder.name)
         self._keep((embedder.name, text), answer)
         return self._asked(embedder, answer)
 
@@ -161,7 +163,13 @@ class QuestionVectors:
     async def _loaded(self, embedder: Embedder) -> None:
         outcome = await attempted(self._load_and_scale(embedder))
         if isinstance(outcome, Failure):
-            self._rests[embedder.name] = self._monotonic() + REST_SECONDS, outcome.said
+            self._rest(embedder, outcome.said)
+        else:
+            self._part.back(whose=embedder.name)
+
+    def _rest(self, embedder: Embedder, said: str) -> None:
+        self._rests[embedder.name] = self._monotonic() + REST_SECONDS, said
+        self._part.away(f"{embedder.kind} vectors are left out: {said}", whose=embedder.name)
 
     async def _load_and_scale(self, embedder: Embedder) -> None:
         await embedder.load()

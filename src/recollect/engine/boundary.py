@@ -21,7 +21,8 @@ from recollect.values.report import Outcome, StageLine
 
 T = TypeVar("T")
 LOG = logging.getLogger("recollect")
-"""Failures are told in the report; the trace of one is logged at debug level."""
+"""Failures are told in reports, and where a part stops or begins to work again, in the log; the
+trace of one is logged at debug level."""
 
 
 class Boundary:
@@ -74,6 +75,11 @@ class Boundary:
         self._line(stage, "done", words, started)
         return result
 
+    @property
+    def failures(self) -> tuple[StageLine, ...]:
+        """The lines of what failed or came late."""
+        return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
+
     def note(self, stage: StageName, outcome: Outcome, said: str) -> None:
         """A line for something that did not have to run."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=0.0))
@@ -89,6 +95,36 @@ class Failure:
 
     said: str
     error: type[BaseException] = TimeoutError
+
+
+class Part:
+    """Whether a part that a memory rests on works; each change of that is logged once.
+
+    A part may serve several at once (sessions, kinds of jobs): it is away from the first that
+    goes without it until the last has it again. What is logged is what reports say: no content.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._log = logging.getLogger(f"recollect.{name.replace(' ', '_')}")
+        self._away: dict[str, str] = {}
+
+    def away(self, said: str, *, whose: str = "") -> None:
+        """It failed; `said` tells how, without content."""
+        if not self._away:
+            self._log.warning("%s: not working: %s", self.name, said)
+        self._away[whose] = said
+
+    def back(self, *, whose: str = "") -> None:
+        """It worked."""
+        if self._away.pop(whose, None) is not None and not self._away:
+            self._log.info("%s: working again", self.name)
+
+    def trouble(self, whose: str | None = None) -> str:
+        """How it failed last, for anyone or for one of those it serves; empty where it works."""
+        if whose is not None:
+            return self._away.get(whose, "")
+        return "; ".join(dict.fromkeys(self._away.values()))
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:

@@ -17,7 +17,7 @@ from recollect.compaction.breaker import after, is_open
 from recollect.compaction.cut import cut
 from recollect.compaction.list_names import NAMES_SHARE, NAMES_TOKENS
 from recollect.config import Settings
-from recollect.engine.boundary import Failure, attempted
+from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.committing import LOST_RACES, Proved, commit
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeping import SessionKeeper
@@ -92,6 +92,8 @@ class Compactor:
             settings.compaction, model=model, hooks=hooks, critical_rules=critical_rules
         )
         self._commits: set[asyncio.Task[CompactionResult]] = set()
+        self.part = Part("compaction")
+        """Works for a session, or fails for it: then its view is trimmed instead."""
 
     @property
     def nobody(self) -> str:
@@ -143,6 +145,10 @@ class Compactor:
         done = replace(ready, seconds=time.monotonic() - begun)
         if done.reason not in LOST_RACES:
             await self._count(held, path, done)
+            if done.convergence == "failed":
+                self.part.away(done.reason, whose=held.id)
+            elif done.compacted:
+                self.part.back(whose=held.id)
         return await self._told(held, path, done)
 
     async def close(self) -> None:

@@ -150,7 +150,9 @@ class Engine:
 
     def end(self, session: Session | SessionId) -> None:
         """Let go of a session's handle; without an archive its state is gone with it."""
-        self._sessions.pop(session if isinstance(session, str) else session.id, None)
+        name = session if isinstance(session, str) else session.id
+        self._sessions.pop(name, None)
+        self._compactor.part.back(whose=name)
 
     async def prepare(
         self,
@@ -438,16 +440,26 @@ class Engine:
             held.state = state
             entries, archived = await self._keep_reply(held, reply, boundary)
             due = self._due(held, usage, sum(entry.tokens for entry in entries))
+            self._note_beside(held, boundary)
             return Observation(
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
-                failures=tuple(line for line in boundary.lines if line.outcome == "failed"),
+                failures=boundary.failures,
                 due=due.due,
                 due_reason=due.reason,
                 flush_first=due.flush_first,
                 archived=archived,
             )
+
+    def _note_beside(self, held: Session, boundary: Boundary) -> None:
+        """What goes wrong beside the turns and bears on this session."""
+        if self._keeper is not None and (said := self._keeper.archive.trouble()):
+            boundary.note("ingest", "late", said)
+        if said := self._compactor.part.trouble(held.id):
+            boundary.note("compact", "failed", said)
+        if self._jobs is not None and (said := self._jobs.trouble()):
+            boundary.note("jobs", "failed", said)
 
     def _due(self, held: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
         """What the window asks for after a reply; in the background, unless the host does it."""
@@ -494,8 +506,11 @@ class Engine:
         if entries:
             held.state = followed_by(held.state, entries, held.sent_messages)
             self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
-        done = await self._keeper.wait(held.keeping, self.settings.turn.deadline_seconds)
+        seconds = self.settings.turn.deadline_seconds
+        done = await self._keeper.wait(held.keeping, seconds)
         boundary.lines.extend(held.keeping.trouble)
+        if not done:
+            boundary.note("ingest", "late", f"not written within {seconds:g} s; it goes on")
         return entries, held.keeping.where if done else "nowhere"
 
     def _boundary(self) -> Boundary:

@@ -9,24 +9,27 @@ rules are many patterns, which cost more to compile than all the rest of an engi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import attempted
+from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.clock import SystemClock
+from recollect.errors import StoreError
 from recollect.memory.embed import embed
 from recollect.memory.evict import evict
 from recollect.memory.expire import expire
-from recollect.memory.jobs import BackgroundJobs, Handler, JobRunner
+from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner
 from recollect.ports import Clock, Embedder, Model, Store
 from recollect.values.batch import Batch
 from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease
 
 if TYPE_CHECKING:
     from recollect.engine.facts.extracting import Told
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -112,8 +115,9 @@ def runner_of(
     *,
     model: Model | None = None,
     told: Told = lambda _: None,
+    heard: Callable[[str, Failed | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """A worker for this space."""
+    """A worker for this space; `heard` is told of every job that was done or failed."""
     clock = clock or SystemClock()
     return JobRunner(
         store,
@@ -123,6 +127,7 @@ def runner_of(
         lease_seconds=settings.jobs.lease_seconds,
         max_attempts=settings.jobs.max_attempts,
         day_tokens=settings.jobs.day_tokens,
+        heard=heard,
     )
 
 
@@ -139,10 +144,24 @@ def in_process_jobs(
     if not settings.jobs.in_process:
         return None
 
-    async def open_runner() -> JobRunner:
-        return runner_of(await archive.store(), settings, clock, embedders, model=model, told=told)
+    part = Part("jobs")
 
-    return BackgroundJobs(open_runner, attempt=attempted)
+    def heard(kind: str, failure: Failed | None) -> None:
+        if failure is None:
+            part.back(whose=kind)
+        elif not (isinstance(failure, Failure) and issubclass(failure.error, StoreError)):
+            part.away(f"{kind}: {failure.said}", whose=kind)  # the store's trouble is its own
+
+    async def open_runner() -> JobRunner:
+        store = await archive.store()
+        return runner_of(store, settings, clock, embedders, model=model, told=told, heard=heard)
+
+    async def attempt(work: Awaitable[T]) -> T | Failure:
+        done = await attempted(work)
+        heard("all", done if isinstance(done, Failure) else None)
+        return done
+
+    return BackgroundJobs(open_runner, attempt=attempt, trouble=part.trouble)
 
 
 async def _pack(lease: Lease, *, store: PacksItsIndex, clock: Clock) -> Batch:

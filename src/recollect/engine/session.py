@@ -65,6 +65,8 @@ class Observation:
     calibration_ratio: float
     learned_window_tokens: int | None
     failures: tuple[StageLine, ...] = ()
+    """What failed or came late: in reading the reply, in keeping what was said, and in what runs
+    beside the turns (jobs, a compaction that was due)."""
     due: Due = "nothing"
     """What the window asks for next: a flush, a compaction, or nothing."""
     due_reason: str = ""

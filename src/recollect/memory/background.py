@@ -29,11 +29,14 @@ class BackgroundJobs:
         *,
         attempt: Attempt,
         idle_seconds: float = IDLE_SECONDS,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called whenever work begins: the store may be another one by then."""
+        """`open_runner` is called whenever work begins: the store may be another one by then.
+        `trouble` tells how jobs failed last, empty where they do not."""
         self._open_runner = open_runner
         self._attempt = attempt
         self._idle_seconds = idle_seconds
+        self.trouble = trouble
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()

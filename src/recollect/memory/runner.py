@@ -22,7 +22,7 @@ from recollect.values.batch import Batch
 from recollect.values.job import Lease
 
 T = TypeVar("T")
-LOG = logging.getLogger("recollect")
+LOG = logging.getLogger("recollect.store")
 Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
 """Does a job; what it returns is written together with the job's removal."""
 Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
@@ -123,7 +123,9 @@ class JobRunner:
         max_attempts: int = 5,
         backoff: Backoff | None = None,
         day_tokens: int | None = None,
+        heard: Callable[[str, Failed | None], None] = lambda _kind, _failure: None,
     ) -> None:
+        """`heard` is told of every job that was done or failed: its kind, and how it failed."""
         self._store = store
         self._handlers = dict(handlers)
         self._clock = clock
@@ -132,6 +134,7 @@ class JobRunner:
         self._max_attempts = max_attempts
         self._backoff = backoff or Backoff()
         self._day_tokens = day_tokens
+        self._heard = heard
         self._looked_at = float("-inf")
         """When the queue was asked last: what fell due since was not refused."""
 
@@ -183,11 +186,18 @@ class JobRunner:
             if told is not None:
                 told(result)
 
+        away = False
         while not stop.is_set():
             try:
                 await self.run_due(stop=stop, told=tell)
             except StoreError as error:
-                LOG.info("jobs: the store cannot be asked now: %s", type(error).__name__)
+                if not away:
+                    LOG.warning("store: not working: %s", error)
+                away = True
+            else:
+                if away:
+                    LOG.info("store: working again")
+                away = False
             await until(stop, idle_seconds)
         return sum(results, RunResult())
 
@@ -229,11 +239,13 @@ class JobRunner:
 
     async def _answered(self, lease: Lease, answer: Answer | Failed) -> tuple[Outcome, str]:
         if answer == "done":
+            self._heard(lease.kind, None)
             return "done", ""
         if answer == "lost":
             return "lost", "the lease was lost"
         if isinstance(answer, GiveUp):
             return await self._give_back(lease, str(answer), None)
+        self._heard(lease.kind, answer)
         if lease.attempt >= self._max_attempts:
             said = f"failed {lease.attempt} times: {answer.said}"
             return await self._give_back(lease, said, None)

@@ -26,6 +26,7 @@ StageName: TypeAlias = Literal[
     "inject",
     "compact",
     "extract",
+    "jobs",
     "check",
     "send",
 ]

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from recollect.engine.boundary import Failure, attempted
+from recollect.engine.boundary import Failure, Part, attempted
+from recollect.errors import StoreError
 from recollect.values.files_look import FilesLook
 
 CLOSE_SECONDS = 1.0
@@ -34,6 +35,7 @@ class Following:
         self._closed = False
         self.last: FilesLook | Failure | None = None
         """What the last look did, or how it failed."""
+        self._part = Part("memory files")
 
     @property
     def running(self) -> bool:
@@ -77,5 +79,10 @@ class Following:
     async def _follow(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.last = await attempted(self._look())
+            if isinstance(self.last, Failure):
+                if not issubclass(self.last.error, StoreError):  # the store's trouble is its own
+                    self._part.away(self.last.said)
+            else:
+                self._part.back()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self.interval_seconds)

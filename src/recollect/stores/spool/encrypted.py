@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recollect.stores.sqlite.keys import EncryptionKey
 
 T = TypeVar("T")
-LOG = logging.getLogger("recollect")
+LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05

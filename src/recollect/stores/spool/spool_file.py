@@ -31,7 +31,7 @@ from recollect.stores.spool.frames import (
 )
 from recollect.stores.spool.locks import MODE, same_file
 
-LOG = logging.getLogger("recollect")
+LOG = logging.getLogger("recollect.spool")
 SUFFIX: Final = ".spool1"
 """Names the version: a program that does not know a later one leaves its files alone."""
 REFUSED: Final = ".refused1"

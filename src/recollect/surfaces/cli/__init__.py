@@ -7,6 +7,7 @@ answer is no, 2 something has to be changed before it can work (one line says wh
 from __future__ import annotations
 
 import importlib
+import logging
 from importlib.metadata import entry_points
 
 import click
@@ -68,3 +69,5 @@ class LazyGroup(click.Group):
 @click.version_option(recollect.__version__, prog_name="recollect")
 def main() -> None:
     """What an LLM agent knows after its context window has overflowed."""
+    if logging.lastResort is not None:  # warnings go to standard error, as they are
+        logging.getLogger("recollect").addHandler(logging.lastResort)

@@ -52,7 +52,7 @@ def _told() -> Iterator[list[logging.LogRecord]]:
         kept.append(record)
         return False
 
-    logger = logging.getLogger("recollect")
+    logger = logging.getLogger("recollect.spool")
     logger.addFilter(keep)
     try:
         yield kept

@@ -1,0 +1,363 @@
+"""What goes wrong is heard: once in the log for each change, and in every observation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Engine, open_memory
+from recollect.config import build
+from recollect.embedders.hash import HashEmbedder
+from recollect.engine import asking
+from recollect.engine.archive import DurableArchive
+from recollect.engine.files.following import Following
+from recollect.engine.housekeeping import in_process_jobs
+from recollect.errors import EmbedderError, ModelUnavailable, StoreUnavailable
+from recollect.ports import Spool, Store
+from recollect.stores.spool import FileSpool
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.batch import Batch, Written
+from recollect.values.files_look import FilesLook
+from recollect.values.model import Answer, Prompt
+
+SECRET = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
+PLANTED = ("zirconium", "hovercraft", "quetzalcoatl", SECRET)
+
+
+def turn_of(number: int, words: str = "") -> dict[str, Any]:
+    text = f"question {number} about the harbour {words}"
+    return {
+        "model": "claude-x",
+        "max_tokens": 10,
+        "messages": [{"role": "user", "content": text}],
+    }
+
+
+def reply_of(number: int, words: str = "") -> dict[str, Any]:
+    content = [{"type": "text", "text": f"answer {number} {words}"}]
+    return {"role": "assistant", "content": content, "usage": {"input_tokens": 20}}
+
+
+class Leaving(SQLiteStore):
+    """A real store that can be made to go away."""
+
+    failure: BaseException | None = None
+
+    async def write(self, batch: Batch) -> Written:
+        if self.failure is not None:
+            raise self.failure
+        return await super().write(batch)
+
+
+class Breaking:
+    """A spool that can be made to refuse; the rest is a real one's."""
+
+    def __init__(self, spool: FileSpool) -> None:
+        self.failure: BaseException | None = None
+        self._spool = spool
+
+    async def append(self, record: bytes) -> None:
+        if self.failure is not None:
+            raise self.failure
+        await self._spool.append(record)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spool, name)
+
+
+async def opened(tmp: Path, **more: Any) -> tuple[Engine, Leaving, Any]:
+    store = await Leaving.open(tmp / "m.db", space="default")
+    assert isinstance(store, Leaving)
+    spool: Any = Breaking(FileSpool.open(tmp / "spool", space="default"))
+
+    async def open_store() -> Store:
+        return store
+
+    async def open_spool() -> Spool:
+        kept: Spool = spool
+        return kept
+
+    archive = DurableArchive(open_store, open_spool, deadline_seconds=2.0)
+    return Engine(build(more.pop("settings", {})), archive=archive, **more), store, spool
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (record.levelname, record.name)
+        for record in caplog.records
+        if record.name.startswith("recollect") and record.levelno >= logging.INFO
+    ]
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if ready():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        engine, store, _ = await opened(tmp_path)
+        for number in range(60):
+            store.failure = StoreUnavailable("the server is away") if 5 <= number < 55 else None
+            await engine.prepare("s", turn_of(number))
+            seen = await engine.observe("s", reply_of(number))
+            if 5 <= number < 55:
+                assert seen.archived == "spool"
+                assert "the server is away" in " ".join(line.said for line in seen.failures)
+        assert await engine.settle(10.0) == 0
+        await engine.prepare("s", turn_of(60))
+        await engine.prepare("s", turn_of(61))
+        assert (await engine.observe("s", reply_of(61))).failures == ()
+        await engine.close()
+
+    asyncio.run(run())
+    assert lines(caplog) == [("WARNING", "recollect.store"), ("INFO", "recollect.store")]
+
+
+def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        engine, store, spool = await opened(tmp_path)
+        store.failure = StoreUnavailable("the server is away")
+        spool.failure = OSError(28, "no space left")
+        for number in range(5):
+            await engine.prepare("s", turn_of(number))
+            seen = await engine.observe("s", reply_of(number))
+            assert seen.archived == "nowhere"
+            said = [line.said for line in seen.failures if line.outcome == "failed"]
+            assert any("the spool failed too" in words for words in said)
+        spool.failure = None
+        await engine.prepare("s", turn_of(9))
+        assert (await engine.observe("s", reply_of(9))).archived == "spool"
+        store.failure = None
+        assert await engine.settle(10.0) == 0
+        await engine.close()
+
+    asyncio.run(run())
+    assert sorted(lines(caplog)) == sorted(
+        (level, f"recollect.{part}") for level in ("WARNING", "INFO") for part in ("store", "spool")
+    )
+
+
+def test_a_healthy_run_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        settings = {"store.deadline_seconds": 10.0, "recall.embedder": "hash"}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            for number in range(100):
+                await memory.prepare("s", turn_of(number))
+                assert (await memory.observe("s", reply_of(number))).failures == ()
+
+    asyncio.run(run())
+    assert lines(caplog) == []
+
+
+def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything fails, each failure quoting what it was given, and every level is shown."""
+    caplog.set_level(logging.DEBUG)
+    quoted = " ".join(PLANTED)
+
+    class Embedder(HashEmbedder):
+        async def embed(self, texts: Any) -> Any:
+            raise RuntimeError(f"cannot embed {texts} {quoted}")
+
+    async def model(prompt: Prompt) -> Answer:
+        raise RuntimeError(f"{prompt.text} {quoted}")
+
+    async def run() -> None:
+        settings = {"window_tokens": 3_000, "compaction.reserve_tokens": 500}
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=settings, embedders=[Embedder()], model=model
+        )
+        history: list[dict[str, Any]] = []
+        for number in range(30):
+            history += turn_of(number, f"{quoted} " + "crane winch cargo " * 40)["messages"]
+            await memory.prepare("s", {**turn_of(0), "messages": history})
+            history.append({"role": "assistant", "content": f"answer {number} {quoted}"})
+            await memory.observe("s", {**reply_of(number, quoted)})
+            await memory.observe("s", RuntimeError(quoted))
+        await memory.compact("s", instructions=f"keep {quoted}")
+        await memory.close()
+
+    asyncio.run(run())
+    assert [name for _, name in lines(caplog)], "nothing failed: this test would say nothing"
+    shown = "\n".join(
+        f"{record.getMessage()} {record.exc_info} {record.exc_text}" for record in caplog.records
+    )
+    assert [word for word in PLANTED if word in shown] == []
+
+
+def test_an_embedder_that_fails_is_heard_until_it_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
+
+    class Embedder(HashEmbedder):
+        broken = False
+
+        async def embed(self, texts: Any) -> Any:
+            if self.broken:
+                raise EmbedderError("it did not answer")
+            return await super().embed(texts)
+
+    async def run() -> None:
+        embedder = Embedder()
+        settings = {"jobs.in_process": False, "store.deadline_seconds": 10.0}
+        memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[embedder])
+        await memory.prepare("s", turn_of(0))
+        await memory.observe("s", reply_of(0))
+        for number in range(1, 12):
+            embedder.broken = 3 <= number < 9
+            await memory.prepare("other", turn_of(number, f"which crane did we take {number}?"))
+        await memory.close()
+
+    asyncio.run(run())
+    assert lines(caplog) == [("WARNING", "recollect.embedder"), ("INFO", "recollect.embedder")]
+
+
+@pytest.mark.parametrize("failure", [ModelUnavailable("away"), RuntimeError("a bug")])
+def test_jobs_that_fail_are_heard_and_told_by_observe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    class Embedder(HashEmbedder):
+        broken = True
+
+        async def embed(self, texts: Any) -> Any:
+            if self.broken:
+                raise failure
+            return await super().embed(texts)
+
+    async def run() -> None:
+        embedder = Embedder()
+        store = await SQLiteStore.open(tmp_path / "m.db", space="default")
+
+        async def open_store() -> Store:
+            return store
+
+        archive = DurableArchive(open_store, None, deadline_seconds=5.0)
+        jobs = in_process_jobs(archive, build({}), None, [embedder])
+        assert jobs is not None
+        engine = Engine(archive=archive, jobs=jobs, embedders=[embedder.name])
+        await engine.prepare("s", turn_of(0))
+        await engine.observe("s", reply_of(0))
+        await until(lambda: bool(jobs.trouble()))
+        (line,) = (await engine.observe("s", {})).failures
+        assert (line.stage, line.outcome) == ("jobs", "failed")
+        assert line.said.startswith("embed: ")
+        embedder.broken = False
+        await until(lambda: not jobs.trouble())
+        assert (await engine.observe("s", {})).failures == ()
+        await engine.close()
+
+    asyncio.run(run())
+    assert lines(caplog) == [("WARNING", "recollect.jobs"), ("INFO", "recollect.jobs")]
+
+
+def test_a_due_compaction_that_fails_is_heard_and_told_by_observe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broken = True
+
+    async def model(prompt: Prompt) -> str:
+        if broken:
+            raise ModelUnavailable("the model is away")
+        return f"The harbour was discussed, part {len(prompt.text)} {id(prompt)}."
+
+    async def run() -> None:
+        nonlocal broken
+        settings = {"window_tokens": 4_000, "jobs.in_process": False}
+        memory = open_memory(store=tmp_path / "m.db", settings=settings, model=model)
+        history: list[dict[str, Any]] = []
+        session = memory.session("s")
+        failures: set[tuple[str, str]] = set()
+        for number in range(14):
+            history += turn_of(number, "crane winch cargo " * 60)["messages"]
+            await memory.prepare(session, {**turn_of(0), "messages": history})
+            history.append({"role": "assistant", "content": f"answer {number}"})
+            seen = await memory.observe(session, reply_of(number))
+            failures |= {(line.stage, line.outcome) for line in seen.failures}
+            if session.compacting is not None:
+                await asyncio.wait({session.compacting})
+        assert ("compact", "failed") in failures
+        broken = False
+        assert (await memory.compact(session)).compacted
+        seen = await memory.observe(session, {})
+        assert "compact" not in {line.stage for line in seen.failures}
+        await memory.close()
+
+    asyncio.run(run())
+    assert lines(caplog) == [("WARNING", "recollect.compaction"), ("INFO", "recollect.compaction")]
+
+
+def test_memory_files_that_cannot_be_looked_at_are_heard(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("recollect.engine.files.following.LEAST_SECONDS", 0.0)
+    looks = 0
+
+    async def look() -> FilesLook:
+        nonlocal looks
+        looks += 1
+        if looks < 5:
+            raise PermissionError("no entry")
+        return FilesLook()
+
+    async def run() -> None:
+        files = Following(look, interval_seconds=0.01)
+        files.wake()
+        await until(lambda: looks > 8)
+        await files.close()
+
+    asyncio.run(run())
+    assert lines(caplog) == [
+        ("WARNING", "recollect.memory_files"),
+        ("INFO", "recollect.memory_files"),
+    ]
+
+
+def test_what_cannot_be_learned_and_what_is_late_is_told(tmp_path: Path) -> None:
+    class Unreadable:
+        def model_dump(self, **_: Any) -> Any:
+            raise RuntimeError("quotes the reply")
+
+    async def run() -> None:
+        engine, store, _ = await opened(tmp_path, settings={"turn.deadline_seconds": 0.1})
+        await engine.prepare("s", turn_of(0))
+        seen = await engine.observe("s", Unreadable())
+        assert {line.stage for line in seen.failures} == {"read"}
+        release = asyncio.Event()
+
+        async def slow(batch: Batch, write: Callable[[Batch], Awaitable[Written]] = store.write):
+            await release.wait()
+            return await write(batch)
+
+        store.write = slow  # type: ignore[method-assign]
+        await engine.prepare("s", turn_of(1))
+        seen = await engine.observe("s", reply_of(1))
+        assert seen.archived == "nowhere"
+        assert [(line.stage, line.outcome) for line in seen.failures] == [("ingest", "late")]
+        release.set()
+        await engine.close()
+
+    asyncio.run(run())
