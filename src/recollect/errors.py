@@ -15,6 +15,7 @@
     │   └── TranscriptLocked  another process writes it
     └── StoreError            a store could not do what it was asked
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
+        │   └── StoreReplaced its file was removed or replaced while it was open: open it again
         ├── BatchRefused      it can never take this batch as it is
         ├── StaleFacts        other facts were written while these were decided upon
         ├── WrongKey          it is encrypted with another key, or not at all
@@ -95,6 +96,10 @@ class StoreError(RecollectError):
 
 class StoreUnavailable(StoreError):  # noqa: N818
     """The store cannot be reached or is too busy; the same call may succeed later."""
+
+
+class StoreReplaced(StoreUnavailable):
+    """The store's file was removed, replaced or emptied while it was open; open it again."""
 
 
 class BatchRefused(StoreError):  # noqa: N818

@@ -83,8 +83,11 @@ def spelled_id(id: str) -> str:  # noqa: A002
 
 
 def read_id(spelled: str) -> str:
-    """What `spelled_id` spelled."""
-    return unquote(spelled, errors="surrogatepass")
+    """What `spelled_id` spelled; anything else as it stands, which is no fact's id."""
+    try:
+        return unquote(spelled, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return spelled
 
 
 def write_heading(text: str) -> str:

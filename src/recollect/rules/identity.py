@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from recollect.errors import SettingsError
 from recollect.values.message import (
     EntryKey,
     Image,
@@ -38,7 +39,13 @@ def space_secret(space: str, deployment: bytes = b"") -> bytes:
     It never comes from the store: a message must have its identity while the store is away.
     """
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
-    return blake2b(space.encode(), key=key, digest_size=32, person=b"recollect-space").digest()
+    try:
+        name = space.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(
+            "the name of the --space holds half of a character; name it in valid text"
+        ) from None
+    return blake2b(name, key=key, digest_size=32, person=b"recollect-space").digest()
 
 
 def segment_id(session: str, key: EntryKey) -> SegmentId:

@@ -8,6 +8,7 @@ from recollect.wiring.memory import open_blocking_memory as open_blocking_memory
 from recollect.wiring.memory import open_memory as open_memory
 from recollect.wiring.stores import POSTGRES_SCHEMES as POSTGRES_SCHEMES
 from recollect.wiring.stores import deployment_secret as deployment_secret
+from recollect.wiring.stores import hand_over_spool as hand_over_spool
 from recollect.wiring.stores import is_server as is_server
 from recollect.wiring.stores import open_fleet as open_fleet
 from recollect.wiring.stores import open_spool as open_spool

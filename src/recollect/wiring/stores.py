@@ -106,6 +106,17 @@ async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None
         await spool.close()
 
 
+async def hand_over_spool(
+    settings: Settings, space: SpaceId, url: str | None, *, seconds: float
+) -> None:
+    """Give the store what waits for it on this machine, unless a living process holds it."""
+    archive = open_archive(settings, space, url)
+    try:
+        await archive.settle(seconds)
+    finally:
+        await archive.close()
+
+
 def _named(url: str | None, space: SpaceId) -> str:
     """A store's own name, however it is spelled: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):

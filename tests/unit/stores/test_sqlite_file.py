@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +20,7 @@ from recollect.errors import (
     SettingsError,
     StoreCorrupt,
     StoreError,
+    StoreReplaced,
     StoreUnavailable,
     WrongKey,
 )
@@ -305,3 +309,52 @@ def test_session_of_20000_messages_writes_only_what_is_new(tmp_path: Path) -> No
             return log.stat().st_size
 
     assert asyncio.run(run()) < 10 * 40_000
+
+
+def test_a_file_that_was_deleted_or_emptied_takes_no_more(tmp_path: Path) -> None:
+    async def run(path: Path, lose: Callable[[Path], None]) -> None:
+        async with await SQLiteStore.open(path, space="mine") as store:
+            await store.write(full_batch(1))
+            lose(path)
+            for work in (store.write(full_batch(2)), store.stats(), store.session(SESSION)):
+                with pytest.raises(StoreReplaced, match="removed or replaced"):
+                    await work
+
+    for number, lose in enumerate((Path.unlink, lambda path: os.truncate(path, 0))):
+        asyncio.run(run(tmp_path / f"{number}.db", lose))
+
+
+def test_closing_a_deleted_file_leaves_the_new_one_alone(tmp_path: Path) -> None:
+    """SQLite removes a log by its name, which is the new file's by then."""
+    path = tmp_path / "space.db"
+
+    async def run() -> None:
+        old = await SQLiteStore.open(path, space="mine")
+        await old.write(full_batch(1))
+        path.unlink()
+        async with await SQLiteStore.open(path, space="mine") as new:
+            assert (await new.stats()).segments == 0, "nothing of the old log is in it"
+            await new.write(full_batch(2))
+            await old.close()
+            await new.write(full_batch(3))
+            held = (await new.stats()).segments
+        async with await SQLiteStore.open(path, space="mine") as again:
+            assert (await again.stats()).segments == held > 0
+            assert (await again.check()).problems == ()
+
+    asyncio.run(run())
+
+
+def test_a_file_is_whole_from_its_first_moment(tmp_path: Path) -> None:
+    """Wherever its making is cut off, nothing stands under its name that is not a memory."""
+    path = tmp_path / "space.db"
+    seen: list[int] = []
+
+    def look(event: str, arguments: tuple[object, ...]) -> None:
+        if event.startswith("os.") and path.exists():
+            seen.append(path.stat().st_size)
+
+    sys.addaudithook(look)
+    asyncio.run(_filled(path))
+    assert seen
+    assert 0 not in seen

@@ -12,7 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any, Final
 
 from recollect.errors import FormatError, SettingsError
 from recollect.formats.json_spans import decode
@@ -170,8 +171,43 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
                 f"pattern {number} matches the empty text, so it would match everywhere: "
                 "make it match what is to go"
             )
+        if _may_never_end(one):
+            raise SettingsError(
+                f"pattern {number} has a repeat inside a repeat, as (a+)+, which can take for ever "
+                "on a long text: write it with one repeat, or as (?>a+)+"
+            )
         made.append(pattern)
     return tuple(made)
+
+
+def _may_never_end(pattern: str) -> bool:
+    """Whether an unbounded repeat holds another one: there are then exponentially many ways to
+    try it. Bodies that never give back what they took, `(?>…)` and `a++`, count as one step."""
+
+    def repeats(parsed: Any, *, inside: bool) -> bool:
+        for kind, value in parsed:
+            name = str(kind)
+            if name in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
+                continue
+            if name in ("MAX_REPEAT", "MIN_REPEAT"):
+                low, high, body = value
+                again = high == _parser.MAXREPEAT
+                if (inside and again and low != high) or repeats(body, inside=inside or again):
+                    return True
+            elif any(repeats(body, inside=inside) for body in _bodies(value)):
+                return True
+        return False
+
+    return repeats(_parser.parse(pattern), inside=False)
+
+
+def _bodies(value: Any) -> Iterator[Any]:
+    """The parts of a parsed pattern that stand inside one of its items."""
+    if isinstance(value, _parser.SubPattern):
+        yield value
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _bodies(inner)
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from recollect.errors import StoreUnavailable
 from recollect.stores.spool import durable
 from recollect.stores.spool.locks import LifeLock
-from recollect.stores.sqlite.connection import SpaceFile, space_file
+from recollect.stores.sqlite.connection import SpaceFile, require_file
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.lanes import Lane, checkpoint
 from recollect.values.upkeep import SpoolState
@@ -147,14 +147,7 @@ class EncryptedSpool:
 
     def _make(self) -> None:
         durable.make_folder(self._folder)
-        named = self._file
-        space_file(
-            named.path,
-            space=named.space,
-            key=named.key,
-            create=True,
-            busy_seconds=named.busy_seconds,
-        )
+        require_file(self._file, create=True)
         self._made = True
 
     async def _ask(self, work: Callable[[Database], T], nothing: T) -> T:

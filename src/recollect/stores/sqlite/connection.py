@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import apsw
 
@@ -29,6 +33,8 @@ _CACHE_KIB = 32_768
 _CIPHER = "aegis"
 """As quick as no cipher where the processor knows AES, three times chacha20 (measured)."""
 _STATEMENTS = 200
+FileNumber: TypeAlias = tuple[int, int]
+"""A file's device and its number there: what a path meant when it was opened."""
 _VERSION = "schema"
 _SPACE = "space"
 
@@ -41,6 +47,8 @@ class SpaceFile:
     space: str
     key: bytes | None = field(default=None, repr=False)
     busy_seconds: float = 5.0
+    number: FileNumber | None = None
+    """Which file it was when the space was opened; None: not yet."""
 
 
 class Patience:
@@ -78,16 +86,75 @@ def space_file(
     busy_seconds: float,
 ) -> SpaceFile:
     """The file of a space, which is made, readable for its owner only, where it is missing."""
+    given = EncryptionKey(key) if isinstance(key, bytes) else key
+    raw = None if given is None else given.raw(space)
+    file = SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)
+    require_file(file, create=create)
+    return replace(file, number=file_number(path))
+
+
+def require_file(file: SpaceFile, *, create: bool) -> None:
+    """See that the file is there and is one that can be a memory, or make it."""
+    path = file.path
     with told(path):
         if not path.exists():
             if not create:
                 raise StoreError(f"there is no memory at {path}: check the path")
-            _make_folder(path.parent)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            _sync_folder(path.parent)
-    held = EncryptionKey(key) if isinstance(key, bytes) else key
-    raw = None if held is None else held.raw(space)
-    return SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)
+            _make(file)
+        elif not path.is_file():
+            raise StoreError(f"{path} is no regular file: name another")
+        elif path.stat().st_size == 0:
+            raise StoreCorrupt(
+                f"{path} is empty, so what it held is gone: restore it from a copy, or delete it "
+                "to begin a new memory"
+            )
+
+
+def _make(file: SpaceFile) -> None:
+    """Make the file with its tables under another name, then give it its own.
+
+    A file under its own name is never empty, wherever this is cut off: one that is was cut by
+    somebody else, and is not taken for a new memory.
+    """
+    path = file.path
+    _make_folder(path.parent)
+    number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(number)
+    try:
+        connect(replace(file, path=Path(made)), Patience(file.busy_seconds)).close()
+        with _folder_locked(path.parent):
+            if not path.exists():  # else another process was quicker: its file counts
+                for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
+                    Path(f"{path}{left}").unlink(missing_ok=True)
+                Path(made).rename(path)
+                _sync_folder(path.parent)
+    finally:
+        Path(made).unlink(missing_ok=True)
+
+
+@contextmanager
+def _folder_locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from making files of this kind in the folder meanwhile."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def file_number(path: Path) -> FileNumber | None:
+    """Which file a path names now; None where it is gone or was emptied."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino) if found.st_size else None
 
 
 def _make_folder(folder: Path) -> None:

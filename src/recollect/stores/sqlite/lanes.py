@@ -13,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from recollect.errors import StoreError
-from recollect.stores.sqlite.connection import Patience, SpaceFile, connect
+import apsw
+
+from recollect.errors import StoreError, StoreReplaced
+from recollect.stores.sqlite.connection import Patience, SpaceFile, connect, file_number
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.trouble import BUSY, told
 
@@ -36,6 +38,7 @@ class Lane:
         self._file = file
         self._patience = Patience(file.busy_seconds)
         self._database: Database | None = None
+        self._opened_file = file.number
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"recollect-{name}")
         self._closed = False
         self._writes = 0
@@ -93,14 +96,24 @@ class Lane:
         return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
 
     def _connected(self) -> Database:
+        if self._opened_file not in (None, file_number(self._file.path)):
+            self._disconnect()
+            raise StoreReplaced(
+                f"{self._file.path} was removed or replaced while it was open: what was written to "
+                "it before is gone with it"
+            )
         if self._database is None:
             self._database = Database(connect(self._file, self._patience))
+            self._opened_file = file_number(self._file.path)
         self._patience.renew()
         return self._database
 
     def _disconnect(self) -> None:
         if self._database is not None:
             self._patience.renew()
+            if file_number(self._file.path) != self._opened_file:
+                # Its log would be removed by name, and that name is the new file's now.
+                self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._database.connection.close(True)
             self._database = None
 

@@ -63,8 +63,11 @@ def store_error(error: apsw.Error, path: Path) -> RecollectError:
         return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
     if isinstance(error, apsw.FullError):
         return StoreUnavailable(f"the disk of {path} is full: make room and try again")
-    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
-        return StoreUnavailable(f"{path} cannot be written: check its permissions")
+    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.CantOpenError):
+        return StoreUnavailable(
+            f"{path} cannot be opened for writing: check its permissions, and that its folder is "
+            "not read-only"
+        )
     if isinstance(error, _REFUSED):
         return BatchRefused(f"{path} cannot take a value of what was to be written ({name})")
     if isinstance(error, _AWAY):

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from importlib.metadata import entry_points
+from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -55,6 +59,26 @@ class LazyGroup(click.Group):
             command = next(iter(found)).load()
         assert isinstance(command, click.Command)
         return command
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; where the system refuses to write or read, say so in one line.
+
+        A terminal that cannot show a sign gets a question mark in its place.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            # What is still buffered would be tried again at the end, and fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            what = "the output" if error.filename is None else error.filename
+            click.echo(f"recollect: {what}: {error.strerror or error}", err=True)
+            raise SystemExit(2) from None
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; an error of ours is one line and exit code 2."""

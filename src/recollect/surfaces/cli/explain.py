@@ -119,6 +119,8 @@ def _contents(file: str, name: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()
     try:
+        if Path(file).exists() and not (Path(file).is_file() or Path(file).is_dir()):
+            raise FormatError(f"{name} is no regular file; give `-` to read standard input")
         return Path(file).read_bytes()
     except IsADirectoryError:
         raise FormatError(f"{name} is a folder; give the session file inside it") from None

@@ -44,6 +44,8 @@ class ExportTold:
     embedder: str | None
     left_out: tuple[str, ...]
     """Embedders whose vectors are not in the file: it holds one kind."""
+    spool_waiting: int
+    """Batches that another process has yet to hand over: the export lacks them."""
 
 
 @click.command("export")
@@ -69,20 +71,27 @@ def export(
     with ShownProgress(quiet=as_json) as progress:
 
         async def work(store: Store, place: Place) -> ExportTold:
-            del place
-            return await _export(store, folder, embedder, progress)
+            return await _export(
+                store, folder, embedder, progress, spool_waiting=place.spool_waiting
+            )
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise RecollectError(f"{folder} cannot be made: {problem.strerror}") from None
 
-        told = with_store(url, space, work)
+        told = with_store(url, space, work, spool="drained")
     if as_json:
         print_json(asdict(told))
-        return
+    else:
+        _tell(told)
+    if told.spool_waiting:
+        raise SystemExit(1)
+
+
+def _tell(told: ExportTold) -> None:
     click.echo(
-        f"{folder}: {told.segments:,} segments, {told.facts:,} facts, {told.vectors:,} vectors"
+        f"{told.folder}: {told.segments:,} segments, {told.facts:,} facts, {told.vectors:,} vectors"
         + (f" of {told.embedder}" if told.embedder else "")
     )
     if told.left_out:
@@ -94,7 +103,12 @@ def export(
 
 
 async def _export(
-    store: Store, folder: Path, embedder: str | None, progress: ShownProgress
+    store: Store,
+    folder: Path,
+    embedder: str | None,
+    progress: ShownProgress,
+    *,
+    spool_waiting: int,
 ) -> ExportTold:
     chosen, others = await exported_embedder(store)
     if embedder is not None:
@@ -124,6 +138,7 @@ async def _export(
         vectors=vectors,
         embedder=chosen,
         left_out=others,
+        spool_waiting=spool_waiting,
     )
 
 

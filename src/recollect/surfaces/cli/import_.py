@@ -80,6 +80,8 @@ def import_(
     for path in paths:
         if not path.exists():
             raise FormatError(f"{path} is not there; give a file or a folder")
+        if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+            raise FormatError(f"{path} is no regular file; give a file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
         raise RecollectError("--session names one session, but several files were found")
     with ShownProgress(quiet=quiet or as_json) as progress:

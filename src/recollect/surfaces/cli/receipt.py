@@ -54,7 +54,7 @@ def receipt(
         del place
         return await store.compactions(session), await store.session(session)
 
-    records, state = with_store(url, space, work)
+    records, state = with_store(url, space, work, spool="told")
     standing = _standing(state)
     if listed:
         _list(session, records, standing, as_json=as_json)

@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import click
 
@@ -31,6 +31,8 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_SPACE = "default"
+SpoolUse: TypeAlias = Literal["ignored", "told", "drained"]
+_DRAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class Place:
     url: str | None
     space: str
     settings: Settings
+    spool_waiting: int = 0
+    """Batches in the spool that the store does not have yet: what is read lacks them."""
 
     @property
     def secret(self) -> bytes:
@@ -75,7 +79,9 @@ def place_of(url: str | None, space: str) -> Place:
     if not space:
         raise RecollectError("--space: a space has a name of at least one character")
     settings = config.load_settings().settings
-    return Place(url=settings.store.url if url is None else url, space=space, settings=settings)
+    place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
+    assert place.secret  # a name that is no valid text is refused here
+    return place
 
 
 @asynccontextmanager
@@ -98,15 +104,40 @@ def with_store(
     work: Callable[[Store, Place], Awaitable[T]],
     *,
     create: bool = False,
+    spool: SpoolUse = "ignored",
 ) -> T:
-    """Run one piece of work on a store."""
+    """Run one piece of work on a store.
+
+    `spool` says what becomes of batches that wait for it on this machine: those that are
+    `told` are missing from what is read, and a line says so; `drained` hands them over first.
+    """
     place = place_of(url, space)
 
     async def run() -> T:
         async with opened(place, create=create) as store:
-            return await work(store, place)
+            waiting = 0 if spool == "ignored" else await _waiting(place, drain=spool == "drained")
+            return await work(store, replace(place, spool_waiting=waiting))
 
     return asyncio.run(run())
+
+
+async def _waiting(place: Place, *, drain: bool) -> int:
+    """How many batches the store does not have yet; says so where there are any."""
+    from recollect.wiring import hand_over_spool, spool_state
+
+    key = place.settings.store.key
+    state = await spool_state(place.url, space=place.space, key=key)
+    if state.waiting and drain:
+        await hand_over_spool(place.settings, place.space, place.url, seconds=_DRAIN_SECONDS)
+        state = await spool_state(place.url, space=place.space, key=key)
+    if state.waiting:
+        waits = "1 batch waits" if state.waiting == 1 else f"{state.waiting:,} batches wait"
+        click.echo(
+            f"recollect: {waits} in the spool and is missing here; the process that wrote it hands "
+            "it over, or the next to open this memory",
+            err=True,
+        )
+    return state.waiting
 
 
 def print_json(value: Any) -> None:

@@ -33,15 +33,14 @@ _KINDS = (("indexed", "█", "cyan"), ("noise", "▒", "yellow"), ("cold", "░"
 def stats(*, url: str | None, space: str, as_json: bool) -> None:
     """Show how much a space holds, and of what."""
 
-    async def work(store: Store, place: Place) -> tuple[Stats, set[str]]:
-        del place
+    async def work(store: Store, place: Place) -> tuple[Stats, set[str], int]:
         held = await store.stats()
         waiting = {name for name in held.vectors if await store.unembedded(name, limit=1)}
-        return held, waiting
+        return held, waiting, place.spool_waiting
 
-    found, waiting = with_store(url, space, work)
+    found, waiting, spooled = with_store(url, space, work, spool="told")
     if as_json:
-        print_json({**asdict(found), "vectors_waiting": sorted(waiting)})
+        print_json({**asdict(found), "vectors_waiting": sorted(waiting), "spool_waiting": spooled})
     else:
         _draw(found, waiting)
 
@@ -128,7 +127,7 @@ def sessions(*, url: str | None, space: str, as_json: bool) -> None:
         del place
         return await store.sessions()
 
-    found = with_store(url, space, work)
+    found = with_store(url, space, work, spool="told")
     if as_json:
         print_json({"sessions": [_as_json(one) for one in found]})
         return

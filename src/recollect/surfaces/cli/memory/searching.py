@@ -69,6 +69,7 @@ class Answer:
     facts: tuple[RankedFact, ...]
     recalled: Recalled
     embedders: str
+    spool_waiting: int
 
 
 @click.command("search")
@@ -107,7 +108,7 @@ def search(
     async def work(store: Store, place: Place) -> Answer:
         return await _search(store, place, asked, limit=limit, session=session, cold=cold)
 
-    answer = with_store(url, space, work)
+    answer = with_store(url, space, work, spool="told")
     if as_json:
         print_json(_told(asked, answer, explain=explain))
         return
@@ -165,6 +166,7 @@ async def _search(
         facts=facts,
         recalled=replace(recalled, notes=notes, gate=gate),
         embedders=embedders,
+        spool_waiting=place.spool_waiting,
     )
 
 
@@ -208,6 +210,7 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
         "query": asked,
         "embedders": answer.embedders,
         "notes": list(answer.recalled.notes),
+        "spool_waiting": answer.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,

@@ -46,7 +46,7 @@ def show(*, what: str, around: int, limit: int, url: str | None, space: str, as_
         newest = await store.page(session=what, limit=max(limit, 1), descending=True)
         return None, list(reversed(newest))
 
-    asked, shown = with_store(url, space, work)
+    asked, shown = with_store(url, space, work, spool="told")
     if not shown:
         raise RecollectError(
             f"{plain_line(what)!r} is neither a segment nor a session of this space; "

@@ -1,0 +1,212 @@
+"""Commands where the world is not as they would like it: full devices, odd names, pipes, a file
+that was cut, batches that wait. Each ends with one line that says what to do, never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+
+import recollect as library
+from recollect.errors import SettingsError
+from recollect.formats.batches import write_batch
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch
+from recollect.wiring import open_spool
+
+MESSAGES = 12
+COMMANDS = (
+    ("memory", "stats"),
+    ("memory", "stats", "--json"),
+    ("memory", "search", "port"),
+    ("memory", "sessions"),
+    ("memory", "check"),
+    ("facts", "list"),
+    ("doctor",),
+    ("models", "list"),
+    ("--help",),
+)
+
+
+@pytest.fixture
+def recollect(tmp_path: Path) -> Recollect:
+    told = Recollect(tmp_path)
+    told.text("memory", "add", "the port of the staging database is 5433")
+    return told
+
+
+def run(home: Path, *arguments: str, **given: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*PROGRAM, *arguments],
+        **{
+            "env": environment(home),
+            "cwd": home,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "stdin": subprocess.DEVNULL,
+            "check": False,
+            "timeout": 60,
+            **given,
+        },
+    )
+
+
+def only_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode().strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("recollect: ")
+    return lines[0]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_full_device_is_one_line(recollect: Recollect, command: tuple[str, ...]) -> None:
+    store = () if command[0] in ("doctor", "models", "--help") else ("--store", recollect.url)
+    with Path("/dev/full").open("wb") as full:
+        done = run(recollect.home, *command, *store, stdout=full)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr.decode().splitlines()[-1]
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("memory", "stats"), ("doctor",)], ids=" ".join)
+def test_a_terminal_without_unicode_gets_the_text(
+    recollect: Recollect, command: tuple[str, ...]
+) -> None:
+    plain = {**environment(recollect.home), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    store = () if command[0] == "doctor" else ("--store", recollect.url)
+    done = run(recollect.home, *command, *store, env=plain)
+    assert done.returncode == 0, done.stderr
+    assert b"segments" in done.stdout or b"window_tokens" in done.stdout
+
+
+def test_half_a_character_names_no_space(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="space"):
+        library.open_memory(space="a\ud800b", store=tmp_path / "memory.db")
+    done = run(tmp_path, "memory", "stats", "--space", os.fsdecode(b"a\xff"))
+    assert done.returncode == 2
+    assert "--space" in only_line(done)
+
+
+@pytest.mark.parametrize("command", [("import",), ("explain",)])
+def test_a_pipe_is_not_waited_for(recollect: Recollect, command: tuple[str, ...]) -> None:
+    pipe = recollect.home / "pipe"
+    os.mkfifo(pipe)
+    done = run(recollect.home, *command, str(pipe))
+    assert done.returncode == 2
+    assert "no regular file" in only_line(done)
+
+
+def test_a_pipe_is_no_store(recollect: Recollect) -> None:
+    pipe = recollect.home / "pipe"
+    os.mkfifo(pipe)
+    done = run(recollect.home, "memory", "stats", "--store", str(pipe))
+    assert "no regular file" in only_line(done)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder that cannot be written, for root neither."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("only root can mount a file system that is read-only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_read_only_folder_is_named_as_such(read_only: Path) -> None:
+    done = run(read_only.parent, "memory", "add", "x y z", "--store", str(read_only / "memory.db"))
+    said = only_line(done)
+    assert done.returncode == 2
+    assert "try again" not in said
+    assert "read-only" in said.lower()
+
+
+def test_a_pattern_that_never_ends_is_refused(recollect: Recollect) -> None:
+    recollect.text("memory", "add", "a" * 60 + " b")
+    for command in (("redact",), ("memory", "forget", "--yes")):
+        done = run(
+            recollect.home, *command, "--pattern", "(a+)+$", "--store", recollect.url, timeout=30
+        )
+        assert done.returncode == 2
+        assert "repeat" in only_line(done)
+
+
+def test_a_fact_with_a_damaged_name_is_told(recollect: Recollect, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    recollect.text("facts", "add", "Deploy only after 18:00")
+    recollect.text("facts", "export", "--markdown", notes)
+    for file in notes.glob("*.md"):
+        text = file.read_text()
+        file.write_text(text.replace("<!-- fact ", "<!-- fact %ff"))
+    done = recollect.run("facts", "import", "--markdown", notes)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 1, 2)
+
+
+# A memory whose file was cut
+
+
+def test_a_file_cut_to_nothing_is_no_new_memory(recollect: Recollect) -> None:
+    os.truncate(recollect.url, 0)
+    for command in (("memory", "stats"), ("memory", "add", "a new beginning")):
+        done = run(recollect.home, *command, "--store", recollect.url)
+        assert done.returncode == 2
+        assert "empty" in only_line(done)
+
+
+# Batches that wait
+
+
+@pytest.fixture
+def spooled(recollect: Recollect, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    monkeypatch.setenv("RECOLLECT_HOME", environment(recollect.home)["RECOLLECT_HOME"])
+    texts = [f"message {number} tells of the garden" for number in range(MESSAGES)]
+    return Batch(at=1.0, segments=examples.conversation(texts, session="offline"))
+
+
+def test_an_export_holds_what_waited_in_the_spool(recollect: Recollect, spooled: Batch) -> None:
+    async def leave() -> None:
+        spool = await open_spool(recollect.url, space="default")
+        await spool.append(write_batch(spooled))
+        await spool.close()
+
+    asyncio.run(leave())
+    counted = recollect.run("memory", "stats")
+    assert b"1 batch waits in the spool" in counted.stderr
+    assert recollect.json("memory", "stats")["spool_waiting"] == 1
+    told = recollect.json("export", recollect.home / "out")
+    assert (told["segments"], told["spool_waiting"]) == (1 + MESSAGES, 0)
+    assert recollect.json("memory", "stats")["segments"] == 1 + MESSAGES
+
+
+def test_an_incomplete_export_says_so(recollect: Recollect, spooled: Batch) -> None:
+    async def run_beside() -> tuple[subprocess.CompletedProcess[bytes], ...]:
+        spool = await open_spool(recollect.url, space="default")  # of a process that is alive
+        await spool.append(write_batch(spooled))
+        try:
+            exported = await asyncio.to_thread(
+                recollect.run, "export", recollect.home / "out", "--json"
+            )
+            searched = await asyncio.to_thread(recollect.run, "memory", "search", "garden")
+        finally:
+            await spool.close()
+        return exported, searched
+
+    exported, searched = asyncio.run(run_beside())
+    assert exported.returncode == 1
+    assert json.loads(exported.stdout)["spool_waiting"] == 1
+    assert b"1 batch waits in the spool" in exported.stderr
+    assert b"1 batch waits in the spool" in searched.stderr
