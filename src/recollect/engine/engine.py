@@ -30,7 +30,13 @@ from recollect.engine.gate import Gate
 from recollect.engine.hearing import Heard
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeping import SessionKeeper
-from recollect.engine.learning import after_overflow, followed_by, learned_from, replied
+from recollect.engine.learning import (
+    after_overflow,
+    doubt_limit,
+    followed_by,
+    learned_from,
+    replied,
+)
 from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.reporting import report_of
 from recollect.engine.session import Context, Observation, Session
@@ -429,8 +435,11 @@ class Engine:
                 unchanged=nothing,
                 said=lambda _: "",
             )
+            doubt = None
             if overflow is not None:
-                state = after_overflow(state, overflow)
+                sent = () if held.last_path is None else held.last_path.request.messages
+                doubt = doubt_limit(state, overflow, sent)
+                state = state if doubt is not None else after_overflow(state, overflow)
             if usage and state.sent_estimate_tokens and self.settings.tokens.calibrate:
                 learned = state.calibration.learn(
                     estimated_tokens=state.sent_estimate_tokens,
@@ -445,6 +454,7 @@ class Engine:
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
+                doubted_limit=doubt,
                 failures=boundary.failures,
                 due=due.due,
                 due_reason=due.reason,

@@ -5,9 +5,11 @@ Pure. Nothing in a reply is trusted to be there, or to be what a provider docume
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from recollect.config import FALLBACK_WINDOW_TOKENS
 from recollect.formats.codec import CODECS
 from recollect.formats.replies import read_error, read_reply, read_usage
 from recollect.ports import RecogniseOverflow
@@ -16,11 +18,16 @@ from recollect.rules.weigh import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
 from recollect.values.history import Entry, SessionState
 from recollect.values.message import EntryKey
-from recollect.values.overflow import Overflow
+from recollect.values.overflow import LimitDoubt, Overflow
 from recollect.values.request import Usage
 
 SHRINK_RATIO = 0.9
 """What a window is taken to be, of what was sent, when a provider refuses without a number."""
+LEAST_WINDOW_TOKENS = 1_024
+"""No smaller window is learned. Servers are started with 2,048 and more; half of the smallest
+still holds a question and its answer, and below it every message of a turn would be left out."""
+_COUNT_RATIO = 2.0
+"""Our count of what was sent and the provider's differ by less than this (`values.calibration`)."""
 
 
 def learned_from(
@@ -82,14 +89,43 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
-    """The session after a provider refused a request for its size.
+    """The session after a provider refused a request for its size; the limit was not doubted.
 
     Where it names no limit, the window must be smaller than what was sent.
     """
     limit = overflow.limit_tokens
-    if limit is None and state.sent_estimate_tokens:
-        sent = state.calibration.apply(state.sent_estimate_tokens)
-        limit = int(sent * SHRINK_RATIO)
-    if not limit:
+    if limit is None:
+        limit = int(_sent_tokens(state) * SHRINK_RATIO)
+    if limit < LEAST_WINDOW_TOKENS:
         return state
     return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
+
+
+def doubt_limit(
+    state: SessionState, overflow: Overflow, sent: Iterable[bytes]
+) -> LimitDoubt | None:
+    """Why the limit that an overflow names cannot be the model's window; None where it can.
+
+    `sent` are the messages that were refused. An error may quote them, and what they say about
+    some limit is not the provider's word; unless it also names the size of what we sent.
+    """
+    limit = overflow.limit_tokens
+    if limit is None:
+        return None
+    if limit < LEAST_WINDOW_TOKENS:
+        return LimitDoubt.BELOW_FLOOR
+    counted = _sent_tokens(state)
+    largest = max(counted * _COUNT_RATIO, overflow.requested_tokens or 0)
+    if limit > max(largest, FALLBACK_WINDOW_TOKENS):
+        return LimitDoubt.WIDER
+    requested = overflow.requested_tokens or 0
+    of_ours = counted / _COUNT_RATIO <= requested <= counted * _COUNT_RATIO
+    words = overflow.limit_words.lower().encode()
+    if words and not of_ours and any(words in raw.lower() for raw in sent):
+        return LimitDoubt.ECHOED
+    return None
+
+
+def _sent_tokens(state: SessionState) -> int:
+    """What the last request counted, calibrated; 0 where nothing was sent."""
+    return state.calibration.apply(state.sent_estimate_tokens) if state.sent_estimate_tokens else 0

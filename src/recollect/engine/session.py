@@ -13,6 +13,7 @@ from recollect.turn.read import Remembered
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
+from recollect.values.overflow import LimitDoubt
 from recollect.values.recalled import Recalled
 from recollect.values.report import Report, StageLine
 from recollect.values.request import Usage
@@ -64,6 +65,8 @@ class Observation:
     usage: Usage | None
     calibration_ratio: float
     learned_window_tokens: int | None
+    doubted_limit: LimitDoubt | None = None
+    """Why the limit that an error named was not taken for the window; its value is a sentence."""
     failures: tuple[StageLine, ...] = ()
     """What failed or came late: in reading the reply, in keeping what was said, and in what runs
     beside the turns (jobs, a compaction that was due)."""

@@ -52,16 +52,18 @@ def recognise_overflow(
     wording = _first_match(OVERFLOW_WORDINGS, text)
     if wording is None:
         return None
-    counts = {kind: _count(kind, text) for kind in COUNT_PATTERNS}
+    limit_words, limit = _named("limit", text)
+    counts = {kind: _named(kind, text)[1] for kind in COUNT_PATTERNS}
     requested = counts["requested"]
     if requested is None and counts["input"] is not None:
         requested = counts["input"] + (counts["output"] or 0)
     return Overflow(
         pattern_name=wording.name,
         provider=wording.provider,
-        limit_tokens=counts["limit"],
+        limit_tokens=limit,
         requested_tokens=requested,
         output_tokens=counts["output"],
+        limit_words=limit_words,
     )
 
 
@@ -117,12 +119,13 @@ def _first_match(wordings: tuple[Wording, ...], text: str) -> Wording | None:
     return next((row for row in wordings if _compiled(row.pattern).search(text)), None)
 
 
-def _count(kind: str, text: str) -> int | None:
+def _named(kind: str, text: str) -> tuple[str, int | None]:
+    """The first number of a kind, and the words that name it."""
     for pattern in COUNT_PATTERNS[kind]:
         match = _compiled(pattern).search(text)
         if match is not None:
-            return int(match[1].replace(",", ""))
-    return None
+            return match[0], int(match[1].replace(",", ""))
+    return "", None
 
 
 def _readable(*, status: int | None, message: str, body: Mapping[str, Any] | None) -> str:

@@ -6,7 +6,16 @@ the engine's. What always holds: a number is there only if the provider named it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class LimitDoubt(Enum):
+    """Why a limit that an error names is not taken for the model's window."""
+
+    BELOW_FLOOR = "smaller than the window of any model that is served"
+    WIDER = "larger than the request that was refused"
+    ECHOED = "the words that name it stand in the request itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +32,5 @@ class Overflow:
     """What was held against the limit, room for the reply included where the provider adds it."""
     output_tokens: int | None = None
     """The part of `requested_tokens` that was room for the reply: asking for less may do."""
+    limit_words: str = field(default="", repr=False, compare=False)
+    """The words that name the limit, to tell a provider's own from an echo of the request."""

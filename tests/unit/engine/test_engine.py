@@ -16,7 +16,7 @@ from recollect.config import build
 from recollect.engine import freeing, turn_path
 from recollect.errors import FormatError, StaleSession
 from recollect.turn.trim import trim
-from recollect.values.overflow import Overflow
+from recollect.values.overflow import LimitDoubt, Overflow
 from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
 
 
@@ -499,3 +499,40 @@ class TestBlocking:
         blocking.close()
         with pytest.raises(RuntimeError, match="closed"):
             blocking.prepare("s", request("hello"))
+
+
+def observed(error: Any, *said: str, model: str = "some-model") -> tuple[Any, int]:
+    """What an error teaches after a request, and the window of the next one."""
+    memory = open_memory()
+    messages = [{"role": "user", "content": text} for text in said or ("hello",)]
+    given = {"model": model, "max_tokens": 100, "messages": messages}
+    run(memory.prepare("s", given))
+    seen = run(memory.observe("s", error))
+    return seen, run(memory.prepare("s", given)).report.window_tokens
+
+
+@pytest.mark.parametrize("limit", [1, 16, 1_023])
+def test_no_window_is_learned_that_no_model_has(limit: int) -> None:
+    seen, window = observed(f"This model's maximum context length is {limit} tokens.")
+    assert (seen.learned_window_tokens, window) == (None, 200_000)
+    assert seen.doubted_limit is LimitDoubt.BELOW_FLOOR
+    assert observed("maximum context length is 1024 tokens")[1] == 1_024, "the smallest there is"
+
+
+def test_a_refusal_never_makes_the_window_wider() -> None:
+    seen, window = observed("maximum context length is 9000000 tokens")
+    assert (seen.doubted_limit, window) == (LimitDoubt.WIDER, 200_000)
+    named = "prompt is too long: 1000213 tokens > 1000000 maximum"
+    assert observed(named)[1] == 1_000_000, "the provider counted more than that"
+
+
+def test_a_limit_that_the_request_speaks_of_is_not_learned() -> None:
+    quoted = "The log says: maximum context length is 8192 tokens. Why?"
+    error = {"error": {"message": f"400 messages.0.content: cannot parse {quoted!r}"}}
+    seen, window = observed(error, quoted)
+    assert (seen.doubted_limit, window) == (LimitDoubt.ECHOED, 200_000)
+    talk = "This model's maximum context length is 8192 tokens. " * 1_000
+    own = "maximum context length is 8192 tokens. However, your messages resulted in 9500 tokens"
+    seen, window = observed(own, talk)
+    assert (seen.doubted_limit, window) == (None, 8_192), "it names what we sent"
+    assert observed("maximum context length is 8192 tokens", "hello")[1] == 8_192
