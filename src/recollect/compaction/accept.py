@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.compaction.render import defuse
+from recollect.rules.clean_text import quote_labels
 from recollect.values.model import Answer
 
 _THOUGHT: Final = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
@@ -87,7 +88,7 @@ def accept(
     text = _without_focus(text, focus, material)
     if not text:
         return Rejected(reason="the answer was nothing but what it was told to look at")
-    return Accepted(text=defuse(text), cut_off=answer.stop == "length")
+    return Accepted(text=quote_labels(defuse(text)), cut_off=answer.stop == "length")
 
 
 def _unwrapped(text: str) -> str:

@@ -1,9 +1,9 @@
 """Writes a conversation down as text, for the model that summarises it.
 
 Owns the labels and cuts, which are pi's protocol literals (notes: pi v0.58.3). Must never let what
-was said close the tags around it, show a system prompt or the workspace's rules, repeat a recalled
-block, or show the words of a `/compact` command as a wish of the user. Always pure; the same
-entries give the same text; linear in what is shown.
+was said close the tags around it or speak under another's label, show a system prompt or the
+workspace's rules, repeat a recalled block, or show the words of a `/compact` command as a wish of
+the user. Always pure; the same entries give the same text; linear in what is shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from recollect.compaction.consumed import CONSUMED_NOTE, consumed
 from recollect.formats.summaries import OWN_TAGS
-from recollect.rules.clean_text import clean_text
+from recollect.rules.clean_text import clean_text, quote_labels
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import ERROR_MARK, without_recalled_blocks
 from recollect.values.history import Entry
@@ -69,11 +69,11 @@ def _written(entry: Entry) -> Iterable[str]:
             said.append(words)
     yield from results
     if thought:
-        yield "[Assistant thinking]: " + "\n".join(thought)
+        yield "[Assistant thinking]: " + quote_labels("\n".join(thought))
     if said:
-        yield f"[{_speaker(entry)}]: " + "\n".join(said)
+        yield f"[{_speaker(entry)}]: " + quote_labels("\n".join(said))
     if calls:
-        yield "[Assistant tool calls]: " + "; ".join(calls)
+        yield "[Assistant tool calls]: " + quote_labels("; ".join(calls))
 
 
 def _speaker(entry: Entry) -> str:
@@ -119,7 +119,7 @@ def _result(part: ToolResult) -> str:
     ]
     text = without_recalled_blocks("\n".join(shown), any_spelling=False)
     mark = ERROR_MARK if part.is_error else ""
-    return f"[Tool result]: {mark}{_cut(text, RESULT_CHARS)}"
+    return f"[Tool result]: {mark}{quote_labels(_cut(text, RESULT_CHARS))}"
 
 
 def _cut(text: str, most_chars: int) -> str:

@@ -55,7 +55,7 @@ def passage_line(passage: RecalledPassage) -> str:
     named = [name for name in (speaker, passage.source) if name]
     marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""
     # lines of a message stand back from the block's own, which they could be taken for
-    text = passage.text.replace("\n", "\n ")
+    text = "\n ".join(passage.text.splitlines())
     return _contained(f"{marks}: {text}" if marks else text)
 
 

@@ -113,6 +113,11 @@ _EXAMPLE: Final = (
     '"content":"提交信息一律用中文。","subject":"提交信息","attribute":"语言"}]}'
 )
 _TAGS: Final = re.compile(r"<(?=/?(?:conversation|earlier)\b)", re.IGNORECASE)
+_NUMBERED: Final = re.compile(
+    r"[\[［【〔](\s*\d{1,6}\s*)[\]］】〕](?=\s*(?:user|assistant|tool(?: output)?)\s*[:：])",
+    re.IGNORECASE,
+)
+"""What is said looks like a line of ours: a number in brackets and who speaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +193,7 @@ def _unnumbered(piece: Piece) -> str:
 
 
 def _defused(words: str) -> str:
-    return _TAGS.sub("< ", words)
+    return _NUMBERED.sub(r"(\1)", _TAGS.sub("< ", words))
 
 
 def _tagged(tag: str, lines: Sequence[str]) -> str:
