@@ -76,7 +76,7 @@ def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: 
         while not isinstance(following.last, Failure):
             assert time.monotonic() - begun < 30, following.last
             await asyncio.sleep(0.05)
-        assert "spool" in following.trouble()
+        assert "spool" in str(following.trouble())
         refusing[0] = False
         while not (isinstance(following.last, FilesLook) and following.last.count("unchanged")):
             assert time.monotonic() - begun < 60, following.last

@@ -28,6 +28,7 @@ from recollect.values.edit import Insert
 from recollect.values.fact import Evidence
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.reason import NOT_RUN
 from recollect.wiring import open_spool, open_store
 
 # Made up; in two parts, so that no scanner takes this file for a leak.
@@ -81,7 +82,9 @@ async def plant(url: str) -> None:
             "d", content=f"{STAFF}: {TOKEN}", sources=(held.id,), type="digest", joint=True
         ),
     )
-    quoting = Insert(anchor=None, placement="head", text=TOLD, stage="inject", reason="r", turn=1)
+    quoting = Insert(
+        anchor=None, placement="head", text=TOLD, stage="inject", reason=NOT_RUN, turn=1
+    )
     others = examples.conversation(["One more."], session="quoting")
     state = examples.session_write(others, turn=1, session="quoting", edits=(quoting,))
     payload = json.dumps({"text": json.dumps({"inner": TOLD})}).encode()

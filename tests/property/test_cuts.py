@@ -33,6 +33,7 @@ from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, View
 from recollect.values.message import EntryKey, MessageId, ToolResult
+from recollect.values.reason import NOT_RUN
 from recollect.values.request import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
@@ -76,7 +77,7 @@ class Story:
         for at, unit in enumerate(group(known[:-3], self.codec.rules)):
             if (seed >> at % 30) % 5 == 1 and known[unit.first].role != "system":
                 made += [
-                    LeaveOut(anchor=key, part=part, stage="trim", reason="r", turn=1)
+                    LeaveOut(anchor=key, part=part, stage="trim", reason=NOT_RUN, turn=1)
                     for key, part in unit.members
                 ]
         for at, entry in enumerate(known):
@@ -89,7 +90,7 @@ class Story:
 
 
 def _shortened(key: EntryKey, part: int) -> Shorten:
-    return Shorten(anchor=key, part=part, text="[short]", stage="prune", reason="r", turn=1)
+    return Shorten(anchor=key, part=part, text="[short]", stage="prune", reason=NOT_RUN, turn=1)
 
 
 def _block(key: EntryKey | None, text: str) -> Insert:
@@ -98,7 +99,7 @@ def _block(key: EntryKey | None, text: str) -> Insert:
         placement="before" if key else "head",
         text=text,
         stage="inject",
-        reason="r",
+        reason=NOT_RUN,
         turn=1,
     )
 
@@ -145,7 +146,7 @@ def _one_cut(
         anchor=plan.anchor,
         summary=f"summary {number}",
         stage="compact",
-        reason=plan.reason,
+        reason=NOT_RUN,
         turn=number,
         number=number,
         covers=(*story.covers, *(entry.id for entry in plan.summarised)),

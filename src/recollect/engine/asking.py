@@ -23,9 +23,10 @@ from recollect.search.probes import probe_texts, scale_of
 from recollect.search.question import question_text
 from recollect.turn.phrase import phrase
 from recollect.values.lookup import AskedVector, EmbedderKind, Scale
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecallRequest
 
-Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[str, ...]]
+Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 """The vectors of a question, and a note on every embedder that gave none."""
 
 REST_SECONDS: Final = 30.0
@@ -112,20 +113,20 @@ class QuestionVectors:
     async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
         answers = await asyncio.gather(*(self._one(one, texts[one.kind]) for one in asked))
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
-        notes = tuple(answer for answer in answers if isinstance(answer, str))
+        notes = tuple(answer for answer in answers if isinstance(answer, Reason))
         return vectors, notes
 
-    async def _one(self, embedder: Embedder, text: str) -> AskedVector | str:
+    async def _one(self, embedder: Embedder, text: str) -> AskedVector | Reason:
         known = self._known.get((embedder.name, text))
         if known is not None:
             self._known.move_to_end((embedder.name, text))
             return self._asked(embedder, known)
         until, why = self._rests.get(embedder.name, (0.0, ""))
         if self._monotonic() < until:
-            return f"{embedder.kind} vectors are left out: {why}"
+            return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=why)
         if not embedder.ready:
             self._load(embedder)
-            return f"{embedder.kind} vectors are left out: the model is loading"
+            return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
             self._load(embedder)  # it ranks already; its scale is there for the next turn
         answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
@@ -133,7 +134,7 @@ class QuestionVectors:
             late = answer.error is TimeoutError
             said = f"no answer within {self._seconds:.3g} s" if late else answer.said
             self._rest(embedder, said)
-            return f"{embedder.kind} vectors are left out: {said}"
+            return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=said)
         self._part.back(whose=embedder.name)
         self._keep((embedder.name, text), answer)
         return self._asked(embedder, answer)

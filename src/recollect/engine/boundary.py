@@ -17,9 +17,11 @@ from typing import TypeVar
 
 from recollect.errors import RecollectError
 from recollect.values.edit import StageName
+from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, StageLine
 
 T = TypeVar("T")
+U = TypeVar("U")
 LOG = logging.getLogger("recollect")
 """Failures are told in reports, and where a part stops or begins to work again, in the log; the
 trace of one is logged at debug level."""
@@ -37,17 +39,22 @@ class Boundary:
         self._off_the_loop = off_the_loop
 
     async def run(
-        self, stage: StageName, work: Callable[[], T], *, unchanged: T, said: Callable[[T], str]
-    ) -> T:
+        self,
+        stage: StageName,
+        work: Callable[[], T],
+        *,
+        unchanged: U,
+        reason: Callable[[T], Reason | tuple[Reason, ...]],
+    ) -> T | U:
         """Run a pure stage; `unchanged` is what the turn goes on with if it fails."""
         started = time.perf_counter()
         try:
             result = await asyncio.to_thread(work) if self._off_the_loop else work()
-            words = said(result)
+            reasons = reason(result)
         except Exception as error:  # noqa: BLE001 - the boundary
-            self._line(stage, "failed", _told(error), started)
+            self._line(stage, "failed", _reason_of(error), started)
             return unchanged
-        self._line(stage, "done", words, started)
+        self._line(stage, "done", reasons, started)
         return result
 
     async def wait(
@@ -55,24 +62,24 @@ class Boundary:
         stage: StageName,
         start: Callable[[], Awaitable[T]],
         *,
-        unchanged: T,
-        said: Callable[[T], str],
+        unchanged: U,
+        reason: Callable[[T], Reason | tuple[Reason, ...]],
         seconds: float | None = None,
-    ) -> T:
+    ) -> T | U:
         """Wait for a stage, no longer than its deadline and what the turn has left."""
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
         try:
             result = await asyncio.wait_for(start(), allowed)
-            words = said(result)
+            reasons = reason(result)
         except TimeoutError:
-            self._line(stage, "late", f"no answer within {allowed:.3g} s", started)
+            self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
             return unchanged
         except Exception as error:  # noqa: BLE001 - the boundary
-            self._line(stage, "failed", _told(error), started)
+            self._line(stage, "failed", _reason_of(error), started)
             return unchanged
-        self._line(stage, "done", words, started)
+        self._line(stage, "done", reasons, started)
         return result
 
     @property
@@ -80,13 +87,20 @@ class Boundary:
         """The lines of what failed or came late."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
-    def note(self, stage: StageName, outcome: Outcome, said: str) -> None:
+    def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
         """A line for something that did not have to run."""
-        self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=0.0))
+        self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
-    def _line(self, stage: StageName, outcome: Outcome, said: str, started: float) -> None:
+    def _line(
+        self,
+        stage: StageName,
+        outcome: Outcome,
+        reasons: Reason | tuple[Reason, ...],
+        started: float,
+    ) -> None:
+        reasons = (reasons,) if isinstance(reasons, Reason) else reasons
         seconds = time.perf_counter() - started
-        self.lines.append(StageLine(stage=stage, outcome=outcome, said=said, seconds=seconds))
+        self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +146,14 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
-        return Failure(said=_told(error), error=type(error))
+        return Failure(said=str(_reason_of(error)), error=type(error))
 
 
-def _told(error: Exception) -> str:
+def _reason_of(error: Exception) -> Reason:
     """What went wrong, without the text of messages: an error may quote what it choked on."""
     if isinstance(error, RecollectError):
-        return str(error)  # ours say what to do, and quote nothing
+        return Reason(Cause.ERROR, error=str(error))  # ours say what to do, and quote nothing
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
-    return f"{type(error).__name__}: the stage was left out of this turn"
+    return Reason(Cause.RAISED, error=type(error).__name__)

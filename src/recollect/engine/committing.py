@@ -29,6 +29,7 @@ from recollect.values.compaction import (
 )
 from recollect.values.edit import Cut, Edit
 from recollect.values.history import SessionState, newest_cut
+from recollect.values.reason import Cause, Reason
 
 WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
@@ -78,7 +79,7 @@ async def commit(
             anchor=plan.anchor,
             summary=proved.text,
             stage="compact",
-            reason=f"compaction {number}: {plan.reason}",
+            reason=Reason(Cause.CUT, number=number, cut=plan.reason),
             turn=state.turn + 1,
             number=number,
             before=0 if before is None else before.number,

@@ -40,7 +40,7 @@ from recollect.engine.learning import (
 from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.reporting import report_of
 from recollect.engine.session import Context, Observation, Session
-from recollect.engine.telling import said_of_compaction
+from recollect.engine.telling import compaction_line
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
@@ -56,6 +56,7 @@ from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId, newest_cut
 from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.overflow import Overflow
+from recollect.values.reason import Cause, Reason
 from recollect.values.request import FormatName, Request, Usage
 
 if TYPE_CHECKING:
@@ -203,14 +204,13 @@ class Engine:
             boundary = self._boundary()
             self._follow_files(boundary)
             for line in self._extracted.told():
-                boundary.note("extract", "done", line)
+                boundary.note("extract", "done", Reason(Cause.EXTRACTED, facts=line))
             ended, held.compacted_meanwhile = held.compacted_meanwhile, None
             if compacted is None and ended is not None:
-                outcome, said = said_of_compaction(ended)
-                boundary.note("compact", outcome, f"in the background: {said}")
+                outcome, how = compaction_line(ended)
+                boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
             if compacted is not None:
-                outcome, said = said_of_compaction(compacted)
-                boundary.note("compact", outcome, said)
+                boundary.note("compact", *compaction_line(compacted))
             state = await self._loaded(held, boundary)
             path = await self._path(held, state, request, format_name, boundary)
             path.why_not_compact = self._compactor.why_not(state)
@@ -330,7 +330,7 @@ class Engine:
             "send",
             lambda: join_request(path.request, path.entries, path.view.rows),
             unchanged=None,
-            said=lambda _: f"{len(path.view.rows)} messages",
+            reason=lambda _: Reason(Cause.SENT, messages=len(path.view.rows)),
         )
 
     async def compact(
@@ -433,7 +433,7 @@ class Engine:
                 "read",
                 lambda: learned_from(reply, self._recognise_overflow),
                 unchanged=nothing,
-                said=lambda _: "",
+                reason=lambda _: Reason(Cause.USAGE_READ),
             )
             doubt = None
             if overflow is not None:
@@ -465,11 +465,11 @@ class Engine:
     def _note_beside(self, held: Session, boundary: Boundary) -> None:
         """What goes wrong beside the turns and bears on this session."""
         if self._keeper is not None and (said := self._keeper.archive.trouble()):
-            boundary.note("ingest", "late", said)
+            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=said))
         if said := self._compactor.part.trouble(held.id):
-            boundary.note("compact", "failed", said)
+            boundary.note("compact", "failed", Reason(Cause.ERROR, error=said))
         if self._jobs is not None and (said := self._jobs.trouble()):
-            boundary.note("jobs", "failed", said)
+            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=said))
 
     def _due(self, held: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
         """What the window asks for after a reply; in the background, unless the host does it."""
@@ -509,7 +509,7 @@ class Engine:
             "read",
             lambda: replied(reply, held.state.sent_format, sent, self._secret, self._weigher),
             unchanged=none,
-            said=lambda found: f"{len(found)} messages",
+            reason=lambda found: Reason(Cause.REPLY_READ, messages=len(found)),
         )
         if self._keeper is None:
             return entries, None
@@ -520,7 +520,7 @@ class Engine:
         done = await self._keeper.wait(held.keeping, seconds)
         boundary.lines.extend(held.keeping.trouble)
         if not done:
-            boundary.note("ingest", "late", f"not written within {seconds:g} s; it goes on")
+            boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
         return entries, held.keeping.where if done else "nowhere"
 
     def _boundary(self) -> Boundary:
@@ -544,7 +544,9 @@ class Engine:
             "read",
             lambda: self._split(given, format_name),
             unchanged=(nothing, 0),
-            said=lambda split: f"{len(split[0].messages)} messages, {split[0].format}",
+            reason=lambda split: Reason(
+                Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
+            ),
         )
         learned = state.learned_window_tokens
         if request.model != state.learned_for_model:

@@ -16,6 +16,7 @@ from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Insert, Shorten
 from recollect.values.message import ToolResult
 from recollect.values.moment import Moment
+from recollect.values.reason import NOT_RUN, Cause, Reason
 
 PRUNED_ENOUGH_RATIO = 0.8
 """Of where compactions are due, what pruning alone has to come down to, or there is one."""
@@ -47,7 +48,9 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         return
     if path.used_tokens() > path.limits.limit_tokens:
         if path.why_not_compact:
-            path.boundary.note("compact", "skipped", path.why_not_compact)
+            path.boundary.note(
+                "compact", "skipped", Reason(Cause.NO_COMPACTION, why=path.why_not_compact)
+            )
         await _trim(path, asked)
     if trims_first and path.fills_up():
         path.wants_compaction = True
@@ -95,8 +98,8 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
             everything=everything,
             hidden=hidden,
         ),
-        unchanged=PruneResult(edits=(), freed_tokens=0, reason=""),
-        said=lambda result: result.reason,
+        unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
+        reason=lambda result: result.reason,
     )
     if path.held:
         made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in path.held))
@@ -104,7 +107,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
         return False
     too_little = made.freed_tokens < path.estimated(path.limits.window_tokens // WORTHWHILE_SHARE)
     if moment.kind == "ratio" and too_little and not path.settings.turn.trim_first:
-        path.boundary.note("prune", "skipped", "it would free too little to break the cache")
+        path.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
         return False
     replaced = {(edit.anchor, edit.part) for edit in made.edits}
     kept = tuple(
@@ -119,7 +122,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
 async def _trim(path: TurnPath, asked: QueryResult) -> None:
     settings = path.settings
     if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
-        path.boundary.note("trim", "skipped", "the query is too short to trim by (OpenClaw)")
+        path.boundary.note("trim", "skipped", Reason(Cause.QUERY_TOO_SHORT_TO_TRIM))
         return
     for _ in range(TRIM_ROUNDS):
         excess = path.estimated(path.used_tokens() - path.limits.low_water_tokens)
@@ -138,10 +141,9 @@ async def _trim(path: TurnPath, asked: QueryResult) -> None:
                 hidden=path.hidden(),
                 pinned=path.held,
             ),
-            unchanged=TrimResult(edits=(), freed_tokens=0, reason=""),
-            said=lambda result: result.reason,
+            unchanged=TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN),
+            reason=lambda result: result.reason,
         )
-        path.trim_said = made.reason if not made.edits else "what is left is protected"
         if not made.edits:
             return
         await path.change(path.edits + made.edits)

@@ -28,6 +28,7 @@ from recollect.values.compaction import CompactionRecord
 from recollect.values.history import Entry, SessionState
 from recollect.values.job import NewJob
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, Report, StageLine
 from recollect.values.request import Request
 from recollect.values.segment import Source
@@ -100,12 +101,12 @@ class SessionKeeper:
         boundary.lines.extend(keeping.trouble)
         keeping.trouble.clear()
         if trouble := self.archive.trouble():
-            boundary.note("ingest", "late", trouble)
+            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
         if keeping.loaded:
             return state
         found = await self.archive.ask(lambda store: store.session(session))
         if isinstance(found, Failure):
-            boundary.note("load", "failed", f"{found.said}: what is known of the session is not")
+            boundary.note("load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=found.said))
             return state
         keeping.loaded = True
         if found is None:
@@ -113,9 +114,10 @@ class SessionKeeper:
         try:
             stored = join_state(found.state, found.path, found.ids)
         except FormatError as error:
-            boundary.note("load", "failed", str(error))
+            boundary.note("load", "failed", Reason(Cause.ERROR, error=str(error)))
             return replace(state, turn=max(state.turn, found.turn))
-        boundary.note("load", "done", f"{len(found.path)} messages known from turn {found.turn}")
+        loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=found.turn)
+        boundary.note("load", "done", loaded)
         keeping.path = found.path
         # A session that went on while the store was away keeps its own edits, if it has any.
         ours = state.edits and not keeping.stale
@@ -402,8 +404,10 @@ def _tell(keeping: Keeping, kept: Kept | Failure) -> Where:
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":
         outcome: Outcome = "failed" if where == "nowhere" else "late"
-        said = f"kept in the spool: {kept.said}" if where == "spool" else kept.said
-        keeping.trouble.append(StageLine(stage="ingest", outcome=outcome, said=said, seconds=0.0))
+        reason = Reason(Cause.SPOOLED if where == "spool" else Cause.NOT_KEPT, error=kept.said)
+        keeping.trouble.append(
+            StageLine(stage="ingest", outcome=outcome, reasons=(reason,), seconds=0.0)
+        )
     return where
 
 

@@ -22,6 +22,7 @@ from recollect.errors import StoreError, StoreUnavailable
 from recollect.ports import Store
 from recollect.turn.recall import recall
 from recollect.values.lookup import AskedVector, EmbedderKind
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecallRequest
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class MemoryRecaller:
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
         among = self._vectors.embedders
-        notes: tuple[str, ...] = ()
+        notes: tuple[Reason, ...] = ()
         if self._upkeep is not None:
             among, notes = (*among, *self._upkeep.meanwhile), self._upkeep.notes
         texts: Mapping[EmbedderKind, str] = {}
@@ -79,7 +80,7 @@ class MemoryRecaller:
         except StoreError as error:  # a vector that it cannot compare with those it holds
             if not vectors:
                 raise
-            note = f"searched by words alone: {error}"
+            note = Reason(Cause.WORDS_ALONE, error=str(error))
         found = await recall(request, archive=store, vectors=(), settings=settings)
         return replace(found, notes=(note, *found.notes))
 

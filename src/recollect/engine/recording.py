@@ -166,7 +166,7 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
 
 def _edits_body(report: Report) -> bytes:
     def written(edit: Edit) -> dict[str, object]:
-        return {"kind": type(edit).__name__, **asdict(edit)}
+        return {"kind": type(edit).__name__, **asdict(edit), "reason": edit.reason.to_dict()}
 
     return encode(
         {
@@ -188,7 +188,7 @@ def _report_body(report: Report, *, with_fates: bool) -> bytes:
             "tokens_after": report.tokens_after,
             "calibration_ratio": report.calibration_ratio,
             "moment": None if report.moment is None else report.moment.kind,
-            "lines": [asdict(line) for line in report.lines],
+            "lines": [line.to_dict() for line in report.lines],
             "fates": fates,
             "recalled": [list(one) for one in report.recalled],
         }

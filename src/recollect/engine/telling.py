@@ -6,56 +6,57 @@ from recollect.engine.archive import Kept
 from recollect.turn.align import Alignment
 from recollect.turn.apply import Applied
 from recollect.values.compaction import CompactionResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled
 from recollect.values.report import Outcome
 
 
-def said_of_alignment(alignment: Alignment | None) -> str:
+def alignment_reason(found: Alignment) -> Reason:
     """How the history relates to the known one."""
-    if alignment is None:
-        return ""
-    rejoined = f", {alignment.rejoined} recognised further on" if alignment.rejoined else ""
-    return f"{alignment.course}: {alignment.shared} messages as before{rejoined}"
+    if not found.rejoined:
+        return Reason(Cause.ALIGNED, course=found.course, shared=found.shared)
+    return Reason(Cause.REJOINED, course=found.course, shared=found.shared, rejoined=found.rejoined)
 
 
-def said_of_application(applied: Applied | None) -> str:
+def view_reasons(applied: Applied) -> tuple[Reason, ...]:
     """What the standing edits and the provider's rules made of it."""
-    if applied is None:
-        return ""
-    said = f"{len(applied.view.rows)} rows"
+    reasons = [Reason(Cause.VIEW_MADE, rows=len(applied.view.rows))]
     if applied.view.repairs:
-        said += f", {len(applied.view.repairs)} repairs"
+        reasons.append(Reason(Cause.REPAIRED, repairs=len(applied.view.repairs)))
     if applied.gone:
-        said += f", {len(applied.gone)} edits rest: their messages are not in this history"
-    return said
+        reasons.append(Reason(Cause.EDITS_REST, edits=len(applied.gone)))
+    return tuple(reasons)
 
 
-def said_of_keeping(kept: Kept | None) -> str:
+def durability_reason(kept: Kept) -> Reason:
     """Where what may leave the view is durable."""
-    if kept is None:
-        return ""
-    return f"durable in the {kept.where}" + (f": {kept.said}" if kept.said else "")
+    if kept.said:
+        return Reason(Cause.DURABLE_BUT, where=kept.where, detail=kept.said)
+    return Reason(Cause.DURABLE, where=kept.where)
 
 
-def said_of_recall(found: Recalled) -> str:
+def recall_reasons(found: Recalled) -> tuple[Reason, ...]:
     """What memory found, or why it was not asked further; and what was not as it should be."""
-    gate = found.gate
-    if gate is not None and not gate.open:
-        said = f"nothing recalled: {gate.reason}"
+    gate, facts, passages = found.gate, len(found.facts), len(found.passages)
+    if gate is None:
+        reason = Reason(Cause.FOUND, facts=facts, passages=passages)
+    elif gate.open:
+        reason = Reason(Cause.FOUND_BY, facts=facts, passages=passages, gate=gate.reason)
     else:
-        said = f"{len(found.facts)} facts and {len(found.passages)} passages"
-        if gate is not None:
-            said += f" ({gate.reason})"
-    return "; ".join((said, *found.notes))
+        reason = Reason(Cause.NOT_RECALLED, gate=gate.reason)
+    return (reason, *found.notes)
 
 
-def said_of_compaction(done: CompactionResult) -> tuple[Outcome, str]:
+def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
     """How a compaction ended, for the line of the turn that waited for it."""
     if done.compacted:
-        return "done", (
-            f"{done.reason}: {done.tokens_before:,} to {done.tokens_after:,} tokens "
-            f"in {done.seconds:.1f} s"
+        return "done", Reason(
+            Cause.COMPACTED,
+            why=done.reason,
+            before=done.tokens_before,
+            after=done.tokens_after,
+            seconds=done.seconds,
         )
     if done.convergence == "failed":
-        return "failed", done.reason
-    return "nothing", f"irreducible: {done.reason}"
+        return "failed", Reason(Cause.NOT_COMPACTED, why=done.reason)
+    return "nothing", Reason(Cause.IRREDUCIBLE, why=done.reason)

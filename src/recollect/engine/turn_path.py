@@ -15,10 +15,10 @@ from recollect.config import Settings
 from recollect.engine.boundary import Boundary
 from recollect.engine.gate import Gate
 from recollect.engine.telling import (
-    said_of_alignment,
-    said_of_application,
-    said_of_keeping,
-    said_of_recall,
+    alignment_reason,
+    durability_reason,
+    recall_reasons,
+    view_reasons,
 )
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
@@ -38,6 +38,7 @@ from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
 from recollect.values.message import EntryKey, Text
 from recollect.values.moment import Moment
+from recollect.values.reason import NOT_RUN, Cause, Reason
 from recollect.values.recalled import Recalled
 from recollect.values.report import WindowSource
 from recollect.values.request import Request
@@ -85,7 +86,6 @@ class TurnPath:
     """A view was made; otherwise the request goes out as it came and the session stays."""
     held: frozenset[EntryKey] = frozenset()
     """Messages that may not leave the view: they are not durable yet."""
-    trim_said: str = ""
     composed: dict[Slot, Composed] = field(default_factory=dict)
     recalled: Recalled | None = None
     """What memory found for this turn, whether or not it was put back."""
@@ -111,13 +111,13 @@ class TurnPath:
         if not self.readable or not await self.stand():
             return False
         if not self.view.rows:
-            self.boundary.note("check", "skipped", "no message says anything: sent as it came")
+            self.boundary.note("check", "skipped", Reason(Cause.SAYS_NOTHING))
             return False
         asked = await self.boundary.run(
             "query",
             lambda: query(self.entries, self.settings.query),
-            unchanged=QueryResult(text="", sources=(), reason=""),
-            said=lambda result: result.reason,
+            unchanged=QueryResult(text="", sources=(), reason=NOT_RUN),
+            reason=lambda result: result.reason,
         )
         self.asked = asked.text
         self.moment = batch_moment(
@@ -128,8 +128,8 @@ class TurnPath:
             sent_at=self.state.sent_at,
         )
         if self.moment is None and self.fills_up():
-            said = f"over {self.limits.compact_tokens:,} tokens, where compactions are due"
-            self.moment = Moment(kind="compaction", said=said)
+            due = Reason(Cause.COMPACTION_DUE, limit=self.limits.compact_tokens)
+            self.moment = Moment(kind="compaction", reason=due)
         if self.moment is not None and await self._may_leave(gate):
             await free(self, self.moment, asked)
         if self.wants_compaction:
@@ -159,18 +159,16 @@ class TurnPath:
             "ingest",
             lambda: gate.make_durable(self.entries),
             unchanged=None,
-            said=said_of_keeping,
+            reason=durability_reason,
             seconds=self.settings.turn.deadline_seconds,
         )
         self.held = gate.not_durable(self.entries)
         if not self.held:
             return True
-        why = f": {kept.said}" if kept is not None and kept.said else ""
-        self.boundary.note(
-            "ingest",
-            "failed",
-            f"{len(self.held)} messages are not durable and may not leave the view{why}",
-        )
+        reasons = [Reason(Cause.NOT_DURABLE, messages=len(self.held))]
+        if kept is not None and kept.said:
+            reasons.append(Reason(Cause.NOT_KEPT, error=kept.said))
+        self.boundary.note("ingest", "failed", *reasons)
         if len(self.held) == len(self.entries):
             self.moment = None
             return False
@@ -182,7 +180,6 @@ class TurnPath:
         self.entries, self.view = (), View(rows=(), tokens=size_chars // CHARS_A_TOKEN)
         self.edits, self.moment = self.state.edits, None
         self.incoming_tokens = self.fixed_tokens + self.view.tokens
-        self.trim_said = "it is sent as it came"
         self._check()
 
     def used_tokens(self) -> int:
@@ -208,12 +205,12 @@ class TurnPath:
                 self.request.messages, self.codec, self.secret, self.weigher, self.remembered
             ),
             unchanged=None,
-            said=lambda result: result.reason if result else "",
+            reason=lambda result: result.reason,
         )
         if done is None:
             return False
         alignment = await self.boundary.run(
-            "align", lambda: self._aligned(done), unchanged=None, said=said_of_alignment
+            "align", lambda: self._aligned(done), unchanged=None, reason=alignment_reason
         )
         if alignment is None:
             return False
@@ -241,7 +238,7 @@ class TurnPath:
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
         applied = await self.boundary.run(
-            "pair", lambda: self._extended(edits), unchanged=None, said=said_of_application
+            "pair", lambda: self._extended(edits), unchanged=None, reason=view_reasons
         )
         if applied is None:
             return False
@@ -284,7 +281,7 @@ class TurnPath:
     async def change(self, edits: tuple[Edit, ...]) -> None:
         """Commit edits to the turn: the view under them, or neither."""
         applied = await self.boundary.run(
-            "pair", lambda: self.applied(edits), unchanged=None, said=said_of_application
+            "pair", lambda: self.applied(edits), unchanged=None, reason=view_reasons
         )
         if applied is not None:
             self.edits, self.view = edits, applied.view
@@ -293,15 +290,15 @@ class TurnPath:
         self, recaller: Recaller | None, asked: QueryResult, space: str, session: str
     ) -> None:
         if not self.settings.recall.enabled:
-            self.boundary.note("recall", "skipped", "recall is off")
+            self.boundary.note("recall", "skipped", Reason(Cause.RECALL_OFF))
         elif recaller is None:
-            self.boundary.note("recall", "nothing", "nothing is there to ask: no recaller")
+            self.boundary.note("recall", "nothing", Reason(Cause.NO_RECALLER))
         elif len(asked.text) < self.settings.trim.min_query_chars:
-            self.boundary.note("recall", "nothing", "the query is too short")
+            self.boundary.note("recall", "nothing", Reason(Cause.QUERY_TOO_SHORT))
         elif self._has_its_block():
-            self.boundary.note("recall", "nothing", "this turn has its block already")
+            self.boundary.note("recall", "nothing", Reason(Cause.HAS_BLOCK))
         elif self._was_asked():
-            self.boundary.note("recall", "nothing", "asked when this turn began")
+            self.boundary.note("recall", "nothing", Reason(Cause.ASKED_BEFORE))
         else:
             request = ask(
                 self.visible(),
@@ -318,7 +315,7 @@ class TurnPath:
                 "recall",
                 lambda: recaller.recall(request),
                 unchanged=Recalled(),
-                said=lambda found: said_of_recall(found) + self._said_of_room(found),
+                reason=lambda found: (*recall_reasons(found), *self._room_reason(found)),
                 seconds=self.settings.recall.deadline_seconds,
             )
             self.recalled = found
@@ -350,14 +347,14 @@ class TurnPath:
     def _room_tokens(self) -> int:
         return self.limits.available_tokens - self.used_tokens()
 
-    def _said_of_room(self, found: Recalled) -> str:
+    def _room_reason(self, found: Recalled) -> tuple[Reason, ...]:
         """That a full view kept out what memory has, else it would seem to have nothing."""
         room = self._room_tokens()
         if found.gate is None or not found.gate.open:
-            return ""
+            return ()
         if room >= min(LEAST_ROOM_TOKENS, self.limits.block_tokens):
-            return ""
-        return f"; the view leaves {max(0, room)} tokens for a block"
+            return ()
+        return (Reason(Cause.LITTLE_ROOM, tokens=max(0, room)),)
 
     async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(
@@ -370,8 +367,8 @@ class TurnPath:
                 budget_tokens=self._block_budget(),
                 turn=self.number,
             ),
-            unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=""),
-            said=lambda result: result.reason,
+            unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN),
+            reason=lambda result: result.reason,
         )
         if made.edit is not None:
             kept = self.edits
@@ -407,13 +404,9 @@ class TurnPath:
         """Say so when the request is over its limit although everything was done."""
         used = self.used_tokens()
         if used > self.limits.available_tokens:
+            cause = Cause.STILL_OVER_NOT_DURABLE if self.held else Cause.STILL_OVER
             over = used - self.limits.available_tokens
-            self.boundary.note(
-                "check",
-                "failed",
-                f"still {over:,} tokens over the limit: what is left "
-                + ("is not durable yet, or protected" if self.held else "is protected"),
-            )
+            self.boundary.note("check", "failed", Reason(cause, tokens=over))
 
     def aligned_state(self, state: SessionState | None = None) -> SessionState:
         """The session with this turn's history, before anything is decided about it.

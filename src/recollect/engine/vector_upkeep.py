@@ -18,6 +18,7 @@ from recollect.engine.boundary import Failure, attempted
 from recollect.ports import Clock, Embedder, Store
 from recollect.values.batch import Batch
 from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.reason import Cause, Reason
 from recollect.values.upkeep import Stats
 
 LOOK_SECONDS: Final = 30.0
@@ -48,7 +49,7 @@ class VectorUpkeep:
         self._task: asyncio.Task[None] | None = None
         self.meanwhile: tuple[Embedder, ...] = ()
         """Embedders whose vectors are searched until those of the ones in use are made."""
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[Reason, ...] = ()
         """How far the vectors are, where they are not complete."""
 
     def look_soon(self) -> None:
@@ -62,7 +63,7 @@ class VectorUpkeep:
     async def _looked(self) -> None:
         outcome = await attempted(self.look())
         if isinstance(outcome, Failure):
-            self.notes = (f"vectors were not looked after: {outcome.said}",)
+            self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
 
     async def look(self) -> None:
         """Compare what there is with what there should be, and queue what is missing."""
@@ -101,6 +102,6 @@ async def _lacks(store: Store, embedder: Embedder, stats: Stats) -> bool:
     return bool(await store.unembedded(embedder.name, limit=1))
 
 
-def _progress(embedder: Embedder, stats: Stats) -> str:
+def _progress(embedder: Embedder, stats: Stats) -> Reason:
     made = stats.vectors.get(embedder.name, 0)
-    return f"{embedder.kind} vectors are being made: {made:,} of about {stats.passages:,}"
+    return Reason(Cause.VECTORS_MISSING, kind=embedder.kind, made=made, passages=stats.passages)

@@ -19,6 +19,7 @@ from recollect.formats.json_spans import decode, encode
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Reason
 
 VERSION = 1
 PACK_BYTES = 4096
@@ -33,7 +34,7 @@ _EDITS: dict[str, type[Edit]] = {
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
 """The fields of edits, and of what cuts carry, that hold what was said."""
-_FIELDS = {name: frozenset(field.name for field in fields(kind)) for name, kind in _EDITS.items()}
+_FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
 
@@ -179,13 +180,20 @@ def _widest(state: SessionState) -> Cut | None:
 
 
 def _written(edit: Edit, widest: Cut | None, apart: Sequence[str]) -> dict[str, Any]:
+    held = {"kind": _NAMES[type(edit)], **_named(edit)}
     if not isinstance(edit, Cut):
-        return {"kind": _NAMES[type(edit)], **asdict(edit)}
-    held = {"kind": _NAMES[Cut], **asdict(replace(edit, covers=()))}
+        return held
+    held["ended"] = [_named(block) for block in edit.ended]
+    held["carried"] = _plain(edit.carried)
     del held["covers"]
     if edit.covers:
         held["covers"] = _shortest(edit, widest, apart)
     return held
+
+
+def _named(edit: Edit) -> dict[str, Any]:
+    held = {field: getattr(edit, field) for field in _FIELDS[_NAMES[type(edit)]]}
+    return {**held, "reason": edit.reason.to_dict()}
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
@@ -209,11 +217,18 @@ def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
 def _read(held: dict[str, Any], covered: Sequence[str] | None) -> Edit:
     given = dict(held)
     kind = given.pop("kind")
-    if not given.keys() <= _FIELDS[kind]:
+    if not given.keys() <= set(_FIELDS[kind]):
         raise ValueError("a newer program's edit")
     if "covers" in given:
         given["covers"] = _covers(given["covers"], covered)
-    return msgspec.convert(given, _EDITS[kind])
+    return msgspec.convert(given, _EDITS[kind], dec_hook=_reason)
+
+
+def _reason(kind: type, held: Any) -> Any:
+    """A reason, which an older version wrote as its sentence."""
+    if kind is not Reason:
+        raise TypeError(f"a {kind.__name__} in an edit")
+    return Reason.from_dict(held)
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:

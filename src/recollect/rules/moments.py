@@ -9,6 +9,7 @@ from __future__ import annotations
 from recollect.config import Settings
 from recollect.rules.budget import Limits
 from recollect.values.moment import Moment
+from recollect.values.reason import Cause, Reason
 
 WORTHWHILE_SHARE = 20
 """A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
@@ -19,16 +20,14 @@ def batch_moment(
 ) -> Moment | None:
     """The batch moment this turn is, if it is one."""
     if used_tokens > limits.limit_tokens:
-        said = f"over the limit of {limits.limit_tokens:,} tokens"
-        return Moment(kind="over-limit", said=said)
+        over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
+        return Moment(kind="over-limit", reason=over)
     pruning = settings.pruning
     if sent_at is not None and now - sent_at >= pruning.ttl.total_seconds():
-        minutes = (now - sent_at) / 60
-        return Moment(
-            kind="cache-expired", said=f"the provider's cache expired ({minutes:.0f} min)"
-        )
+        expired = Reason(Cause.CACHE_EXPIRED, minutes=(now - sent_at) / 60)
+        return Moment(kind="cache-expired", reason=expired)
     if pruning.mode in ("adaptive", "aggressive"):
         share = used_tokens / limits.window_tokens
         if pruning.mode == "aggressive" or share >= pruning.soft_trim_ratio:
-            return Moment(kind="ratio", said=f"the window is {share:.0%} full")
+            return Moment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))
     return None

@@ -21,6 +21,7 @@ from recollect.search.substance import is_echo, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Candidates
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecallRequest
 
 LEAST_WORDS: Final = 2
@@ -55,7 +56,7 @@ def gate(
     """
     shown = [one for one in shown if not _asks_only(request, question, one)]
     if not found.passages:
-        return GateVerdict(open=False, reason="memory holds nothing on it that the view lacks")
+        return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     certainty = calibrate(question, found, vectors, shown=shown)
     threshold = THRESHOLD if least is None else least
     says_enough = request.gated and _says_enough(question, found)
@@ -67,14 +68,13 @@ def gate(
             lost = _held_together(_lost_rare_words(request, question, found), found)
     if lost:
         # how many and not which: the line is kept in the ledger, where nothing is that was said
-        terms = "a term" if len(lost) == 1 else f"{len(lost)} terms"
-        reason = f"{terms} of it left the view"
+        reason = Reason(Cause.TERMS_LOST, terms=len(lost))
     elif closed is not None:
         reason = closed
     elif request.gated:
-        reason = f"certainty {_floored(certainty.probability)} of {threshold:.2f}"
+        reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
     else:
-        reason = "asked for"
+        reason = Reason(Cause.ASKED_FOR)
     return GateVerdict(
         open=closed is None or bool(lost),
         reason=reason,
@@ -85,15 +85,15 @@ def gate(
     )
 
 
-def _closed(certainty: Certainty, threshold: float, *, says_enough: bool) -> str | None:
+def _closed(certainty: Certainty, threshold: float, *, says_enough: bool) -> Reason | None:
     """Why the question's meaning does not open the gate; None where it does."""
     if not says_enough:
-        return "it says too little to ask by"
+        return Reason(Cause.TOO_LITTLE_SAID)
     if certainty.probability < threshold:
-        reason = f"certainty {_floored(certainty.probability)}, {threshold:.2f} is needed"
-        return reason + ("; memory never heard of whom it names" if certainty.unheard else "")
+        cause = Cause.UNHEARD if certainty.unheard else Cause.UNCERTAIN
+        return Reason(cause, certainty=certainty.probability, threshold=threshold)
     if certainty.ahead is not None and certainty.ahead <= LEAST_AHEAD:
-        return "the view shows what answers it better"
+        return Reason(Cause.VIEW_ANSWERS)
     return None
 
 
@@ -204,8 +204,3 @@ class _Shown:
         if self._lowered is None:
             self._lowered = "\n".join(self._texts).lower()
         return written.lower() in self._lowered
-
-
-def _floored(probability: float) -> str:
-    """Rounded down: what is just below a threshold must not read as equal to it."""
-    return f"{int(probability * 100) / 100:.2f}"

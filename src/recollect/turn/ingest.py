@@ -33,6 +33,7 @@ from recollect.turn.index import index
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.reason import Cause, Reason
 from recollect.values.segment import NewSegment, Segment, Source, Trust
 
 _OWN_NOTE = "[recollect]"
@@ -44,7 +45,7 @@ class IngestResult:
 
     segments: tuple[NewSegment, ...] = field(repr=False)
     jobs: tuple[NewJob, ...]
-    reason: str
+    reasons: tuple[Reason, ...]
     redacted: int
     """How many secrets were masked."""
     skipped: tuple[EntryKey, ...] = ()
@@ -96,7 +97,7 @@ def ingest(
     return IngestResult(
         segments=tuple(segments),
         jobs=jobs,
-        reason=_reason(segments, redacted, len(skipped)),
+        reasons=_reasons(segments, redacted, len(skipped)),
         redacted=redacted,
         skipped=tuple(skipped),
     )
@@ -177,13 +178,13 @@ def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
     return any(passage.embedded for new in segments for passage in new.passages)
 
 
-def _reason(segments: Sequence[NewSegment], redacted: int, skipped: int) -> str:
+def _reasons(segments: Sequence[NewSegment], redacted: int, skipped: int) -> tuple[Reason, ...]:
     if not segments:
-        return "nothing but recalled blocks" if skipped else "no new messages"
+        return (Reason(Cause.ONLY_RECALLED_BLOCKS if skipped else Cause.NO_NEW_MESSAGES),)
     indexed = sum(1 for new in segments if new.passages)
-    said = f"{len(segments)} messages kept, {indexed} of them indexed"
+    reasons = [Reason(Cause.KEPT, messages=len(segments), indexed=indexed)]
     if redacted:
-        said += f", {redacted} secrets masked"
+        reasons.append(Reason(Cause.MASKED, secrets=redacted))
     if skipped:
-        said += f", {skipped} recalled blocks left out"
-    return said
+        reasons.append(Reason(Cause.BLOCKS_LEFT_OUT, blocks=skipped))
+    return tuple(reasons)

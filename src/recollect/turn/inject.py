@@ -18,6 +18,7 @@ from recollect.turn.query import spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import MessageId
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
 
 _Found = TypeVar("_Found", RecalledFact, RecalledPassage)
@@ -31,7 +32,7 @@ class InjectResult:
     edit: Insert | None
     fill: Fill
     tokens: int
-    reason: str
+    reason: Reason
 
 
 def inject(
@@ -45,25 +46,27 @@ def inject(
 ) -> InjectResult:
     """Pack what was recalled into a block of at most `budget_tokens`, and place it."""
     if recalled.empty:
-        return InjectResult(edit=None, fill="none", tokens=0, reason="nothing was recalled")
+        return _none(Reason(Cause.NOTHING_RECALLED))
     if not entries:
-        return InjectResult(edit=None, fill="none", tokens=0, reason="no message to stand beside")
+        return _none(Reason(Cause.NO_MESSAGE))
     if entries[-1].role == "assistant":
-        reason = "the request ends with the assistant's own words, which it is to continue"
-        return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
+        return _none(Reason(Cause.ASSISTANT_LAST))
     text, fill, facts, details = _packed(recalled, weigher, budget_tokens)
     if not text:
-        reason = f"not even the facts fit into {budget_tokens} tokens"
-        return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
+        return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
     tokens = weigher.text(text)
-    reason = f"a recalled block of {tokens} tokens ({fill})"
+    reason = Reason(Cause.RECALLED_BLOCK, tokens=tokens, fill=fill)
     edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(facts, details))
     edit = replace(edit, recalled=_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
+def _none(reason: Reason) -> InjectResult:
+    return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
+
+
 def _placed(
-    entries: Sequence[Entry], text: str, placement: PlacementSetting, reason: str, turn: int
+    entries: Sequence[Entry], text: str, placement: PlacementSetting, reason: Reason, turn: int
 ) -> Insert:
     """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
     last = entries[-1]

@@ -18,6 +18,7 @@ from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import CallId, EntryKey, MessageId, ToolCall, ToolResult
 from recollect.values.moment import Moment
+from recollect.values.reason import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class PruneResult:
 
     edits: tuple[Shorten, ...]
     freed_tokens: int
-    reason: str
+    reason: Reason
 
 
 @dataclass(slots=True)
@@ -62,12 +63,12 @@ def prune(
     parts are not shown, so shortening them would free nothing.
     """
     if settings.mode == "off":
-        return PruneResult(edits=(), freed_tokens=0, reason="pruning is off")
+        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
-        return PruneResult(edits=(), freed_tokens=0, reason="the provider's cache is still warm")
+        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.CACHE_WARM))
     found = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not found:
-        return PruneResult(edits=(), freed_tokens=0, reason="no old tool result to shorten")
+        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
     job = _Pruner(settings, weigher, turn, used_tokens, moment)
     if everything:
         found.sort(key=lambda item: -item.tokens)
@@ -87,9 +88,9 @@ def prune(
     return PruneResult(
         edits=tuple(job.made.values()),
         freed_tokens=used_tokens - job.used,
-        reason=f"{len(job.made)} of {len(found)} old tool results shortened"
+        reason=Reason(Cause.PRUNED, results=len(job.made), found=len(found))
         if job.made
-        else "old tool results are short already",
+        else Reason(Cause.RESULTS_SHORT),
     )
 
 
@@ -120,7 +121,7 @@ class _Pruner:
             )
             head = item.text[: trim.head_chars]
             tail = item.text[len(item.text) - trim.tail_chars :]
-            self._replace(item, f"{head}\n...\n{tail}\n{note}", "a long tool result", hard=False)
+            self._replace(item, f"{head}\n...\n{tail}\n{note}", Cause.LONG_RESULT, hard=False)
 
     def clear(self, found: list[_Prunable], *, until: float) -> None:
         """Replace whole results by the placeholder, oldest first."""
@@ -131,9 +132,9 @@ class _Pruner:
                 return
             if not item.hard:
                 text = self.settings.hard_clear.placeholder
-                self._replace(item, text, "an old tool result", hard=True)
+                self._replace(item, text, Cause.OLD_RESULT, hard=True)
 
-    def _replace(self, item: _Prunable, text: str, what: str, *, hard: bool) -> None:
+    def _replace(self, item: _Prunable, text: str, cause: Cause, *, hard: bool) -> None:
         tokens = self.weigher.text(text)
         if tokens >= item.tokens:
             return
@@ -144,7 +145,7 @@ class _Pruner:
             part=item.part,
             text=text,
             stage="prune",
-            reason=f"{what}, {self.moment.said}",
+            reason=Reason(cause, moment=self.moment.reason),
             turn=self.turn,
             hard=hard,
             quotes=() if hard else (item.message,),

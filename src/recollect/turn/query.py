@@ -13,6 +13,7 @@ from recollect.config.settings import Query as QuerySettings
 from recollect.rules.noise import is_noise, strip_channel_prefix
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, Text
+from recollect.values.reason import Cause, Reason
 
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 """Text that begins so is ours (or a compaction's), not what the user asks."""
@@ -24,7 +25,7 @@ class QueryResult:
 
     text: str
     sources: tuple[EntryKey, ...]
-    reason: str
+    reason: Reason
 
 
 def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
@@ -41,13 +42,11 @@ def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
             texts.append(said)
             sources.append(entry.key)
     if not texts:
-        return QueryResult(text="", sources=(), reason="no user message that says enough to ask by")
-    count = len(texts)
-    words = "message" if count == 1 else f"{count} messages"
+        return QueryResult(text="", sources=(), reason=Reason(Cause.NO_QUERY))
     return QueryResult(
         text="\n".join(reversed(texts)),
         sources=tuple(reversed(sources)),
-        reason=f"asked by the last user {words}",
+        reason=Reason(Cause.ASKED, messages=len(texts)),
     )
 
 

@@ -17,6 +17,7 @@ from recollect.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.turn.extend import LastView
 from recollect.values.history import Composed, Entry
 from recollect.values.message import CallId, EntryKey, Message, MessageId
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Slot
 
 SPARE_ROWS = 256
@@ -57,9 +58,9 @@ class ReadResult:
     fresh: tuple[Reading, ...]
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason:
         """What it did, for the report."""
-        return f"{len(self.settled)} messages known by their bytes, {len(self.fresh)} looked at"
+        return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.fresh))
 
 
 def read(

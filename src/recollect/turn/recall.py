@@ -39,6 +39,7 @@ from recollect.values.lookup import (
     Surroundings,
 )
 from recollect.values.message import EntryKey
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
 
@@ -72,7 +73,7 @@ async def recall(
     question = read_question(question_text(request), asked_at=request.now)
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors:
-        return Recalled(gate=GateVerdict(open=False, reason="the question holds no words"))
+        return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
@@ -85,7 +86,7 @@ async def recall(
         common=_common(found),
     )
     if not verdict.open:
-        if not told.opens:
+        if told.opens is None:
             return Recalled(gate=verdict)
         return Recalled(facts=told.facts, gate=replace(verdict, open=True, reason=told.opens))
     weighing = _weighing(asked.vectors, settings, request.now)
@@ -109,7 +110,8 @@ async def recall(
         more = await _packed(archive, ranking, request, facts, settings)
         if told.beside(more) == facts:  # a larger one may have come in its place
             passages = more
-    notes = () if passages or facts else (f"nothing fits into {request.budget_tokens} tokens",)
+    nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
+    notes = () if passages or facts else (nothing_fits,)
     hits = ranking.hits(request.most_hits)
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
 

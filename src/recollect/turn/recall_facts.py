@@ -22,6 +22,7 @@ from recollect.search.substance import substance
 from recollect.values.fact import Evidence, Fact, fact_identity
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, FactQuery
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecalledFact, RecalledPassage, RecallRequest, fact_name
 from recollect.values.segment import SegmentId, StoredSegment
 
@@ -40,8 +41,8 @@ class FoundFacts:
     """The facts that may be shown, best first, and why, where they alone open the gate."""
 
     facts: tuple[RecalledFact, ...] = ()
-    opens: str = ""
-    """Why they open the gate; empty where they do not."""
+    opens: Reason | None = None
+    """Why they open the gate; None where they do not."""
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
     one text apart by a form feed. Empty where only the fact itself says it, as a digest."""
@@ -79,7 +80,7 @@ async def recall_facts(
     if not verdict.open and request.gated:
         asks = _asks_by(question, common)
         opening = [one for one in ranked if _opens(one, asks)]
-        return _found(opening, {}, "a fact that was written down answers it" if opening else "")
+        return _found(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
     wanted = dict.fromkeys(source for one in ranked for source in one.fact.sources)
     held = {one.segment.id: one for one in await archive.segments(list(wanted))} if wanted else {}
     shown = _shown(request)
@@ -89,7 +90,8 @@ async def recall_facts(
         if not _in_view(one.fact, request, held, shown)
         and not await _in_a_block(one.fact, request, archive)
     ]
-    return _found(fresh, held, "asked for" if fresh and not verdict.open else "")
+    opens = Reason(Cause.ASKED_FOR) if fresh and not verdict.open else None
+    return _found(fresh, held, opens)
 
 
 async def _ranked(
@@ -188,7 +190,7 @@ async def _is_quoted(span: Evidence, request: RecallRequest, archive: Archive) -
 
 
 def _found(
-    chosen: Sequence[RankedFact], held: Mapping[SegmentId, StoredSegment], opens: str
+    chosen: Sequence[RankedFact], held: Mapping[SegmentId, StoredSegment], opens: Reason | None
 ) -> FoundFacts:
     return FoundFacts(
         facts=tuple(_told(one, held) for one in chosen),

@@ -23,6 +23,7 @@ from recollect.turn.query import spoken_text
 from recollect.values.edit import Edit, LeaveOut, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, Part, Text, ToolCall, ToolResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.wire import WireRules
 
 
@@ -32,7 +33,7 @@ class TrimResult:
 
     edits: tuple[LeaveOut, ...]
     freed_tokens: int
-    reason: str
+    reason: Reason
     protected: frozenset[EntryKey] = frozenset()
 
 
@@ -57,7 +58,7 @@ def trim(
     because of what a provider refuses; they weigh nothing, and leave with their group.
     """
     if excess_tokens <= 0:
-        return TrimResult(edits=(), freed_tokens=0, reason="the view fits its limit")
+        return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
     protected = _protected(entries, groups, settings, pinned, hidden)
     if by_exchange:
@@ -65,12 +66,8 @@ def trim(
     loose = [g for g in groups if not protected.intersection(g.entries)]
     keys = frozenset(entries[at].key for at in protected)
     if not loose:
-        return TrimResult(
-            edits=(),
-            freed_tokens=0,
-            reason="everything in the view is protected",
-            protected=keys,
-        )
+        reason = Reason(Cause.ALL_PROTECTED)
+        return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
     shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
     ordered = _ordered(loose, entries, shown, settings, query)
     taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
@@ -80,30 +77,26 @@ def trim(
         for key, part in candidate.members
     ]
     if not made:
-        return TrimResult(
-            edits=(),
-            freed_tokens=0,
-            reason="what could go is smaller than the notes it would leave",
-            protected=keys,
-        )
+        reason = Reason(Cause.NOTES_COST_MORE)
+        return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
     left = len({edit.anchor for edit in made})
     return TrimResult(
         edits=tuple(made),
         freed_tokens=sum(freed for _, _, freed in taken),
-        reason=f"{left} messages left out of the view",
+        reason=Reason(Cause.TRIMMED, messages=left),
         protected=keys,
     )
 
 
 def _taken(
-    ordered: list[tuple[Group, str]],
+    ordered: list[tuple[Group, Reason]],
     groups: Sequence[Group],
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
     weigher: Weigher,
     excess_tokens: int,
     hidden: AbstractSet[EntryKey],
-) -> list[tuple[Group, str, int]]:
+) -> list[tuple[Group, Reason, int]]:
     """Groups until enough is freed; neighbours share the note that a gap leaves.
 
     A lone short message may cost more by its note than it frees, until its neighbours go, too.
@@ -114,7 +107,7 @@ def _taken(
         partial(_tokens, entries=entries, shown=shown, weigher=weigher, hidden=hidden)
     )
     gone: set[int] = set()
-    taken: list[tuple[Group, str, int]] = []
+    taken: list[tuple[Group, Reason, int]] = []
     freed = 0
     for candidate, reason in ordered:
         if freed >= excess_tokens:
@@ -130,11 +123,11 @@ def _taken(
 
 
 def _without_losing_gaps(
-    taken: list[tuple[Group, str, int]],
+    taken: list[tuple[Group, Reason, int]],
     place: dict[int, int],
     note_tokens: int,
     weigh_group: Callable[[Group], int],
-) -> list[tuple[Group, str, int]]:
+) -> list[tuple[Group, Reason, int]]:
     """Gaps that weigh less than the note they would leave are closed again."""
     places = sorted(place[id(candidate)] for candidate, _, _ in taken)
     by_place = {place[id(candidate)]: candidate for candidate, _, _ in taken}
@@ -227,10 +220,10 @@ def _ordered(
     shown: dict[tuple[EntryKey, int], str],
     settings: Trim,
     query: str,
-) -> list[tuple[Group, str]]:
+) -> list[tuple[Group, Reason]]:
     """Groups in the order in which they leave, each with its reason."""
     if len(query) < settings.min_query_chars:
-        return [(g, "the oldest that is not protected") for g in sorted(loose, key=_place)]
+        return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=_place)]
     words = tokenize(query)
     documents = [tokenize(_text(g, entries, shown)) for g in loose]
     scores = Bm25Index.build(documents).scores(words)
@@ -239,8 +232,9 @@ def _ordered(
     )
     spoken = [(s, g) for s, g, document in by_relevance if document]
     silent = [g for _, g, document in by_relevance if not document]
-    return [(g, f"least relevant to the query (score {score:.2f})") for score, g in spoken] + [
-        (g, "nothing to search in it, oldest first") for g in sorted(silent, key=_place)
+    return [
+        *((g, Reason(Cause.LEAST_RELEVANT, score=round(score, 3))) for score, g in spoken),
+        *((g, Reason(Cause.NOTHING_TO_SEARCH)) for g in sorted(silent, key=_place)),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from recollect.values.carried import Carried
 from recollect.values.message import CallId, EntryKey, MessageId
+from recollect.values.reason import Reason
 
 StageName: TypeAlias = Literal[
     "load",
@@ -41,7 +42,7 @@ class LeaveOut:
     anchor: EntryKey
     part: int | None
     stage: StageName
-    reason: str
+    reason: Reason
     turn: int
 
 
@@ -53,7 +54,7 @@ class Shorten:
     part: int
     text: str
     stage: StageName
-    reason: str
+    reason: Reason
     turn: int
     hard: bool = False
     """Nothing of the original is left in `text`."""
@@ -69,7 +70,7 @@ class Insert:
     placement: Placement
     text: str
     stage: StageName
-    reason: str
+    reason: Reason
     turn: int
     quotes: tuple[MessageId, ...] = ()
     """The messages whose words stand in it."""
@@ -85,7 +86,7 @@ class Cut:
     anchor: EntryKey
     summary: str
     stage: StageName
-    reason: str
+    reason: Reason
     turn: int
     number: int = 0
     """Which compaction of the session made it."""

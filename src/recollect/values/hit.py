@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from recollect.values.lookup import Candidate
+from recollect.values.reason import Reason
 
 PartName: TypeAlias = Literal[
     "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age"
@@ -44,7 +45,7 @@ class GateVerdict:
     """Whether the turn refers to something that has left the view, and how that was told."""
 
     open: bool
-    reason: str
+    reason: Reason
     score: float | None = None
     """The calibrated absolute score of the best that was found, 0 to 1."""
     threshold: float | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from recollect.values.reason import Reason
+
 MomentKind: TypeAlias = Literal["over-limit", "cache-expired", "compaction", "ratio", "every-turn"]
 
 
@@ -13,4 +15,4 @@ class Moment:
     """One batch moment and why it is one, for reasons in the report."""
 
     kind: MomentKind
-    said: str
+    reason: Reason

@@ -11,6 +11,7 @@ from recollect.values.fact import FactType as FactType
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.hit import GateVerdict, Hit
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Reason
 from recollect.values.segment import SegmentId, Trust
 
 RecallScope: TypeAlias = Literal["session", "space"]
@@ -93,7 +94,7 @@ class Recalled:
     gate: GateVerdict | None = None
     hits: tuple[Hit, ...] = field(default=(), repr=False)
     """The ranking it was packed from, best first; empty where the gate stayed shut."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
     """What was not as it should be: an embedder that failed, vectors that are still made."""
 
     @property

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from recollect.values.edit import Edit, Insert, LeaveOut, Repair, Shorten, StageName
 from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
 from recollect.values.message import EntryKey, Role
 from recollect.values.moment import Moment
+from recollect.values.reason import Cause, Reason, told
 from recollect.values.request import FormatName
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
@@ -27,8 +28,29 @@ class StageLine:
 
     stage: StageName
     outcome: Outcome
-    said: str
+    reasons: tuple[Reason, ...]
+    """The first says what it did; the others what else there is to know."""
     seconds: float
+
+    @property
+    def cause(self) -> Cause:
+        """What it did, for code to compare."""
+        return self.reasons[0].cause
+
+    @property
+    def said(self) -> str:
+        """The reasons, for people to read."""
+        return told(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "stage": self.stage,
+            "outcome": self.outcome,
+            "reasons": [reason.to_dict() for reason in self.reasons],
+            "said": self.said,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +161,7 @@ def _reasons(view: View, edits: Sequence[Edit]) -> dict[EntryKey, list[str]]:
     reasons: dict[EntryKey, list[str]] = {}
     for edit in edits:
         if isinstance(edit, LeaveOut | Shorten):
-            _add(reasons, edit.anchor, edit.reason)
+            _add(reasons, edit.anchor, str(edit.reason))
         elif isinstance(edit, Insert) and edit.anchor is not None:
             _add(reasons, edit.anchor, f"carries {edit.reason}")
     for repair in view.repairs:
@@ -157,7 +179,7 @@ def _add(reasons: dict[EntryKey, list[str]], key: EntryKey, reason: str) -> None
 
 def _before_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> dict[EntryKey, str]:
     cut = newest_cut(edits)
-    return {} if cut is None else dict.fromkeys(behind_cut(entries, edits), cut.reason)
+    return {} if cut is None else dict.fromkeys(behind_cut(entries, edits), str(cut.reason))
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:

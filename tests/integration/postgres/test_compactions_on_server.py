@@ -25,13 +25,14 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
+from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 
 
 def _first_version(database: TestDatabase) -> None:
     """The database as the version before made it, with a state that quotes two messages."""
     new = segments(2)
-    cut = Cut(anchor=new[1].segment.key, summary="marker", stage="compact", reason="r", turn=1)
+    cut = Cut(anchor=new[1].segment.key, summary="marker", stage="compact", reason=NOT_RUN, turn=1)
     write = session_write(new, turn=1, edits=(cut,))
     space = space_uuid("one")
     about = [new[0].segment.message_id, message_id("another")]

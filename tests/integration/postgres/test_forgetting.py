@@ -21,6 +21,7 @@ from recollect.values.edit import Insert, Shorten
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -35,7 +36,9 @@ def planted(number: int) -> Batch:
     new = examples.segment(f"{said} {number}", session="secret", tool=MARKER, origin=MARKER,
                            topics=(MARKER,), foreign=MARKER)  # fmt: skip
     about = (new.segment.message_id,)
-    insert = Insert(anchor=None, placement="head", text=MARKER, stage="inject", reason="x", turn=1)
+    insert = Insert(
+        anchor=None, placement="head", text=MARKER, stage="inject", reason=NOT_RUN, turn=1
+    )
     return Batch(
         at=examples.START,
         segments=(new,),
@@ -238,7 +241,7 @@ def test_a_quote_goes_that_stands_early_in_the_path_or_has_no_segment(
 
     def state(turn: int, place: int) -> bytes:
         edit = Shorten(anchor=new[place].segment.key, part=0, text=f"{MARKER} {place}",
-                       stage="prune", reason="r", turn=turn)  # fmt: skip
+                       stage="prune", reason=NOT_RUN, turn=turn)  # fmt: skip
         return split_state(SessionState(turn=turn, edits=(edit,)))
 
     async def look() -> None:
@@ -271,7 +274,7 @@ def test_a_session_that_was_forgotten_and_goes_on_quotes_nothing_of_before(
 ) -> None:
     new = examples.segments(4, session="secret")
     edit = Shorten(
-        anchor=new[1].segment.key, part=0, text=MARKER, stage="prune", reason="r", turn=1
+        anchor=new[1].segment.key, part=0, text=MARKER, stage="prune", reason=NOT_RUN, turn=1
     )
     about = (new[1].segment.message_id,)
     write = examples.session_write(new, turn=1, session="secret", edits=(edit,), about=about)
@@ -309,7 +312,7 @@ def test_a_text_leaves_what_is_about_no_message(database: TestDatabase) -> None:
                     turn=1,
                     edits=(
                         Insert(anchor=None, placement="head", text=f"{MARKER} " * 500,
-                               stage="inject", reason="x", turn=1),
+                               stage="inject", reason=NOT_RUN, turn=1),
                     ),
                 )
             ),

@@ -32,6 +32,7 @@ from recollect.values.edit import Cut
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
 from recollect.values.model import Prompt
+from recollect.values.reason import NOT_RUN
 from recollect.wiring.memory import open_memory
 
 SETTINGS: dict[str, Any] = {**QUIET, **SMALL}
@@ -166,7 +167,7 @@ def test_which_compactions_the_engine_no_longer_shows(
             anchor=EntryKey(f"key-{at}"),
             summary="",
             stage="compact",
-            reason="",
+            reason=NOT_RUN,
             turn=at,
             number=at,
             before=before,

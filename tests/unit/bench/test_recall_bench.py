@@ -42,6 +42,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.values.hit import Hit
 from recollect.values.lookup import Candidate
 from recollect.values.message import EntryKey
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
 
@@ -394,7 +395,9 @@ def test_misses_are_shown_with_gold_and_what_came_instead(
             text=said.text, role="user", said_at="2023-06-01 09:00", score=1.0,
             sitting="any", order=(said.said_at, last.sequence, 0),
         )  # fmt: skip
-        return Recalled(passages=(shown,), notes=("one vector is missing",))
+        return Recalled(
+            passages=(shown,), notes=(Reason(Cause.RECORDED, text="one vector is missing"),)
+        )
 
     result = recall.run(embedder="none", misses=5, stage=forgetful)  # type: ignore[arg-type]
     assert result.figures["all_4k"] == 0.5

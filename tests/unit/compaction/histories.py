@@ -11,6 +11,7 @@ from recollect.turn.read import Remembered, enter, read
 from recollect.values.edit import Cut, Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.request import FormatName
 from recollect.values.wire import WireRules
 
@@ -58,7 +59,7 @@ def cut_at(at: int, number: int = 1, **more: Any) -> Cut:
         anchor=key(at),
         summary=f"summary {number}",
         stage="compact",
-        reason="r",
+        reason=NOT_RUN,
         turn=number,
         number=number,
         **more,
@@ -76,6 +77,6 @@ def block_at(at: int | None, text: str = "recalled") -> Insert:
         placement="head" if at is None else "before",
         text=text,
         stage="inject",
-        reason="r",
+        reason=NOT_RUN,
         turn=1,
     )

@@ -21,6 +21,7 @@ from recollect.compaction.cut import cut
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import LeaveOut, Shorten
 from recollect.values.history import Entry
+from recollect.values.reason import NOT_RUN
 
 
 def keys(entries: tuple[Entry, ...]) -> list[int]:
@@ -108,7 +109,7 @@ class TestWhatIsCovered:
 
     def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
         out = tuple(
-            LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1)
+            LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
             for at in (8, 9, 10, 11)
         )
         messages = turn(0) + turn(1) + turn(2) + turn(3)
@@ -120,7 +121,7 @@ class TestWhatIsCovered:
     def test_shortened_results_count_as_they_are_shown(self) -> None:
         messages = [*turn(0), *turn(1)]
         messages[6] = result(1, 5_000)
-        short = Shorten(anchor=key(6), part=0, text="[gone]", stage="prune", reason="r", turn=1)
+        short = Shorten(anchor=key(6), part=0, text="[gone]", stage="prune", reason=NOT_RUN, turn=1)
         assert plan(messages, (short,), keep=300).anchor == key(4)
         assert plan(messages, keep=300).anchor == key(7), "in full it is far too large"
 
@@ -175,7 +176,8 @@ class TestNoCut:
 
     def test_what_is_not_shown_frees_nothing(self) -> None:
         out = tuple(
-            LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1) for at in range(4)
+            LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
+            for at in range(4)
         )
         assert no_cut([*turn(0), said("user", 900)], out, keep=0).reason
 

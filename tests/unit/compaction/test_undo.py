@@ -15,16 +15,17 @@ from tests.unit.compaction.histories import (
 from recollect.compaction.replace_past import replace_past
 from recollect.compaction.undo import undo
 from recollect.values.edit import Cut, Edit, LeaveOut, Shorten
+from recollect.values.reason import NOT_RUN
 
 HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
 
 
 def out(at: int) -> LeaveOut:
-    return LeaveOut(anchor=key(at), part=None, stage="trim", reason="r", turn=1)
+    return LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
 
 
 def short(at: int) -> Shorten:
-    return Shorten(anchor=key(at), part=0, text="[short]", stage="prune", reason="r", turn=1)
+    return Shorten(anchor=key(at), part=0, text="[short]", stage="prune", reason=NOT_RUN, turn=1)
 
 
 class TestReplacePast:

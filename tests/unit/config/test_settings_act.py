@@ -24,6 +24,7 @@ from recollect.config import active_keys, build, load_settings
 from recollect.engine import Context, Engine, Session
 from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.values.edit import Insert, LeaveOut, Shorten
+from recollect.values.reason import Cause
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 ACTS: dict[str, Callable[[], None]] = {}
@@ -364,9 +365,9 @@ def _() -> None:
 def _() -> None:
     held = history(60, result_chars=400)
     by_age = prepare(held, {**TRIMMED, "trim.min_query_chars": 10_000})
-    assert {edit.reason for edit in left_out(by_age)} == {"the oldest that is not protected"}
+    assert {edit.reason.cause for edit in left_out(by_age)} == {Cause.OLDEST}
     by_relevance = prepare(held, TRIMMED)
-    assert all("least relevant" in edit.reason for edit in left_out(by_relevance))
+    assert all(edit.reason.cause is Cause.LEAST_RELEVANT for edit in left_out(by_relevance))
 
 
 @acts("query.user_messages")

@@ -22,9 +22,14 @@ from recollect.values.calibration import Calibration
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Cause, Reason
 
 KEY = EntryKey("k" * 32)
-HOW: dict[str, Any] = {"stage": "compact", "reason": "r", "turn": 3}
+HOW: dict[str, Any] = {
+    "stage": "compact",
+    "reason": Reason(Cause.CUT, number=2, cut="c"),
+    "turn": 3,
+}
 BLOCK = Insert(
     anchor=KEY,
     placement="before",

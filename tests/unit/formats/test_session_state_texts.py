@@ -12,6 +12,7 @@ from recollect.values.carried import Carried, ToolFailure
 from recollect.values.edit import Cut, Insert, LeaveOut
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN
 
 IDS = tuple(MessageId(f"{number:032x}") for number in range(300))
 PATH = tuple(EntryKey(f"k{number}") for number in range(300))
@@ -19,7 +20,7 @@ PATH = tuple(EntryKey(f"k{number}") for number in range(300))
 
 def state(said: str) -> SessionState:
     block = Insert(
-        anchor=PATH[3], placement="before", text=said, stage="inject", reason="r", turn=2
+        anchor=PATH[3], placement="before", text=said, stage="inject", reason=NOT_RUN, turn=2
     )
     carried = Carried(
         read_files=(said,), failures=(ToolFailure(tool="bash", said=said),), identifiers=("a", said)
@@ -28,13 +29,13 @@ def state(said: str) -> SessionState:
         anchor=PATH[200],
         summary=f"{said} and the tide",
         stage="compact",
-        reason="r",
+        reason=NOT_RUN,
         turn=2,
         covers=IDS[:200],
         ended=(block,),
         carried=carried,
     )
-    left = LeaveOut(anchor=PATH[201], part=None, stage="trim", reason="r", turn=2)
+    left = LeaveOut(anchor=PATH[201], part=None, stage="trim", reason=NOT_RUN, turn=2)
     return SessionState(turn=2, path=PATH, ids=IDS, edits=(cut, block, left), dormant=((cut, 1),))
 
 

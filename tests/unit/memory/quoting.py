@@ -10,6 +10,7 @@ from recollect.values.batch import Batch, SessionWrite
 from recollect.values.edit import Insert, LeaveOut, Shorten, StageName
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
+from recollect.values.reason import NOT_RUN, Reason
 
 MARKER = "plum-colored-marker"
 
@@ -18,7 +19,7 @@ class Made(TypedDict):
     """What every edit says of how it came."""
 
     stage: StageName
-    reason: str
+    reason: Reason
     turn: int
 
 
@@ -26,7 +27,7 @@ def quoting_batch() -> Batch:
     """A message with the marker, another without, and everything that may quote the first."""
     said, other = examples.conversation([f"it is {MARKER}", "an answer"])
     about = (said.segment.message_id,)
-    made = Made(stage="prune", reason="old", turn=1)
+    made = Made(stage="prune", reason=NOT_RUN, turn=1)
     edits = (
         Shorten(anchor=said.segment.key, part=0, text=MARKER, **made),
         Insert(

@@ -17,6 +17,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import Evidence, ExtractedTo
 from recollect.values.job import EXTRACT_JOB, NewJob, extract_key
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ROOMS, ForgetOrder
 from recollect.wiring import open_store
@@ -47,8 +48,8 @@ def prompt(text: str) -> str:
 def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
     async def scenario(store: Store) -> None:
         quoting = Insert(
-            anchor=None, placement="head", text="the channel of Anna", stage="inject", reason="r",
-            turn=1,
+            anchor=None, placement="head", text="the channel of Anna", stage="inject",
+            reason=NOT_RUN, turn=1,
         )  # fmt: skip
         said = examples.conversation(["The tide is low."])
         pieces = ("planning the channel", "Ann", "Ann leads the crew")

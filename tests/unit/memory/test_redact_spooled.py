@@ -13,6 +13,7 @@ from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
 from recollect.values.fact import Evidence, FactId, FactVector, FactVectorSet
+from recollect.values.reason import NOT_RUN
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SAID = f"Use the token {TOKEN} for the crane."
@@ -25,7 +26,7 @@ def batch() -> Batch:
         anchor=new[1].segment.key,
         summary=SAID,
         stage="compact",
-        reason="r",
+        reason=NOT_RUN,
         turn=1,
         covers=(new[0].segment.message_id,),
     )

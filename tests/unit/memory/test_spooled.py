@@ -17,6 +17,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob
+from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 
 
@@ -130,11 +131,16 @@ def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
     said, other = (new.segment for new in batch.segments)
     edits = tuple(
         Shorten(
-            anchor=said.key, part=n, text=f"{MARKER} {n}" * 50, stage="prune", reason="o", turn=1
+            anchor=said.key,
+            part=n,
+            text=f"{MARKER} {n}" * 50,
+            stage="prune",
+            reason=NOT_RUN,
+            turn=1,
         )
         for n in range(20)
     )
-    left_out = LeaveOut(anchor=other.key, part=0, stage="prune", reason="old", turn=1)
+    left_out = LeaveOut(anchor=other.key, part=0, stage="prune", reason=NOT_RUN, turn=1)
     state = split_state(SessionState(turn=1, edits=(*edits, left_out)))
     assert MARKER.encode() not in state, "it is packed"
     long = replace(batch, session=replace(batch.session, state=state))

@@ -25,6 +25,7 @@ from recollect.testing.store_contract.examples import (
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 
 KEY = b"k" * 32
@@ -33,7 +34,7 @@ KEY = b"k" * 32
 def _older_file(path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file as the version before wrote it, with a state that quotes two messages."""
     new = segments(2)
-    cut = Cut(anchor=new[1].segment.key, summary="marker", stage="compact", reason="r", turn=1)
+    cut = Cut(anchor=new[1].segment.key, summary="marker", stage="compact", reason=NOT_RUN, turn=1)
     write = session_write(new, turn=1, edits=(cut,))
     with monkeypatch.context() as patched:
         patched.setattr(connection, "MIGRATIONS", MIGRATIONS[:3])

@@ -29,6 +29,7 @@ from recollect.values.fact import Fact, FactId
 from recollect.values.job import NewJob
 from recollect.values.lookup import AskedVector, CandidateQuery
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
@@ -45,7 +46,7 @@ async def _planted(store: SQLiteStore) -> MessageId:
     around = segments(30)
     one = said.segment.message_id
     shorten = Shorten(
-        anchor=said.segment.key, part=0, text=f"… {MARK}", stage="prune", reason="old", turn=1
+        anchor=said.segment.key, part=0, text=f"… {MARK}", stage="prune", reason=NOT_RUN, turn=1
     )
     quote = piece(f"a row with {MARK}", about=(one,))
     batch = Batch(

@@ -21,6 +21,7 @@ from recollect.formats.session_state import (
 from recollect.values.edit import Cut
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN
 
 COVERED = tuple(
     MessageId(blake2b(str(number).encode(), digest_size=16).hexdigest()) for number in range(5_000)
@@ -29,7 +30,12 @@ COVERED = tuple(
 
 def cut(*covers: MessageId) -> Cut:
     return Cut(
-        anchor=EntryKey("k" * 32), summary="s", stage="compact", reason="r", turn=1, covers=covers
+        anchor=EntryKey("k" * 32),
+        summary="s",
+        stage="compact",
+        reason=NOT_RUN,
+        turn=1,
+        covers=covers,
     )
 
 

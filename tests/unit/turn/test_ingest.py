@@ -33,6 +33,7 @@ from recollect.turn.ingest import IngestResult, ingest
 from recollect.turn.read import Remembered, enter, read
 from recollect.values.history import Entry
 from recollect.values.message import CallId
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.request import FormatName
 from recollect.values.segment import NewSegment, Segment
@@ -137,7 +138,7 @@ def test_secrets_are_masked_and_identity_is_taken_before() -> None:
     assert open_.segment.message_id == plain.segment.message_id
     made = taken([user(f"{TOKEN} and API_KEY={OPAQUE}"), user("nothing secret here")])
     assert made.redacted == 2
-    assert "2 secrets masked" in made.reason
+    assert Reason(Cause.MASKED, secrets=2) in made.reasons
 
 
 def test_personal_data_goes_on_request() -> None:
@@ -172,7 +173,7 @@ def test_noise_is_kept_and_not_indexed() -> None:
     ]  # fmt: skip
     assert [new.segment.text for new in made.segments] == ["ok", "NO_REPLY", "是的", ""]
     assert not any(new.passages or new.segment.topics for new in made.segments)
-    assert made.reason == "4 messages kept, 0 of them indexed"
+    assert made.reasons == (Reason(Cause.KEPT, messages=4, indexed=0),)
 
 
 def test_thinking_does_not_hide_that_nothing_was_said() -> None:
@@ -270,7 +271,7 @@ def test_a_recalled_block_alone_is_skipped(content: Any) -> None:
     made = taken([user(content), user("and a real message")])
     assert [new.segment.text for new in made.segments] == ["and a real message"]
     assert len(made.skipped) == 1
-    assert "1 recalled blocks left out" in made.reason
+    assert Reason(Cause.BLOCKS_LEFT_OUT, blocks=1) in made.reasons
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_one_embedding_job_an_embedder_and_none_without_need() -> None:
     assert taken([user("ok")], embedders=("hash-256",)).jobs == ()
     assert taken([user("something to embed")]).jobs == ()
     assert taken([], embedders=("hash-256",)).jobs == ()
-    assert taken([]).reason == "no new messages"
+    assert taken([]).reasons == (Reason(Cause.NO_NEW_MESSAGES),)
 
 
 def test_the_same_session_in_other_spellings_gives_the_same_segments() -> None:

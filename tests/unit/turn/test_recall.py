@@ -33,6 +33,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import Fact, FactId
 from recollect.values.lookup import AskedVector
+from recollect.values.reason import Cause
 from recollect.values.recalled import BLOCK_CLOSING, Recalled
 
 CRANE = "the green crane stands at the north quay"
@@ -111,7 +112,7 @@ class TestWhatComesBack:
             shut = await held.answer(held.asks(said))
             assert shut.gate is not None
             assert not shut.gate.open
-            assert shut.gate.reason == "the view shows what answers it better"
+            assert shut.gate.reason.cause is Cause.VIEW_ANSWERS
 
         run(tmp_path, work)
 
@@ -137,7 +138,7 @@ class TestWhatComesBack:
             if opens:
                 assert lost in texts(found)
             else:
-                assert found.gate.reason == "the view shows what answers it better"
+                assert found.gate.reason.cause is Cause.VIEW_ANSWERS
 
         run(tmp_path, work)
 
@@ -368,7 +369,7 @@ class TestBlocksThatStand:
             block = self.standing(Recalled(passages=said))
             again = await self.asked(held, "indexer", block, min_score=0.01)
             assert again.gate is not None
-            assert again.gate.reason == "the view shows what answers it better"
+            assert again.gate.reason.cause is Cause.VIEW_ANSWERS
 
         run(tmp_path, work)
 
@@ -572,7 +573,7 @@ class TestOddQuestions:
         assert found.empty
         assert found.gate is not None
         assert not found.gate.open
-        assert found.gate.reason
+        assert str(found.gate.reason)
         recalled(tmp_path, question, every_turn=True)
 
     def test_an_empty_memory(self, tmp_path: Path) -> None:

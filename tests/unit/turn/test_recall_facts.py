@@ -39,6 +39,7 @@ from recollect.values.edit import Insert
 from recollect.values.fact import Evidence, Fact, FactId, FactVector, FactVectorSet, fact_identity
 from recollect.values.history import Entry
 from recollect.values.hit import GateVerdict
+from recollect.values.reason import NOT_RUN
 from recollect.values.recalled import Recalled, RecallRequest, fact_name
 from recollect.values.segment import Trust
 
@@ -86,7 +87,7 @@ async def beside_nothing(
 ) -> list[str]:
     """The facts that are found for a request, before passages are packed."""
     question = read_question(question_text(request), asked_at=request.now)
-    verdict = GateVerdict(open=gate, reason="as the test wants it", lost_words=lost)
+    verdict = GateVerdict(open=gate, reason=NOT_RUN, lost_words=lost)
     found = await recall_facts(request, question, verdict, archive=held.store, vectors=())
     return names(found)
 

@@ -21,11 +21,12 @@ from recollect.turn.trim import trim
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
 from recollect.values.moment import Moment
+from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
 from recollect.values.request import FormatName
 
 WEIGHER = Weigher()
-OVER = Moment(kind="over-limit", said="over the limit")
+OVER = Moment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100))
 
 
 def entries(messages: list[Any], format_name: FormatName = "anthropic") -> tuple[Entry, ...]:
@@ -80,7 +81,7 @@ class TestPrune:
         assert first.edits
         again = self.run(held, first.edits)
         assert again.edits == ()
-        assert "already" in again.reason
+        assert again.reason.cause is Cause.RESULTS_SHORT
 
     def test_the_last_assistants_results_stay(self) -> None:
         held = entries(self.history())
@@ -107,7 +108,7 @@ class TestPrune:
     def test_users_and_assistants_words_are_never_touched(self) -> None:
         held = entries([said("user", "x " * 9_000), said("assistant", "y " * 9_000)] * 8)
         assert self.run(held).edits == ()
-        assert self.run(held).reason == "no old tool result to shorten"
+        assert self.run(held).reason.cause is Cause.NO_OLD_RESULT
 
 
 class TestTrim:
@@ -124,7 +125,7 @@ class TestTrim:
         )
 
     def test_nothing_to_do_is_a_result_with_a_reason(self) -> None:
-        assert self.run(entries([said("user", "hi")]), 0).reason == "the view fits its limit"
+        assert self.run(entries([said("user", "hi")]), 0).reason.cause is Cause.VIEW_FITS
 
     def test_the_relevant_stays_and_the_rest_goes(self) -> None:
         held = [said("user", "the anchor chain is 90 metres long"), said("assistant", "noted")]
@@ -136,7 +137,7 @@ class TestTrim:
         gone = {edit.anchor for edit in made.edits}
         assert EntryKey("k0") not in gone
         assert gone
-        assert all("least relevant" in edit.reason for edit in made.edits)
+        assert all(edit.reason.cause is Cause.LEAST_RELEVANT for edit in made.edits)
 
     def test_a_short_query_goes_by_age(self) -> None:
         held = [said("user" if n % 2 == 0 else "assistant", f"remark {n}") for n in range(21)]
@@ -210,7 +211,7 @@ class TestTrim:
         assert EntryKey("k0") not in gone
 
     def test_everything_protected_is_said(self) -> None:
-        assert "protected" in self.run(entries([said("user", "hi")]), 100).reason
+        assert self.run(entries([said("user", "hi")]), 100).reason.cause is Cause.ALL_PROTECTED
 
 
 class TestGroups:
@@ -288,7 +289,7 @@ class TestQuery:
         assert made.sources == (EntryKey("k0"),)
 
     def test_none_is_said(self) -> None:
-        assert query((), Settings().query).reason == "no user message that says enough to ask by"
+        assert query((), Settings().query).reason.cause is Cause.NO_QUERY
 
 
 class TestInject:

@@ -101,7 +101,7 @@ class Asker:
             self.asking = QuestionVectors(self.embedders, seconds=EMBED_SECONDS)
             await self.asking.load()
         vectors, notes = await self.asking.of(request, archive)
-        self.notes.update(notes)
+        self.notes.update(map(str, notes))
         return vectors
 
     async def ask(
@@ -119,7 +119,7 @@ class Asker:
             vectors=vectors,
             settings=self.settings,
         )
-        self.notes.update(recalled.notes)
+        self.notes.update(map(str, recalled.notes))
         return recalled
 
     def _request(self, stored: StoredMemory, question: Question, *, gated: bool) -> RecallRequest:

@@ -174,7 +174,7 @@ class _Replay:
             vectors=await self.asker.vectors_of(gated_request, self.store),
             settings=self.asker.settings,
         )
-        self.asker.notes.update(recalled.notes)
+        self.asker.notes.update(map(str, recalled.notes))
         self.tally.lost.append((role, behind.empty))
         self.tally.add("recall", role, names, recalled.passages)
         for who, ranked in self.memory.rankings(words, seed=f"{reference.place}").items():

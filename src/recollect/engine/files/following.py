@@ -14,6 +14,7 @@ from contextlib import suppress
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import StoreError
 from recollect.values.files_look import FilesLook
+from recollect.values.reason import Cause, Reason
 
 CLOSE_SECONDS = 1.0
 """How long a look under way may take to end."""
@@ -43,16 +44,16 @@ class Following:
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
-    def trouble(self) -> str:
-        """What people should know of the last look; empty when all is well."""
+    def trouble(self) -> Reason | None:
+        """What people should know of the last look; None when all is well."""
         if isinstance(self.last, Failure):
-            return f"memory files were not looked at: {self.last.said}"
+            return Reason(Cause.FILES_NOT_LOOKED_AT, error=self.last.said)
         if self.last is None or not self.last.skipped:
-            return ""
+            return None
         first = self.last.skipped[0]
-        more = len(self.last.skipped) - 1
-        told = f"{first.file}: {first.reason}" + (f"; and {more} more" if more else "")
-        return f"memory files passed over: {told}: `recollect memory index` lists them"
+        if more := len(self.last.skipped) - 1:
+            return Reason(Cause.FILES_PASSED_OVER, file=first.file, why=first.reason, more=more)
+        return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
         """Begin, unless it has begun; returns at once."""

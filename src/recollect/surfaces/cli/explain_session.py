@@ -83,7 +83,7 @@ def explain_session(
         sent_tokens=report.tokens_after,
         reported_tokens=usage.input_tokens if usage and usage.input_tokens else None,
         calibration_ratio=report.calibration_ratio,
-        moment=report.moment.said if report.moment else None,
+        moment=str(report.moment.reason) if report.moment else None,
         kinds=kinds,
         tools=tools,
         filling=replayed.points,

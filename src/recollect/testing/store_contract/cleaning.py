@@ -21,6 +21,7 @@ from recollect.values.batch import Batch, Written
 from recollect.values.edit import Cut, Edit, LeaveOut
 from recollect.values.history import SessionState
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -33,7 +34,7 @@ def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
 
 def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
     return Cut(anchor=new[covered].segment.key, summary=f"marker {number}", stage="compact",
-               reason="r", turn=number, number=number, before=number - 1,
+               reason=NOT_RUN, turn=number, number=number, before=number - 1,
                covers=_said(new[:covered]))  # fmt: skip
 
 
@@ -45,7 +46,7 @@ async def write_that_quotes_the_forgotten_is_told(spaces: Spaces) -> None:
     """A state held since before its covered message was forgotten is stored bare, and told so."""
     store = await spaces.open()
     new = segments(600, words=3)
-    out = LeaveOut(anchor=new[599].segment.key, part=None, stage="trim", reason="r", turn=1)
+    out = LeaveOut(anchor=new[599].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1)
     edits: tuple[Edit, ...] = (_cut(new, 2), _cut(new, 590, number=2), out)
     resting = (_cut(new, 300, number=3), 1)
     held = SessionState(turn=1, edits=edits, dormant=(resting,))
@@ -79,7 +80,7 @@ async def spooled_write_of_the_forgotten_is_told(spaces: Spaces) -> None:
     assert _told(await store.write(batch)) == (False, True)
     assert await contents(store, SESSION) == before
     another = session_write(new, turn=1, about=_said(new[:1]), edits=(
-        LeaveOut(anchor=new[3].segment.key, part=None, stage="trim", reason="r", turn=1),
+        LeaveOut(anchor=new[3].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1),
     ))  # fmt: skip
     assert _told(await store.write(Batch(at=AT, session=another))) == (True, False)
     assert await contents(store, SESSION) == before

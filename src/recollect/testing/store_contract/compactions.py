@@ -22,6 +22,7 @@ from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -206,10 +207,10 @@ async def cut_goes_with_a_message_it_covers(spaces: Spaces) -> None:
     new = segments(3)
     covered = tuple(message_id(text(number)) for number in range(1_000, 2_200))
     ended = Insert(anchor=None, placement="head", text="marker of a block", stage="inject",
-                   reason="r", turn=1)  # fmt: skip
+                   reason=NOT_RUN, turn=1)  # fmt: skip
     cut = Cut(anchor=new[2].segment.key, summary="marker of a summary", stage="compact",
-              reason="r", turn=1, number=1, ended=(ended,))  # fmt: skip
-    out = LeaveOut(anchor=new[1].segment.key, part=None, stage="trim", reason="r", turn=1)
+              reason=NOT_RUN, turn=1, number=1, ended=(ended,))  # fmt: skip
+    out = LeaveOut(anchor=new[1].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1)
     edits: tuple[Edit, ...] = (cut, out)
     write = session_write(new, turn=1, edits=edits, about=(*covered, *_said(new[:2])))
     await store.write(Batch(at=START, segments=new, session=write))
@@ -239,7 +240,9 @@ async def cut_goes_with_a_place_it_covers(spaces: Spaces) -> None:
     """A state may not stand for what was forgotten by place and is said nowhere else."""
     store = await spaces.open()
     new = segments(300, words=3)
-    cut = Cut(anchor=new[299].segment.key, summary="marker", stage="compact", reason="r", turn=1)
+    cut = Cut(
+        anchor=new[299].segment.key, summary="marker", stage="compact", reason=NOT_RUN, turn=1
+    )
     write = session_write(new, turn=1, edits=(cut,), about=_said(new[:299]))
     await store.write(Batch(at=START, segments=new, session=write))
     done = await store.forget(ForgetOrder(at=AT, sessions=(SESSION,), said_before=START + 0.5))

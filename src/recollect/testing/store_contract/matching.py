@@ -19,6 +19,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.fact import FactId
 from recollect.values.job import NewJob
+from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 
 AT = START + 5_000
@@ -75,11 +76,11 @@ async def states_that_hold_a_text_lose_their_quotes(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(3)
     key, other = new[0].segment.key, new[1].segment.key
-    plain = LeaveOut(anchor=key, part=None, stage="trim", reason="r", turn=1)
+    plain = LeaveOut(anchor=key, part=None, stage="trim", reason=NOT_RUN, turn=1)
     quoting: tuple[Edit, ...] = (
-        Shorten(anchor=key, part=0, text=f"… {MARK}", stage="prune", reason="r", turn=1),
-        Insert(anchor=other, placement="before", text=MARK, stage="inject", reason="r", turn=1),
-        Cut(anchor=other, summary=f"of {MARK}", stage="compact", reason="r", turn=1),
+        Shorten(anchor=key, part=0, text=f"… {MARK}", stage="prune", reason=NOT_RUN, turn=1),
+        Insert(anchor=other, placement="before", text=MARK, stage="inject", reason=NOT_RUN, turn=1),
+        Cut(anchor=other, summary=f"of {MARK}", stage="compact", reason=NOT_RUN, turn=1),
     )
     long = tuple(replace(plain, part=number) for number in range(200))
     for name, edit in zip(("shorten", "insert", "cut"), quoting, strict=True):

@@ -23,6 +23,7 @@ from recollect.values.edit import Shorten
 from recollect.values.job import NewJob
 from recollect.values.ledger import TurnRecord
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -37,7 +38,7 @@ def _marks(*new: NewSegment) -> set[MessageId]:
 
 def _quote(new: NewSegment) -> Shorten:
     return Shorten(
-        anchor=new.segment.key, part=0, text="a quote of it", stage="prune", reason="r", turn=1
+        anchor=new.segment.key, part=0, text="a quote of it", stage="prune", reason=NOT_RUN, turn=1
     )
 
 

@@ -20,6 +20,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.job import NewJob
 from recollect.values.ledger import TurnRecord
+from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 
 AT = START + 5_000
@@ -107,11 +108,11 @@ async def session_states_quote_it_no_more(spaces: Spaces) -> None:
     new = segments(4)
     key, other = new[0].segment.key, new[1].segment.key
     edits = (
-        Shorten(anchor=key, part=0, text="marker one", stage="prune", reason="r", turn=1),
-        Shorten(anchor=other, part=0, text="marker two", stage="prune", reason="r", turn=1),
-        Insert(anchor=other, placement="before", text="marker three", stage="inject", reason="r",
-               turn=1),
-        LeaveOut(anchor=key, part=None, stage="trim", reason="r", turn=1),
+        Shorten(anchor=key, part=0, text="marker one", stage="prune", reason=NOT_RUN, turn=1),
+        Shorten(anchor=other, part=0, text="marker two", stage="prune", reason=NOT_RUN, turn=1),
+        Insert(anchor=other, placement="before", text="marker three", stage="inject",
+               reason=NOT_RUN, turn=1),
+        LeaveOut(anchor=key, part=None, stage="trim", reason=NOT_RUN, turn=1),
     )  # fmt: skip
     about = (new[0].segment.message_id, new[1].segment.message_id)
     quoting = session_write(new, turn=1, edits=edits, about=about)
@@ -142,10 +143,10 @@ async def quotes_of_other_sessions_go(spaces: Spaces) -> None:
         new = segments(6)
         quoted = new[1].segment
         edits = (
-            Shorten(anchor=quoted.key, part=0, text="marker one", stage="prune", reason="r",
+            Shorten(anchor=quoted.key, part=0, text="marker one", stage="prune", reason=NOT_RUN,
                     turn=1),
             Insert(anchor=new[4].segment.key, placement="before", text="marker two",
-                   stage="inject", reason="r", turn=2),
+                   stage="inject", reason=NOT_RUN, turn=2),
         )  # fmt: skip
         if stored_too:
             await store.write(Batch(at=START, segments=new[1:2]))

@@ -20,6 +20,7 @@ from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.ledger import TurnRecord
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN
 
 
 async def path_grows(spaces: Spaces) -> None:
@@ -159,7 +160,7 @@ async def long_path_comes_back(spaces: Spaces) -> None:
 
 
 def _cut(anchor: EntryKey, covers: tuple[MessageId, ...]) -> Cut:
-    return Cut(anchor=anchor, summary="s", stage="compact", reason="r", turn=1, covers=covers)
+    return Cut(anchor=anchor, summary="s", stage="compact", reason=NOT_RUN, turn=1, covers=covers)
 
 
 async def session_state_comes_back(spaces: Spaces) -> None:
@@ -174,9 +175,11 @@ async def session_state_comes_back(spaces: Spaces) -> None:
         ids=identities,
         aliases={keys[0]: keys[1]},
         edits=(
-            LeaveOut(anchor=keys[0], part=None, stage="trim", reason="age", turn=1),
-            Shorten(anchor=keys[1], part=0, text="… 🙂", stage="prune", reason="old", turn=2),
-            Insert(anchor=None, placement="head", text="重", stage="inject", reason="x", turn=2),
+            LeaveOut(anchor=keys[0], part=None, stage="trim", reason=NOT_RUN, turn=1),
+            Shorten(anchor=keys[1], part=0, text="… 🙂", stage="prune", reason=NOT_RUN, turn=2),
+            Insert(
+                anchor=None, placement="head", text="重", stage="inject", reason=NOT_RUN, turn=2
+            ),
         ),
         dormant=(
             (_cut(keys[2], identities[:2]), 2),

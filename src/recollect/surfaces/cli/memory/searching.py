@@ -29,6 +29,7 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
+from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -185,7 +186,7 @@ async def _facts(
 
 async def _vectors(
     store: Store, place: Place, request: RecallRequest
-) -> tuple[tuple[AskedVector, ...], tuple[str, ...], str]:
+) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """The question's vectors, by the embedders of the settings; a failing one is told."""
     from recollect.engine.asking import QuestionVectors
     from recollect.wiring.embedders import choose_embedders
@@ -198,9 +199,7 @@ async def _vectors(
     vectors, notes = await asking.of(request, store)
     waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
     if waiting:
-        lacking = " and no ".join(waiting)
-        note = f"some passages have no {lacking} vector yet: `recollect memory embed` makes them"
-        notes = (*notes, note)
+        notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))
     return vectors, notes, embedders.said
 
 
@@ -209,12 +208,12 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
     return {
         "query": asked,
         "embedders": answer.embedders,
-        "notes": list(answer.recalled.notes),
+        "notes": [str(note) for note in answer.recalled.notes],
         "spool_waiting": answer.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
-        "reason": "" if gate is None else gate.reason,
+        "reason": "" if gate is None else str(gate.reason),
         "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in answer.facts],
         "hits": [_as_json(found, explain=explain) for found in answer.found],
     }

@@ -1,0 +1,209 @@
+"""Why something was done, or not: a cause out of a fixed list, and the numbers that go with it.
+
+Code compares causes and reads numbers; people read the sentence, which is rendered from both here
+and nowhere else. A cause is stored by its name, so a sentence may be worded anew and old reports
+are told in the new words. Names stay; one that is no longer used may go once nothing stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, unique
+from string import Formatter
+from typing import Any, TypeAlias
+
+Number: TypeAlias = "int | float | str | Reason"
+"""What a sentence is filled with: mostly numbers; names, and another reason where one led to it."""
+
+
+@unique
+class Cause(Enum):
+    """Every cause, with the template of its sentence; `{count:one|many}` chooses a word."""
+
+    RECORDED = "{text}"
+    """What an older version stored: its sentence is all that is known."""
+    ERROR = "{error}"
+    """An error of ours, which says what to do."""
+    RAISED = "{error}: the stage was left out of this turn"
+    LATE = "no answer within {seconds:.3g} s"
+    NOT_RUN = "it was not run"
+
+    # load, read, align, pair, send
+    SESSION_LOADED = "{messages} {messages:message|messages} known from turn {turn}"
+    SESSION_NOT_LOADED = "{error}: what is known of the session is not"
+    REQUEST_READ = "{messages} {messages:message|messages}, {format}"
+    MESSAGES_READ = "{known} messages known by their bytes, {fresh} looked at"
+    REPLY_READ = "{messages} {messages:message|messages} in the reply"
+    USAGE_READ = "the reply's usage was read"
+    ALIGNED = "{course}: {shared} {shared:message|messages} as before"
+    REJOINED = "{course}: {shared} messages as before, {rejoined} recognised further on"
+    VIEW_MADE = "{rows} {rows:row|rows}"
+    REPAIRED = "{repairs} {repairs:repair|repairs}"
+    EDITS_REST = "{edits} {edits:edit rests|edits rest}: their messages are not in this history"
+    SAYS_NOTHING = "no message says anything: sent as it came"
+    SENT = "{messages} {messages:message|messages}"
+    STILL_OVER = "still {tokens:,} tokens over the limit: what is left is protected"
+    STILL_OVER_NOT_DURABLE = (
+        "still {tokens:,} tokens over the limit: what is left is not durable yet, or protected"
+    )
+
+    # ingest, extract
+    DURABLE = "durable in the {where}"
+    DURABLE_BUT = "durable in the {where}: {detail}"
+    NOT_DURABLE = (
+        "{messages} {messages:message is|messages are} not durable and may not leave the view"
+    )
+    NOT_KEPT = "not kept: {error}"
+    WRITE_GOES_ON = "not written within {seconds:g} s; it goes on"
+    SPOOLED = "kept in the spool: {error}"
+    ARCHIVE_TROUBLE = "{trouble}"
+    FILES_NOT_LOOKED_AT = "memory files were not looked at: {error}"
+    FILE_PASSED_OVER = "memory file passed over: {file}: {why}: `recollect memory index` lists it"
+    FILES_PASSED_OVER = (
+        "memory files passed over: {file}: {why}; and {more} more: "
+        "`recollect memory index` lists them"
+    )
+    EXTRACTED = "{facts}"
+    NO_NEW_MESSAGES = "no new messages"
+    ONLY_RECALLED_BLOCKS = "nothing but recalled blocks"
+    KEPT = "{messages} {messages:message|messages} kept, {indexed} of them indexed"
+    MASKED = "{secrets} {secrets:secret|secrets} masked"
+    BLOCKS_LEFT_OUT = "{blocks} recalled {blocks:block|blocks} left out"
+
+    # batch moments, prune, trim
+    OVER_LIMIT = "over the limit of {limit:,} tokens"
+    COMPACTION_DUE = "over {limit:,} tokens, where compactions are due"
+    CACHE_EXPIRED = "the provider's cache expired ({minutes:.0f} min)"
+    WINDOW_SHARE = "the window is {share:.0%} full"
+    PRUNING_OFF = "pruning is off"
+    CACHE_WARM = "the provider's cache is still warm"
+    NO_OLD_RESULT = "no old tool result to shorten"
+    PRUNED = "{results} of {found} old tool results shortened"
+    RESULTS_SHORT = "old tool results are short already"
+    FREES_TOO_LITTLE = "it would free too little to break the cache"
+    LONG_RESULT = "a long tool result, {moment}"
+    OLD_RESULT = "an old tool result, {moment}"
+    VIEW_FITS = "the view fits its limit"
+    ALL_PROTECTED = "everything in the view is protected"
+    NOTES_COST_MORE = "what could go is smaller than the notes it would leave"
+    TRIMMED = "{messages} {messages:message|messages} left out of the view"
+    OLDEST = "the oldest that is not protected"
+    LEAST_RELEVANT = "least relevant to the query (score {score:.2f})"
+    NOTHING_TO_SEARCH = "nothing to search in it, oldest first"
+    QUERY_TOO_SHORT_TO_TRIM = "the query is too short to trim by (OpenClaw)"
+
+    # compact
+    CUT = "compaction {number}: {cut}"
+    COMPACTED = "{why}: {before:,} to {after:,} tokens in {seconds:.1f} s"
+    NOT_COMPACTED = "not compacted: {why}"
+    IRREDUCIBLE = "irreducible: {why}"
+    IN_BACKGROUND = "in the background: {compaction}"
+    NO_COMPACTION = "no compaction: {why}"
+
+    # query, gate, recall, inject
+    NO_QUERY = "no user message that says enough to ask by"
+    ASKED = "asked by the last user {messages:message|{messages} messages}"
+    RECALL_OFF = "recall is off"
+    NO_RECALLER = "nothing is there to ask: no recaller"
+    QUERY_TOO_SHORT = "the query is too short"
+    HAS_BLOCK = "this turn has its block already"
+    ASKED_BEFORE = "asked when this turn began"
+    NOT_RECALLED = "nothing recalled: {gate}"
+    FOUND = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
+    FOUND_BY = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages} ({gate})"
+    NOTHING_FITS = "nothing fits into {tokens} tokens"
+    LITTLE_ROOM = "the view leaves {tokens} tokens for a block"
+    NO_WORDS = "the question holds no words"
+    NOTHING_HELD = "memory holds nothing on it that the view lacks"
+    TOO_LITTLE_SAID = "it says too little to ask by"
+    CERTAIN = "certainty {certainty:floor} of {threshold:.2f}"
+    UNCERTAIN = "certainty {certainty:floor}, {threshold:.2f} is needed"
+    UNHEARD = (
+        "certainty {certainty:floor}, {threshold:.2f} is needed; "
+        "memory never heard of whom it names"
+    )
+    VIEW_ANSWERS = "the view shows what answers it better"
+    TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
+    FACT_ANSWERS = "a fact that was written down answers it"
+    ASKED_FOR = "asked for"
+    WORDS_ALONE = "searched by words alone: {error}"
+    VECTORS_LEFT_OUT = "{kind} vectors are left out: {error}"
+    VECTORS_LOADING = "{kind} vectors are left out: the model is loading"
+    VECTORS_UNWATCHED = "vectors were not looked after: {error}"
+    VECTORS_MISSING = "{kind} vectors are being made: {made:,} of about {passages:,}"
+    NOT_EMBEDDED = "some passages have no {kinds} vector yet: `recollect memory embed` makes them"
+    NOTHING_RECALLED = "nothing was recalled"
+    NO_MESSAGE = "no message to stand beside"
+    ASSISTANT_LAST = "the request ends with the assistant's own words, which it is to continue"
+    FACTS_DO_NOT_FIT = "not even the facts fit into {tokens} tokens"
+    RECALLED_BLOCK = "a recalled block of {tokens} tokens ({fill})"
+
+
+class Reason:
+    """A cause with its numbers; `str` is the sentence. Not to be changed once made."""
+
+    __slots__ = ("cause", "numbers")
+
+    def __init__(self, cause: Cause, **numbers: Number) -> None:
+        self.cause = cause
+        self.numbers: Mapping[str, Number] = numbers
+
+    def __str__(self) -> str:
+        return _SENTENCES.vformat(self.cause.value, (), self.numbers)
+
+    def __repr__(self) -> str:
+        given = "".join(f", {name}={value!r}" for name, value in self.numbers.items())
+        return f"Reason({self.cause.name}{given})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Reason):
+            return NotImplemented
+        return self.cause is other.cause and self.numbers == other.numbers
+
+    def __hash__(self) -> int:
+        return hash(self.cause)
+
+    def __deepcopy__(self, memo: object) -> Reason:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the cause's name, and its numbers."""
+        numbers = {
+            name: value.to_dict() if isinstance(value, Reason) else value
+            for name, value in self.numbers.items()
+        }
+        return {"cause": self.cause.name.lower(), "numbers": numbers}
+
+    @classmethod
+    def from_dict(cls, held: Any) -> Reason:
+        """What `to_dict` gave, or the sentence of an older version; else a ValueError."""
+        if isinstance(held, str):
+            return cls(Cause.RECORDED, text=held)
+        try:
+            cause, numbers = Cause[held["cause"].upper()], dict(held["numbers"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("a newer program's reason") from error
+        for name, value in numbers.items():
+            numbers[name] = cls.from_dict(value) if isinstance(value, dict) else value
+        return cls(cause, **numbers)
+
+
+def told(reasons: tuple[Reason, ...]) -> str:
+    """Several reasons as one line."""
+    return "; ".join(map(str, reasons))
+
+
+class _Sentences(Formatter):
+    """`{count:one|many}` is a word by its number, `{share:floor}` two digits rounded down."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if "|" in format_spec:
+            return format_spec.split("|")[value != 1]
+        if format_spec == "floor":  # what is just below a threshold must not read as equal to it
+            return f"{int(value * 100) / 100:.2f}"
+        return super().format_field(value, format_spec)
+
+
+_SENTENCES = _Sentences()
+NOT_RUN = Reason(Cause.NOT_RUN)
+"""What a stage that failed is taken to have said."""
