@@ -185,7 +185,7 @@ def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
         assert len(model.prompts) == 2
         assert len(await place.facts()) == 2
 
-    run(tmp_path, scenario, **{"jobs.day_tokens": 7_000})
+    run(tmp_path, scenario, **{"jobs.day_tokens": 14_000})
 
 
 def test_a_budget_below_one_call_leaves_the_rules(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_digest_is_told_to_nobody_else_and_ends_with_what_it_tells(tmp_path: P
         await place.work()
         assert not [one for one in await place.facts() if one.type == "digest"], "it told of 8443"
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, **{"facts.digests": True})
 
 
 def test_a_subject_with_few_facts_costs_nothing(tmp_path: Path) -> None:
@@ -350,9 +350,9 @@ def test_a_subject_with_few_facts_costs_nothing(tmp_path: Path) -> None:
         await place.work(ScriptedModel(lambda _: answer()))
         async with place.store() as store:
             spent = (await store.queue(day=day_of(place.clock.time))).spent_tokens_today
-        assert 0 < spent < 9_000, "one reading, and no digest"
+        assert 0 < spent < 14_000, "one reading, and no digest"
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, **{"facts.digests": True})
 
 
 def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: Path) -> None:

@@ -156,10 +156,12 @@ class Facts(Validated):
     window_tokens: Annotated[
         Annotated[int, Range(at_least=500)],
         "How much of a session a model reads in one call, never more than its window holds",
-    ] = 2400
+    ] = 12_000
     digests: Annotated[
-        bool, "Let the model write a digest of subjects that many facts are about"
-    ] = True
+        bool,
+        "Let the model of models.extraction write a digest of subjects that many facts are about: "
+        "a call for each, again when the facts have doubled",
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,9 @@ class Models(Validated):
     main: Annotated[str | None, "Model of our own agent's conversations"] = None
     summary: Annotated[str | None, "Model that summarises; none: models.main"] = None
     flush: Annotated[str | None, "Model of the flush turn; none: models.main"] = None
-    extraction: Annotated[str | None, "Model that extracts facts; none: models.main"] = None
+    extraction: Annotated[
+        str | None, "Model that reads for facts; none: rules alone, no model is asked for facts"
+    ] = None
     deadline_seconds: Annotated[Seconds, "How long one call of a model may take"] = 120.0
 
 

@@ -1,10 +1,11 @@
 """Holds a statement against what is known: it is new, says more, says otherwise, or is known.
 
 Owns the order of the work: code decides where it can tell what both statements are about; only
-where it cannot, and something known shares a word, a model is asked, once; then the guards of
-`reconciling.guards` bind either decision. Must never remove a fact, and never let a less trusted
-statement hide a better trusted one. Always holds: whatever the model answers or does not answer,
-there is a result, and its reason says who decided.
+where it cannot, and something known shares a word, a model is asked, once about all statements that
+are open (`open_question`, `ask`); then the guards of `reconciling.guards` bind either decision.
+Must never remove a fact, and never let a less trusted statement hide a better trusted one. Always
+holds: whatever the model answers or does not answer, there is a result, and its reason says who
+decided.
 
 What may not replace a fact is kept beside it ("add"), with its own trust, because a user wants to
 know that a tool saw another port than the one they named; which of the two to believe is plain
@@ -33,7 +34,14 @@ from recollect.memory.reconciling.guards import (
     same_words,
     values_of,
 )
-from recollect.memory.reconciling.prompt import MOST_CANDIDATES, read_opinion, reconcile_prompt
+from recollect.memory.reconciling.prompt import (
+    MOST_CANDIDATES,
+    Opinion,
+    Question,
+    fitting,
+    read_opinions,
+    reconcile_prompt,
+)
 from recollect.memory.reconciling.rules import Verdict, decide
 from recollect.ports import Model
 from recollect.rules.spent import spent_tokens
@@ -43,8 +51,6 @@ _UNTRUSTED: Final = frozenset({"low", "outside"})
 
 
 MODEL_AWAY: Final = "the model could not be asked"
-"""How the reason of a decision begins where the model failed: who has more to decide need not ask
-it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,14 @@ class Reconciled:
     spent_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinions:
+    """What a model said to the questions it was asked, in their order."""
+
+    given: tuple[Opinion, ...] = field(default=(), repr=False)
+    spent_tokens: int = 0
+
+
 async def reconcile(
     draft: FactDraft,
     candidates: Sequence[Fact],
@@ -66,54 +80,104 @@ async def reconcile(
     now: float,
     history: Sequence[Fact] = (),
 ) -> Reconciled:
+    """Decide how one statement follows what is known, as `settle` does; ask a model if need be."""
+    question = None if model is None else open_question(draft, candidates, history)
+    if model is None or question is None:
+        return settle(draft, candidates, now=now, history=history)
+    asked = await ask([question], model)
+    settled = settle(draft, candidates, now=now, history=history, opinion=asked.given[0])
+    return replace(settled, spent_tokens=asked.spent_tokens)
+
+
+def open_question(
+    draft: FactDraft, candidates: Sequence[Fact], history: Sequence[Fact] = ()
+) -> Question | None:
+    """What to ask a model about a statement; None where code can tell, or nothing is alike."""
+    known = _known(draft, candidates, history)
+    if known is None:
+        return None
+    then = _held_then(draft, known)
+    if decide(draft, named(draft), then).certain:
+        return None
+    shown = _worth_showing(draft, then)
+    return Question(draft=draft, shown=tuple(shown)) if shown else None
+
+
+async def ask(questions: Sequence[Question], model: Model) -> Opinions:
+    """What the model says to all of them, in one call; what does not fit it has no opinion on."""
+    asked = fitting(questions)
+    prompt = reconcile_prompt(asked)
+    try:
+        answer = await model.ask(prompt)
+    except ModelError:
+        away = (Opinion(unusable=MODEL_AWAY),) * len(questions)
+        return Opinions(given=away, spent_tokens=spent_tokens(prompt))
+    left = [Opinion(unusable="too much for one question")] * (len(questions) - len(asked))
+    return Opinions(
+        given=(*read_opinions(answer, asked), *left), spent_tokens=spent_tokens(prompt, answer)
+    )
+
+
+def settle(
+    draft: FactDraft,
+    candidates: Sequence[Fact],
+    *,
+    now: float,
+    history: Sequence[Fact] = (),
+    opinion: Opinion | None = None,
+) -> Reconciled:
     """Decide how a statement follows what is known.
 
     `candidates` are current facts that may be about the same. `history` are all versions, closed
     ones too, of the draft's subject and attribute: with them a statement that arrives late finds
-    its place in the past.
+    its place in the past. `opinion` is what a model said to its `open_question`.
     """
-    known = list({fact.id: fact for fact in (*history, *candidates)}.values())
-    known = [fact for fact in known if fact.type != "digest"]
-    if any(fact.id == fact_id(draft.evidence, draft.content) for fact in known):
+    known = _known(draft, candidates, history)
+    if known is None:
         return Reconciled(operation="none", reason="recorded already")
     about = named(draft)
-    then = sorted((fact for fact in known if held(fact, draft.at)), key=_newest_first)
-    verdict, spent = decide(draft, about, then), 0
-    if model is not None and not verdict.certain:
-        verdict, spent = await _ask(draft, about, then, verdict, model)
-    result = _carry_out(draft, about, known, verdict, now=now)
-    return replace(result, spent_tokens=spent)
+    then = _held_then(draft, known)
+    verdict = decide(draft, about, then)
+    if opinion is not None and not verdict.certain:
+        verdict = _in_the_light_of(opinion, draft, about, then, verdict)
+    return _carry_out(draft, about, known, verdict, now=now)
+
+
+def _known(
+    draft: FactDraft, candidates: Sequence[Fact], history: Sequence[Fact]
+) -> list[Fact] | None:
+    """What it is held against; None where it is recorded already."""
+    known = list({fact.id: fact for fact in (*history, *candidates)}.values())
+    known = [fact for fact in known if fact.type != "digest"]
+    recorded = fact_id(draft.evidence, draft.content)
+    return None if any(fact.id == recorded for fact in known) else known
+
+
+def _held_then(draft: FactDraft, known: Sequence[Fact]) -> list[Fact]:
+    return sorted((fact for fact in known if held(fact, draft.at)), key=_newest_first)
 
 
 def _newest_first(fact: Fact) -> tuple[float, float, str]:
     return (-fact.at, -(fact.recorded_at or 0.0), fact.id)
 
 
-async def _ask(
-    draft: FactDraft, about: Named, then: Sequence[Fact], ruled: Verdict, model: Model
-) -> tuple[Verdict, int]:
+def _in_the_light_of(
+    opinion: Opinion, draft: FactDraft, about: Named, then: Sequence[Fact], ruled: Verdict
+) -> Verdict:
     """What the model says, as far as the guards let it; else what the rules say."""
-    shown = _worth_showing(draft, then)
-    if not shown:
-        return ruled, 0
-    prompt = reconcile_prompt(draft, shown)
-    try:
-        answer = await model.ask(prompt)
-    except ModelError:
-        return _by_rules(ruled, MODEL_AWAY), spent_tokens(prompt)
-    spent = spent_tokens(prompt, answer)
-    opinion = read_opinion(answer, count=len(shown))
     if opinion.unusable:
-        return _by_rules(ruled, opinion.unusable), spent
-    if opinion.place is None:
-        return Verdict(operation="add", reason="the model finds nothing like it known"), spent
-    fact = shown[opinion.place]
+        return _by_rules(ruled, opinion.unusable)
+    if opinion.fact is None:
+        return Verdict(operation="add", reason="the model finds nothing like it known")
+    fact = next((one for one in then if one.id == opinion.fact.id), None)
+    if fact is None:
+        return _by_rules(ruled, "the model named a fact that holds no more")
     if not may_be_same(draft, about, fact, named(fact)):
-        return _by_rules(ruled, "the model named a fact about something else"), spent
+        return _by_rules(ruled, "the model named a fact about something else")
     if opinion.operation == "none" and not _says_no_more(draft, fact):
-        return _by_rules(ruled, "the model would have lost a value"), spent
+        return _by_rules(ruled, "the model would have lost a value")
     reason = f"the model's decision: {opinion.operation}"
-    return Verdict(operation=opinion.operation, fact=fact, reason=reason), spent
+    return Verdict(operation=opinion.operation, fact=fact, reason=reason)
 
 
 def _by_rules(ruled: Verdict, why: str) -> Verdict:

@@ -37,6 +37,7 @@ def open_memory(
     recaller: Recaller | None = None,
     counter: TokenCounter | None = None,
     model: OwnModel | None = None,
+    extraction_model: OwnModel | None = None,
     compact_in_background: bool = True,
     off_the_loop: bool = False,
     settings: Settings | Mapping[str, Any] | None = None,
@@ -52,8 +53,10 @@ def open_memory(
     is a folder whose memory files are followed; without one only `index.extra_paths` are.
     `embedders` are your own, in place of those of the settings; so is `model`, which summarises
     when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
-    nothing is compacted, only trimmed. A host that compacts between its turns by itself says
-    `compact_in_background=False`.
+    nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
+    one that `models.extraction` names does; without either only rules read, whatever `model` is:
+    give the same model twice to have both done by it. A host that compacts between its turns by
+    itself says `compact_in_background=False`.
     """
     from recollect.engine import Engine
     from recollect.engine.clock import SystemClock
@@ -70,6 +73,7 @@ def open_memory(
     from recollect.wiring.models import choose_model, own_model
 
     summariser = None if model is None else own_model(model)  # before anything is opened
+    reader = None if extraction_model is None else own_model(extraction_model)
     if isinstance(settings, Settings):
         if arguments or config or openclaw:
             raise SettingsError("give either a Settings or what it is to be made of, not both")
@@ -94,7 +98,8 @@ def open_memory(
         if not is_server(url):  # a server's vectors are all in it; many nodes share it
             file = sqlite_path(url, space)
             makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
-        reader = summariser if summariser is not None else choose_model(chosen, "extraction")
+        if reader is None:
+            reader = choose_model(chosen, "extraction")
         jobs = in_process_jobs(archive, chosen, clock, makers, model=reader, told=heard.hear)
         if chosen.recall.enabled and recaller is None:
             recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)

@@ -94,9 +94,14 @@ def _is_async(ask: Any) -> bool:
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
-    """The model of this role; None where the settings name no provider, or none for it."""
+    """The model of this role; None where the settings name no provider, or none for it.
+
+    Summaries and flushes are asked of `models.main` where nobody else is named; facts never are:
+    they are read beside the conversation, and nobody who only chose a model to talk to asked for
+    such calls.
+    """
     models = settings.models
-    name = getattr(models, role) or models.main
+    name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:
         if name is not None:
             raise SettingsError(

@@ -11,8 +11,9 @@ import pytest
 from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 from tests.unit.memory.test_reconcile import NOW, fact, said
 
+from recollect.engine.facts.decisions import RECONCILE_TOKENS
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.memory.reconcile import Reconciled, reconcile
+from recollect.memory.reconcile import Reconciled, ask, open_question, reconcile
 from recollect.memory.reconciling.prompt import MOST_CANDIDATES
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact, FactId
@@ -26,8 +27,12 @@ def asked(model: ScriptedModel, content: str, *known: Fact, **more: Any) -> Reco
     return asyncio.run(reconcile(said(content, 5.0, **more), known, model=model, now=NOW))
 
 
+def decided(operation: str, number: int = 1) -> str:
+    return json.dumps({"decisions": [{"new": 1, "operation": operation, "number": number}]})
+
+
 def answers(operation: str, number: int = 1) -> ScriptedModel:
-    return ScriptedModel([json.dumps({"operation": operation, "number": number})])
+    return ScriptedModel([decided(operation, number)])
 
 
 def test_the_model_decides_where_code_has_no_name() -> None:
@@ -56,14 +61,11 @@ def test_one_strict_question() -> None:
     (prompt,) = model.prompts
     assert prompt.schema is not None
     assert prompt.schema["additionalProperties"] is False
-    assert prompt.schema["required"] == ["operation", "number"]
-    assert prompt.schema["properties"]["operation"]["enum"] == [
-        "add",
-        "update",
-        "supersede",
-        "none",
-    ]
-    assert prompt.schema["properties"]["number"]["enum"] == list(range(MOST_CANDIDATES + 1))
+    one = prompt.schema["properties"]["decisions"]["items"]
+    assert one["additionalProperties"] is False
+    assert one["required"] == ["new", "operation", "number"]
+    assert one["properties"]["operation"]["enum"] == ["add", "update", "supersede", "none"]
+    assert one["properties"]["number"]["enum"] == list(range(MOST_CANDIDATES + 1))
     assert prompt.text.count("in version") == MOST_CANDIDATES
     assert json.dumps(hostile) in prompt.text, "quoted, so that it cannot end its own line"
     assert "DELETE" not in prompt.text.upper()
@@ -87,16 +89,20 @@ def test_it_is_not_asked_where_nothing_is_alike_or_code_can_tell() -> None:
         "[]",
         "null",
         "{" * 5000,
-        '{"operation": "supersede"}',
-        '{"operation": "delete", "number": 1}',
-        '{"operation": "supersede", "number": 7}',
-        '{"operation": "supersede", "number": 0}',
-        '{"operation": "supersede", "number": -1}',
-        '{"operation": "supersede", "number": true}',
-        '{"operation": "supersede", "number": "1"}',
-        '{"operation": ["supersede"], "number": 1}',
-        '{"operation": "supersede", "number": 1, "also": 2}',
-        Answer(text='{"operation": "supersede", "number": 1}', stop="refusal"),
+        '{"operation": "supersede", "number": 1}',
+        '{"decisions": [{"new": 1, "operation": "supersede"}]}',
+        decided("delete"),
+        decided("supersede", 7),
+        decided("supersede", 0),
+        decided("supersede", -1),
+        '{"decisions": [{"new": 1, "operation": "supersede", "number": true}]}',
+        '{"decisions": [{"new": 1, "operation": "supersede", "number": "1"}]}',
+        '{"decisions": [{"new": 1, "operation": ["supersede"], "number": 1}]}',
+        '{"decisions": [{"new": 1, "operation": "supersede", "number": 1, "also": 2}]}',
+        '{"decisions": [{"new": true, "operation": "supersede", "number": 1}]}',
+        '{"decisions": [{"new": 2, "operation": "supersede", "number": 1}]}',
+        json.dumps({"decisions": 2 * [{"new": 1, "operation": "supersede", "number": 1}]}),
+        Answer(text=decided("supersede"), stop="refusal"),
         ModelUnavailable("away"),
         ModelRefused("no such model"),
     ],
@@ -108,15 +114,15 @@ def test_an_answer_that_cannot_be_used_leaves_it_to_the_rules(step: Any) -> None
 
 
 def test_a_fenced_answer_is_read() -> None:
-    fenced = '```json\n{"operation": "supersede", "number": 1}\n```'
+    fenced = f"```json\n{decided('supersede')}\n```"
     assert asked(ScriptedModel([fenced]), NEW, fact(OLD)).operation == "supersede"
 
 
 def test_the_guards_bind_the_model() -> None:
     assert asked(answers("supersede"), NEW, fact(OLD), trust="low").operation == "add"
     assert asked(answers("supersede"), NEW, fact(OLD, pinned=True)).operation == "add"
-    decided = fact(OLD, type="decision")
-    refused = asked(answers("supersede"), NEW, decided, type="decision", trust="outside")
+    choice = fact(OLD, type="decision")
+    refused = asked(answers("supersede"), NEW, choice, type="decision", trust="outside")
     assert (refused.operation, refused.written) == ("refused", ())
 
 
@@ -137,7 +143,7 @@ def test_things_that_code_tells_apart_stay_apart() -> None:
 
 
 def superseded(type: Any, one: str, other: str) -> bool:  # noqa: A002
-    model = ScriptedModel(lambda _: '{"operation": "supersede", "number": 1}')
+    model = ScriptedModel(lambda _: decided("supersede"))
     result = asked(model, other, fact(one, type=type), type=type)
     return result.operation == "supersede"
 
@@ -154,3 +160,35 @@ def test_closed_facts_are_not_shown() -> None:
     asked(model, NEW, replace(fact(OLD), valid_to=2.0, superseded_by=FactId("gone")))
     asked(model, NEW, fact(OLD, 9.0))
     assert model.prompts == []
+
+
+def test_many_statements_are_one_question() -> None:
+    known = [
+        fact(f"the {place} footer mentions the Berlin office") for place in ("invoice", "mail")
+    ]
+    drafts = [
+        said("the mail footer mentions the Lisbon office", 5.0),
+        said("the invoice footer mentions the Porto office", 5.0),
+    ]
+    questions = [one for draft in drafts if (one := open_question(draft, known)) is not None]
+    second = next(at for at, one in enumerate(questions[0].shown, 1) if "mail" in one.content)
+    given = [{"new": 1, "operation": "supersede", "number": second}]
+    model = ScriptedModel([json.dumps({"decisions": given})])
+    first, other = asyncio.run(ask(questions, model)).given
+    assert first.fact == known[1]
+    assert other.unusable, "it said nothing of the second: that is left to the rules"
+    assert len(model.prompts) == 1
+
+
+def test_what_does_not_fit_one_question_is_left_to_the_rules() -> None:
+    known = [
+        fact(f"{OLD} in version {number} of it " + "and on it goes " * 25) for number in "12345678"
+    ]
+    drafts = [
+        said(f"{NEW} in copy {number} " + "and so it goes on " * 20, 5.0) for number in range(40)
+    ]
+    questions = [one for draft in drafts if (one := open_question(draft, known)) is not None]
+    model = ScriptedModel(lambda _: json.dumps({"decisions": []}))
+    opinions = asyncio.run(ask(questions, model))
+    assert len(opinions.given) == len(questions) == 40
+    assert opinions.spent_tokens < RECONCILE_TOKENS

@@ -1,27 +1,30 @@
 """Decides about the statements of one job, each in the light of those before it.
 
 Owns what is known while a job goes on: the store's facts in reach, under what the job decided so
-far. Writes nothing. Always holds: a model is asked within what was charged for it, and no more once
-it has failed; a digest that tells what was closed ends with it.
+far. Writes nothing. Always holds: a model is asked once at the most, within what was charged for
+it; a digest that tells what was closed ends with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from recollect.engine.facts.digesting import stale_digests
 from recollect.engine.facts.reach import Reach
 from recollect.memory.history import Versions
-from recollect.memory.reconcile import MODEL_AWAY, reconcile
+from recollect.memory.reconcile import ask, open_question, settle
+from recollect.memory.reconciling.prompt import Opinion, Question
 from recollect.ports import Archive, Model
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactId
 from recollect.values.lookup import FactQuery
 
-RECONCILE_TOKENS: Final = 2_000
-"""What the decisions of one job may cost; beyond it rules decide."""
+RECONCILE_TOKENS: Final = 6_000
+"""What the one question of a job may cost: `MOST_QUESTION_TOKENS`, the task and the answer, with a
+margin between our count and a model's."""
 CANDIDATES: Final = 12
 """Facts that a new one is held against."""
 
@@ -35,33 +38,42 @@ class Decisions:
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
-        self._spent_tokens = 0
-        self._away = False
         self._read: dict[FactId, Fact] = {}
         self._known: Versions | None = None
 
-    @property
-    def may_ask(self) -> bool:
-        """Whether a model may still decide: within what was charged, and while it answers."""
-        return not self._away and self._spent_tokens < RECONCILE_TOKENS
+    async def take(self, drafts: Sequence[FactDraft], model: Model | None) -> None:
+        """Decide about drafts in their order, and keep what they change.
 
-    async def take(self, draft: FactDraft, model: Model | None) -> None:
-        """Decide about a draft and keep what it changes."""
+        A model is asked once, about all of which the rules are not certain by what was known
+        before; how drafts of one job follow each other is left to the rules.
+        """
         if not self.reach.everything:
-            draft = replace(draft, session=self.reach.session)
+            drafts = [replace(one, session=self.reach.session) for one in drafts]
+        opinions = {} if model is None else await self._opinions(drafts, model)
         versions = await self._versions()
-        done = await reconcile(
-            draft,
-            await self._candidates(draft),
-            model=model,
-            now=self._now,
-            history=versions.of(draft),
-        )
-        self.operations.append(done.operation)
-        self._spent_tokens += done.spent_tokens
-        self._away = self._away or done.reason.startswith(MODEL_AWAY)
-        self.written.update((fact.id, fact) for fact in done.written)
-        versions.add(done.written)
+        for at, draft in enumerate(drafts):
+            done = settle(
+                draft,
+                await self._candidates(draft),
+                now=self._now,
+                history=versions.of(draft),
+                opinion=opinions.get(at),
+            )
+            self.operations.append(done.operation)
+            self.written.update((fact.id, fact) for fact in done.written)
+            versions.add(done.written)
+
+    async def _opinions(self, drafts: Sequence[FactDraft], model: Model) -> dict[int, Opinion]:
+        versions = await self._versions()
+        questions: dict[int, Question] = {}
+        for at, draft in enumerate(drafts):
+            question = open_question(draft, await self._candidates(draft), versions.of(draft))
+            if question is not None:
+                questions[at] = question
+        if not questions:
+            return {}
+        asked = await ask(list(questions.values()), model)
+        return dict(zip(questions, asked.given, strict=True))
 
     async def _candidates(self, draft: FactDraft) -> tuple[Fact, ...]:
         """Current facts that share words with it, as they stand after what this job decided."""

@@ -25,6 +25,9 @@ from recollect.values.lookup import FactQuery
 LEAST_FACTS: Final = 4
 """So many facts of one subject make a digest worth reading; fewer are read themselves."""
 MOST_FACTS: Final = 40
+GROWTH: Final = 2
+"""A digest is written anew when it would rest on so many times the messages: one more fact of a
+subject is read beside its digest, and a call for each would cost more than it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,8 @@ class Digesting:
         if len(about) < LEAST_FACTS:
             return _ending(before, revision, now=now)
         sources = dict.fromkeys(source for fact in about for source in fact.sources)
+        if any(len(sources) < GROWTH * len(one.sources) for one in before):
+            return Batch(at=now)
         held = [one.segment for one in await self.store.segments(list(sources))]
         if lease.cost_tokens < DIGEST_TOKENS:  # charged when it is handed out, so once more
             said_by = [one.message_id for one in held]

@@ -20,6 +20,7 @@ from recollect.engine.facts.reach import reach_of
 from recollect.errors import ModelError, ModelRefused
 from recollect.memory.extract import MOST_CALLS, Extracted, extract
 from recollect.memory.reading.prompt import call_tokens, fitting_tokens
+from recollect.memory.reading.windows import LINE_TOKENS, line_count
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.values.batch import Batch
@@ -33,8 +34,13 @@ OVERLAP_SEGMENTS: Final = 12
 """How many that were read before are at hand again, to be understood by."""
 LINEAGE_SEGMENTS: Final = 400
 """How far back it is looked up whose words a statement repeats."""
-ANSWER_TOKENS: Final = 1_500
-"""Of a call; charged before, as deciding about what it found is, so a day's budget holds."""
+ANSWER_TOKENS: Final = 3_000
+"""Of a call, a quarter of the window where that is less; charged before, as deciding about what it
+found is, so a day's budget holds."""
+LEAST_ANSWER_TOKENS: Final = 1_000
+LEAST_WINDOW_SHARE: Final = 0.5
+"""Less than this share of a window is no call of its own while a session goes on: it waits for more
+to leave the view, or until the session is idle."""
 LEAST_SPOKEN_CHARS: Final = 40
 """Fewer characters of speech in a window are not worth a call."""
 _TOOL_CHARS_READ: Final = 1_200
@@ -53,6 +59,8 @@ class Extraction:
     model: Model | None = None
     embedders: tuple[str, ...] = ()
     max_attempts: int = 5
+    at_once: bool = False
+    """Read whatever is unread, however little: somebody asked for it."""
     told: Told = field(default=lambda _: None, repr=False)
 
     async def extract(self, lease: Lease) -> Batch:
@@ -70,6 +78,9 @@ class Extraction:
         if not page:
             return Batch(at=now)
         new = self._window(page)
+        if left and not self.at_once and self._too_little(page):
+            due = await self._idle_at(session, now)
+            return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
         model, note = self._reader(new)
         needed = 0 if model is None else self._cost(new)
         if needed > lease.cost_tokens:  # charged when it is handed out, so it is handed out again
@@ -79,8 +90,7 @@ class Extraction:
         found, failed = await self._found(lease, new, earlier, model, now, unseen_low=unseen)
         reach = reach_of(session, (one.segment for one in new), self.settings.recall.scope)
         book = Decisions(self.store, reach, now=now)
-        for draft in found.drafts:
-            await book.take(draft, model if book.may_ask else None)
+        await book.take(found.drafts, None if failed else model)
         book.end_digests()
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
         self._tell(new, book, found, note or failed)
@@ -123,14 +133,27 @@ class Extraction:
             return None, "one call costs more than jobs.day_tokens allows"
         return self.model, ""
 
+    def _too_little(self, page: Sequence[StoredSegment]) -> bool:
+        """Whether a model would be asked about less than is worth a call."""
+        if self.model is None or len(page) == PAGE_SEGMENTS:
+            return False
+        unread = sum(_read_tokens(one.segment) for one in page)
+        return unread < LEAST_WINDOW_SHARE * self._window_tokens()
+
+    def _answer_tokens(self) -> int:
+        window = None if self.model is None else self.model.window_tokens
+        if window is None:
+            return ANSWER_TOKENS
+        return min(ANSWER_TOKENS, max(LEAST_ANSWER_TOKENS, window // 4))
+
     def _window_tokens(self) -> int:
         window = None if self.model is None else self.model.window_tokens
-        return fitting_tokens(self.settings.facts.window_tokens, window, ANSWER_TOKENS)
+        return fitting_tokens(self.settings.facts.window_tokens, window, self._answer_tokens())
 
     def _cost(self, new: Sequence[StoredSegment]) -> int:
         read, window = sum(_read_tokens(one.segment) for one in new), self._window_tokens()
         calls = min(MOST_CALLS, 1 + read // window)
-        return calls * call_tokens(min(read, window), ANSWER_TOKENS) + RECONCILE_TOKENS
+        return calls * call_tokens(min(read, window), self._answer_tokens()) + RECONCILE_TOKENS
 
     async def _earlier(self, session: str, after: int) -> tuple[tuple[Segment, ...], bool]:
         """What was read before, oldest first, and whether tools may have spoken before that."""
@@ -159,7 +182,7 @@ class Extraction:
                 segments,
                 earlier[-OVERLAP_SEGMENTS:],
                 model=asked,
-                max_output_tokens=ANSWER_TOKENS,
+                max_output_tokens=self._answer_tokens(),
                 now=now,
                 window_tokens=self.settings.facts.window_tokens,
                 earlier_low=earlier[:-OVERLAP_SEGMENTS],
@@ -208,8 +231,9 @@ def _worth_asking(new: Sequence[StoredSegment]) -> bool:
 
 
 def _read_tokens(segment: Segment) -> int:
+    """What it takes of a window, so that what is charged as one call is not cut into two."""
     if segment.noise is not None:
         return 0
     if segment.role == "tool" or segment.tool is not None:
         return min(segment.tokens, _TOOL_CHARS_READ // 2)
-    return segment.tokens
+    return segment.tokens + LINE_TOKENS * line_count(segment, segment.text)

@@ -27,7 +27,7 @@ from recollect.rules.sentences import statement_spans
 from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt
 
-MOST_FACTS: Final = 12
+MOST_FACTS: Final = 24
 """Of one window: more than people state in so few words, and an end for a model in a loop."""
 PROMPT_TOKENS: Final = 1000
 """What a prompt takes beside what is new in the conversation, by our count: the task (some 500)

@@ -26,7 +26,7 @@ TOOL_HEAD_CHARS: Final = 400
 TOOL_TAIL_CHARS: Final = 200
 """Of a tool's output, so much is shown: enough to understand what is said about it."""
 _LEFT_OUT: Final = " […] "
-_LINE_TOKENS: Final = 8
+LINE_TOKENS: Final = 8
 """What a line, which is a sentence, takes beside its words: its number and role."""
 
 
@@ -131,11 +131,11 @@ def _whole(segment: Segment, text: str) -> tuple[Piece, ...]:
 
 def _piece(segment: Segment, start: int, end: int, shown: str, text: str) -> Piece:
     line = " ".join(shown.split())
-    tokens = count_text(line) + _LINE_TOKENS * _lines(segment, shown)
+    tokens = count_text(line) + LINE_TOKENS * line_count(segment, shown)
     return Piece(segment=segment, start=start, end=end, shown=line, text=text, tokens=tokens)
 
 
-def _lines(segment: Segment, shown: str) -> int:
+def line_count(segment: Segment, shown: str) -> int:
     """As how many lines a prompt shows it: a sentence is one, a tool's output another."""
     return 1 if segment.role == "tool" else sum(1 for _ in statement_spans(shown, 0, len(shown)))
 
@@ -158,12 +158,12 @@ def _units(piece: Piece, tokens: int) -> Iterator[tuple[int, int, int]]:
     """Passages, and the sentences of one that is too large by itself, with what they take."""
     for passage in split_passages(piece.text[piece.start : piece.end]):
         start, end = piece.start + passage.start, piece.start + passage.end
-        size = count_text(passage.text) + _LINE_TOKENS * _lines(piece.segment, passage.text)
+        size = count_text(passage.text) + LINE_TOKENS * line_count(piece.segment, passage.text)
         if size <= tokens:
             yield start, end, size
             continue
         for first, last in statement_spans(piece.text, start, end):
-            yield first, last, count_text(piece.text[first:last]) + _LINE_TOKENS
+            yield first, last, count_text(piece.text[first:last]) + LINE_TOKENS
 
 
 def _overlap(earlier: Sequence[Piece], tokens: int) -> tuple[Piece, ...]:
@@ -172,7 +172,7 @@ def _overlap(earlier: Sequence[Piece], tokens: int) -> tuple[Piece, ...]:
     left = tokens
     for piece in reversed(earlier):
         if piece.tokens > left:
-            if not kept and left > _LINE_TOKENS:
+            if not kept and left > LINE_TOKENS:
                 kept.append(_ending(piece, left))
             break
         kept.append(piece)
@@ -182,7 +182,7 @@ def _overlap(earlier: Sequence[Piece], tokens: int) -> tuple[Piece, ...]:
 
 def _ending(piece: Piece, tokens: int) -> Piece:
     words = piece.shown
-    while count_text(words) + _LINE_TOKENS > tokens and words:
+    while count_text(words) + LINE_TOKENS > tokens and words:
         words = words[len(words) // 4 + 1 :]
     shown = _LEFT_OUT.lstrip() + words
-    return replace(piece, shown=shown, tokens=count_text(words) + _LINE_TOKENS)
+    return replace(piece, shown=shown, tokens=count_text(words) + LINE_TOKENS)

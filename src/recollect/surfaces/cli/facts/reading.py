@@ -100,17 +100,25 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
     from recollect.engine.boundary import attempted
     from recollect.engine.clock import SystemClock
-    from recollect.engine.housekeeping import handlers_of
+    from recollect.engine.facts.extracting import Extraction
     from recollect.memory.jobs import JobRunner as Runner
     from recollect.values.job import EXTRACT_JOB
     from recollect.wiring.embedders import choose_embedders
 
     settings, clock = place.settings, SystemClock()
-    embedders = choose_embedders(settings).used
-    handlers = handlers_of(store, settings, clock, embedders, model=reader, told=told)
+    extraction = Extraction(
+        store=store,
+        settings=settings,
+        clock=clock,
+        model=reader,
+        embedders=tuple(one.name for one in choose_embedders(settings).used),
+        max_attempts=settings.jobs.max_attempts,
+        at_once=True,
+        told=told,
+    )
     return Runner(
         store,
-        {EXTRACT_JOB: handlers[EXTRACT_JOB]},
+        {EXTRACT_JOB: extraction.extract},
         clock,
         attempt=attempted,
         lease_seconds=settings.jobs.lease_seconds,

@@ -1,0 +1,156 @@
+"""What models cost beside the turns: who is asked for what, how often, and where that is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from recollect import open_memory
+from recollect.surfaces.cli import main
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.values.model import Prompt
+from recollect.wiring import open_store
+
+REQUESTS = 230
+NOON = 1_760_011_200.0
+WINDOW = 12_000
+_NUMBERED = re.compile(r"^\[(\d+)\] user: (.+)$", re.MULTILINE)
+SERVICES = ("billing", "search", "mail", "reports", "login", "orders", "stock", "ledger")
+
+
+class Clock:
+    time = NOON
+
+    def now(self) -> float:
+        return self.time
+
+
+def asked_for(prompt: Prompt) -> str:
+    """What a prompt is for, by the answer that it wants."""
+    wanted = json.dumps(prompt.schema or {})
+    for name, mark in (("extraction", "quote"), ("reconcile", "operation"), ("digest", "senten")):
+        if mark in wanted:
+            return name
+    return "summary"
+
+
+def answered(prompt: Prompt) -> str:
+    """As a model that finds a fact in every line it may quote, and never agrees with a rule."""
+    kind = asked_for(prompt)
+    if kind == "extraction":
+        lines = _NUMBERED.findall(prompt.text)
+        return json.dumps({"facts": [_claim(int(number), words) for number, words in lines[:12]]})
+    if kind == "reconcile":
+        return json.dumps({"operation": "add", "number": 0})
+    if kind == "digest":
+        return json.dumps({"sentences": [{"facts": [1], "text": "It is as it was."}]})
+    return "## Goal\nKeep the services running.\n\n## Progress\nParts were looked at.\n"
+
+
+def _claim(number: int, words: str) -> dict[str, Any]:
+    return {
+        "line": number,
+        "quote": words,
+        "type": "implementation",
+        "content": words,
+        "subject": " ".join(words.split()[1:3]),
+        "attribute": "",
+    }
+
+
+def spoken(number: int) -> str:
+    service = SERVICES[number % len(SERVICES)]
+    if number % 5 == 0:
+        return f"The {service} service keeps its files under /srv/{service}/{number}."
+    return (
+        f"The {service} team looked at part {number} of the plan, and the nightly import "
+        f"touches {service} before the others do. Could you read on with part {number}?"
+    )
+
+
+async def a_session(folder: Path, **opened: Any) -> list[Any]:
+    """A session of so many requests, with a pause now and then; jobs beside it, as shipped."""
+    clock, reports = Clock(), []
+    path = folder / "use.db"
+    memory = open_memory(
+        space="use",
+        store=path,
+        clock=clock,
+        window_tokens=WINDOW,
+        settings={"recall.embedder": "none"},
+        **opened,
+    )
+    store = await open_store(str(path), space="use")
+    async with memory:
+        messages: list[dict[str, Any]] = []
+        for number in range(REQUESTS):
+            messages.append({"role": "user", "content": spoken(number)})
+            context = await memory.prepare("s", {"model": "m", "messages": messages})
+            reports.append(context.report)
+            said = f"Part {number} says: " + f"nothing of note in row {number}, as it was. " * 8
+            messages.append({"role": "assistant", "content": said})
+            await memory.observe(
+                "s", {"role": "assistant", "content": [{"type": "text", "text": said}]}
+            )
+            clock.time += 700 if number % 80 == 79 else 20
+            await memory.settle()
+            await until_done(store, clock)
+        await until_done(store, clock)
+    await store.close()
+    return reports
+
+
+async def until_done(store: Any, clock: Clock) -> None:
+    """Until nothing is due; jobs of the engine do it."""
+    for _ in range(400):
+        jobs = await store.jobs(limit=100)
+        busy = [one for one in jobs if one.state == "leased" or one.run_at <= clock.time]
+        if not [one for one in busy if one.kind in ("extract", "digest") and one.state != "dead"]:
+            return
+        await asyncio.sleep(0.01)
+
+
+def test_only_the_summaries_are_asked_of_a_model_that_was_given_for_them(tmp_path: Path) -> None:
+    model = ScriptedModel(answered)
+    asyncio.run(a_session(tmp_path, model=model))
+    asked = Counter(map(asked_for, model.prompts))
+    assert asked["summary"] > 1, "the session is long enough to be compacted"
+    assert set(asked) == {"summary"}, asked
+
+
+def test_a_model_that_reads_for_facts_is_asked_once_in_fifteen_requests(tmp_path: Path) -> None:
+    model, reader = ScriptedModel(answered), ScriptedModel(answered)
+    asyncio.run(a_session(tmp_path, model=model, extraction_model=reader))
+    assert set(map(asked_for, model.prompts)) == {"summary"}
+    asked = Counter(map(asked_for, reader.prompts))
+    assert asked["extraction"] >= 1
+    assert sum(asked.values()) <= REQUESTS // 15, asked
+
+
+def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:
+    """`facts read` just after a session was spoken in: its idle job is still in the queue."""
+    path = tmp_path / "read.db"
+
+    async def say() -> None:
+        settings = {"recall.embedder": "none", "jobs.in_process": False}
+        async with open_memory(store=path, settings=settings) as memory:
+            said = "We decided to use PostgreSQL for the orders database."
+            messages = [{"role": "user", "content": said}]
+            await memory.prepare("s", {"model": "m", "messages": messages})
+
+    def facts(*arguments: str) -> Any:
+        return CliRunner().invoke(main, ["facts", *arguments, "--store", str(path)])
+
+    asyncio.run(say())
+    assert "1 session waits" in facts("list").output
+    first = facts("read")
+    assert "1 fact found" in first.stdout
+    assert "wait" not in first.output, first.output
+    assert json.loads(facts("read", "--json").stdout)["waiting"] == 0
+    assert "nothing to read" in facts("read").stdout
