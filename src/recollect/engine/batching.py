@@ -5,7 +5,7 @@ Owns what of a session's state may be written: nothing in it that redaction woul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
@@ -88,24 +88,26 @@ def _masked(edit: _E, redaction: RedactionSettings) -> _E:
     if isinstance(edit, Cut):
         summary = _masked_text(edit.summary, redaction.pii)
         ended = tuple(_masked(block, redaction) for block in edit.ended)
-        carried = None if edit.carried is None else masked_carried(edit.carried, redaction)
+        carried = edit.carried and masked_carried(
+            edit.carried, lambda text: _masked_text(text, redaction.pii)
+        )
         if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
             return edit
         return replace(edit, summary=summary, ended=ended, carried=carried)
     return edit
 
 
-def masked_carried(carried: Carried, redaction: RedactionSettings) -> Carried:
+def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
     """What code carries, as it may be stored."""
 
     def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_masked_text(text, redaction.pii) for text in texts)
+        return tuple(mask(text) for text in texts)
 
     return Carried(
         read_files=masked(carried.read_files),
         modified_files=masked(carried.modified_files),
         failures=tuple(
-            replace(one, said=_masked_text(one.said, redaction.pii)) for one in carried.failures
+            replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
         ),
         identifiers=masked(carried.identifiers),
     )

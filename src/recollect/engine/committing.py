@@ -181,5 +181,5 @@ def _masked(
         notes=tuple(masked(note) for note in result.notes),
         summary=masked(result.summary),
         receipt=receipt,
-        details=masked_carried(carried, redaction).details(),
+        details=masked_carried(carried, masked).details(),
     )

@@ -17,6 +17,7 @@ from recollect.compaction.breaker import after, is_open
 from recollect.compaction.cut import cut
 from recollect.compaction.list_names import NAMES_SHARE, NAMES_TOKENS
 from recollect.config import Settings
+from recollect.engine.batching import masked_carried
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.committing import LOST_RACES, Proved, commit
 from recollect.engine.hooks import Hooks
@@ -26,6 +27,7 @@ from recollect.engine.session import Session
 from recollect.engine.summarising import Bill, Summariser
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Clock, Model, Recaller
+from recollect.rules.message_redaction import TextMask, redact_entries
 from recollect.values.compaction import (
     CompactionResult,
     CutPlan,
@@ -34,7 +36,8 @@ from recollect.values.compaction import (
     Summarised,
     Trigger,
 )
-from recollect.values.history import SessionState
+from recollect.values.edit import Cut
+from recollect.values.history import SessionState, newest_cut
 from recollect.values.message import MessageId
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -176,9 +179,13 @@ class Compactor:
             return replace(nothing, convergence="irreducible", reason=plan.reason)
         event = {"messageCount": len(path.entries), "tokenCount": path.used_tokens()}
         heard = await self._hooks.fire("before_compaction", event, self.context(held))
+        mask = TextMask(self._settings.redaction, held.keeping.secrets)
+        masked, before = await asyncio.to_thread(_masked, plan, newest_cut(path.edits), mask)
         summary = await self._summariser.summarise(
             path,
-            plan,
+            masked,
+            before,
+            mask,
             instructions=order.instructions,
             whose=self.context(held),
             begun=begun,
@@ -187,11 +194,13 @@ class Compactor:
         notes = (*heard.notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
-            return replace(nothing, reason=summary.reason)
+            return replace(nothing, reason=mask.text(summary.reason))
         proved = await prove(
             path,
-            plan,
+            masked,
+            before,
             summary,
+            mask,
             recaller=self._recaller,
             space=self._space,
             session=held.id,
@@ -291,6 +300,17 @@ class Compactor:
             "workspaceDir": self._workspace,
             "messageProvider": None,
         }
+
+
+def _masked(plan: CutPlan, before: Cut | None, mask: TextMask) -> tuple[CutPlan, Cut | None]:
+    """What a compaction reads, masked: what it takes from it stands alone later."""
+    summarised = redact_entries(plan.summarised, mask)
+    split = len(plan.history)
+    plan = replace(plan, history=summarised[:split], turn_prefix=summarised[split:])
+    if before is None:
+        return plan, None
+    carried = before.carried and masked_carried(before.carried, mask.text)
+    return plan, replace(before, summary=mask.text(before.summary), carried=carried)
 
 
 def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:

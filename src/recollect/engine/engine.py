@@ -49,6 +49,7 @@ from recollect.memory.jobs import BackgroundJobs
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
+from recollect.rules.message_redaction import TextMask
 from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
@@ -572,6 +573,7 @@ class Engine:
             number=state.turn + 1,
             fixed_tokens=fixed_tokens,
             composed=held.remembered.composed,
+            mask=TextMask(self.settings.redaction, held.keeping.secrets),
         )
 
     def _split(

@@ -97,6 +97,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
             turn=path.number,
             everything=everything,
             hidden=hidden,
+            mask=path.mask.text,
         ),
         unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
         reason=lambda result: result.reason,

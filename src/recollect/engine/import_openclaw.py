@@ -26,13 +26,15 @@ from recollect.engine.import_path import (
     evict_job,
 )
 from recollect.formats.js_json import stringify, well_formed
+from recollect.formats.json_spans import decode
 from recollect.formats.segments_jsonl import FIELDS, SegmentLine, read_segment_lines
 from recollect.formats.vmem import VmemEntry, VmemReading
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
+from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
-from recollect.rules.redaction import redact
+from recollect.rules.redaction import redact, secrets_in
 from recollect.rules.trust import trust_of_role
 from recollect.turn.index import index
 from recollect.values.batch import Batch
@@ -318,23 +320,36 @@ def masked_object(
     """The object of a line without secrets, and whether there were any."""
     if not settings.enabled:
         return value, False
-    masked: dict[str, Any] = {}
-    for key, item in value.items():
-        done = _masked_value(item, pii=settings.pii)
-        if key not in fields:  # what is unknown may be a secret by its name
-            named = redact(f"{stringify(key)}:{stringify(done)}", pii=settings.pii)
-            done = named.spans[0].replacement if named.spans else done
-        masked[key] = done
+    mask = TextMask(settings)
+    masked = _masked_fields(value, fields, mask)
+    if mask.secrets:  # what one field masks may stand in another by itself: an entity, a tag
+        masked = _masked_fields(masked, fields, mask)
     return masked, masked != value
 
 
-def _masked_value(item: Any, *, pii: bool) -> Any:
+def _masked_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) -> dict[str, Any]:
+    masked: dict[str, Any] = {}
+    for key, item in value.items():
+        done = _masked_value(item, mask)
+        if key not in fields:  # what is unknown may be a secret by its name
+            pair = f"{stringify(key)}:{stringify(done)}"
+            named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
+            mask.secrets.update(secrets_in(pair, named.spans))
+            done = named.spans[0].replacement if named.spans else done
+        masked[key] = done
+    return masked
+
+
+def _masked_value(item: Any, mask: TextMask) -> Any:
     if isinstance(item, str):
-        return redact(item, pii=pii).text
+        return mask.text(item)
     if isinstance(item, list):
-        return [_masked_value(inner, pii=pii) for inner in item]
+        return [_masked_value(inner, mask) for inner in item]
     if isinstance(item, dict):
-        return {key: _masked_value(inner, pii=pii) for key, inner in item.items()}
+        masked = {mask.text(key): _masked_value(inner, mask) for key, inner in item.items()}
+        spelled = stringify(masked)
+        done = mask.json(spelled)  # a key may promise a secret
+        return masked if done == spelled else decode(done.encode())
     return item
 
 

@@ -97,6 +97,8 @@ class _Recording:
     origins: Mapping[EntryKey, str] = field(repr=False)
     tool_names: Mapping[CallId, str] = field(repr=False)
     fetched: frozenset[CallId] = field(repr=False)
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """What was masked in it so far."""
 
 
 async def import_transcript(
@@ -195,6 +197,7 @@ async def _write_stretch(
         origins=recording.origins,
         tool_names=recording.tool_names,
         fetched=recording.fetched,
+        secrets=recording.secrets,
     )
     jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
     written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=jobs))

@@ -22,6 +22,7 @@ from recollect.engine.recording import LastRecord, Recorded, kept_rows, record_t
 from recollect.errors import FormatError
 from recollect.formats.session_state import join_state
 from recollect.rules.identity import segment_id
+from recollect.rules.message_redaction import TextMask
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.values.batch import Batch, Written
 from recollect.values.compaction import CompactionRecord
@@ -53,6 +54,8 @@ class Keeping:
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
     """Messages that the store refused because they were forgotten: nothing quotes them again."""
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """What was masked in the session, for where it is repeated without its label. Never stored."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
@@ -302,7 +305,7 @@ class SessionKeeper:
                 request,
                 report,
                 last,
-                self._settings.redaction,
+                TextMask(self._settings.redaction, keeping.secrets),
                 at=now,
                 as_it_came=as_it_came,
                 forgotten=frozenset(keeping.forgotten),
@@ -330,7 +333,7 @@ class SessionKeeper:
         kept = Kept(where="spool" if self.archive.spooling else "store", said="nothing new")
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
-            made = await self._ingested(session, chunk, entries, now=now, source=source)
+            made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
             jobs = (*whole.jobs, *made.jobs, *self._extraction(session, now, left=False))
             whole = replace(whole, segments=made.segments, jobs=jobs if chunk else whole.jobs)
             if not whole.empty:
@@ -346,6 +349,7 @@ class SessionKeeper:
         session: str,
         chunk: Sequence[Entry],
         entries: Sequence[Entry],
+        keeping: Keeping,
         *,
         now: float,
         source: Source,
@@ -363,6 +367,7 @@ class SessionKeeper:
                 indexed="sessions" in self._settings.index.sources,
                 tool_names=called_tools(chunk, entries),
                 fetched=earlier_fetches(chunk, entries),
+                secrets=keeping.secrets,
             ),
         )
 

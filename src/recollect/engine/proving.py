@@ -14,15 +14,18 @@ from recollect.compaction.receipt import receipt
 from recollect.engine.committing import Proved
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Recaller
+from recollect.rules.message_redaction import TextMask
 from recollect.values.compaction import CutPlan, Summarised
-from recollect.values.history import newest_cut
+from recollect.values.edit import Cut
 from recollect.values.recalled import RecallRequest
 
 
 async def prove(
     path: TurnPath,
     plan: CutPlan,
+    before: Cut | None,
     summary: Summarised,
+    mask: TextMask,
     *,
     recaller: Recaller | None,
     space: str,
@@ -30,7 +33,8 @@ async def prove(
     pin_ratio: float,
     now: float,
 ) -> Proved:
-    """The summary with what would have been lost, and its receipt."""
+    """The summary with what would have been lost, and its receipt; `before` is the cut that the
+    plan goes on from."""
     kept = frozenset(entry.key for entry in plan.kept)
     limits = path.limits
 
@@ -54,7 +58,6 @@ async def prove(
         )
         return "\n".join(passage.text for passage in found.passages)
 
-    before = newest_cut(path.edits)
     # What code carries is made anew, so only what the model wrote, and what was pinned, is probed.
     previous = "" if before is None else strip_carried(before.summary)
     probes = await asyncio.to_thread(probe, plan.summarised, previous_summary=previous)
@@ -66,4 +69,4 @@ async def prove(
         count_tokens=path.weigher.text,
     )
     text = f"{summary.text}\n\n{made.pinned}" if made.pinned else summary.text
-    return Proved(text=text, receipt=made.receipt)
+    return Proved(text=mask.text(text), receipt=made.receipt)

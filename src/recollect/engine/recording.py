@@ -11,10 +11,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 
-from recollect.config.settings import Redaction as RedactionSettings
 from recollect.formats.json_spans import encode
 from recollect.formats.request import fill_frame, frame_of
-from recollect.rules.json_redaction import redact_json
+from recollect.rules.message_redaction import TextMask
 from recollect.values.edit import Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, Row, newest_cut
 from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
@@ -48,7 +47,7 @@ def record_turn(
     request: Request,
     report: Report,
     last: LastRecord,
-    redaction: RedactionSettings,
+    mask: TextMask,
     *,
     at: float,
     as_it_came: bool,
@@ -66,7 +65,7 @@ def record_turn(
         *,
         exact: bool = True,
     ) -> PieceHash:
-        piece = _piece(kind, body, about, redaction)
+        piece = _piece(kind, body, about, mask)
         piece = piece if exact else replace(piece, exact=False)
         if piece.hash not in last.known and forgotten.isdisjoint(about):
             made[piece.hash] = piece
@@ -126,11 +125,9 @@ def _piece(
     kind: PieceKind,
     body: bytes,
     about: tuple[MessageId, ...],
-    redaction: RedactionSettings,
+    mask: TextMask,
 ) -> Piece:
-    exact = True
-    if redaction.enabled:
-        body, exact = redact_json(body, pii=redaction.pii)
+    body, exact = mask.body(body)
     digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
     return Piece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
 

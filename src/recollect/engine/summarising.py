@@ -19,9 +19,10 @@ from recollect.config.settings import Compaction as CompactionSettings
 from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Model
+from recollect.rules.message_redaction import TextMask
 from recollect.values.carried import Carried
 from recollect.values.compaction import CutPlan, NoSummary, Spent, Summarised
-from recollect.values.history import newest_cut
+from recollect.values.edit import Cut
 from recollect.values.model import Answer, Prompt
 
 HOOK_SHARE = 0.5
@@ -75,26 +76,39 @@ class Summariser:
         self,
         path: TurnPath,
         plan: CutPlan,
+        before: Cut | None,
+        mask: TextMask,
         *,
         instructions: str,
         whose: dict[str, str | None],
         begun: float,
         bill: Bill,
     ) -> Summarised | NoSummary:
-        """The summary of what the plan cuts, with the names that it does not hold behind it."""
-        before = newest_cut(path.edits)
+        """The summary of what the plan cuts, with the names that it does not hold behind it.
+
+        The plan and the cut `before` it are masked by `mask`, and so is all that others say here.
+        """
+        instructions = mask.text(instructions)
         previous = "" if before is None else before.summary
         earlier = None if before is None else before.carried
         supplied, notes = await self._supplied(path, plan, instructions, whose, previous, earlier)
         if isinstance(supplied, NoSummary):
             return replace(supplied, notes=notes)
-        rules_text = await asyncio.to_thread(self._critical_rules)
+        rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
         made: Summarised | NoSummary
         if isinstance(supplied, str):
-            made = await self._completed(path, plan, supplied, rules_text, earlier)
+            made = await self._completed(path, plan, mask.text(supplied), rules_text, earlier)
         else:
             made = await self._by_model(
-                path, plan, instructions, rules_text, previous, earlier, begun=begun, bill=bill
+                path,
+                plan,
+                mask,
+                instructions,
+                rules_text,
+                previous,
+                earlier,
+                begun=begun,
+                bill=bill,
             )
         made = replace(made, notes=(*notes, *made.notes))
         return made if isinstance(made, NoSummary) else _with_names(made, path)
@@ -103,6 +117,7 @@ class Summariser:
         self,
         path: TurnPath,
         plan: CutPlan,
+        mask: TextMask,
         instructions: str,
         rules_text: str,
         previous: str,
@@ -118,7 +133,8 @@ class Summariser:
 
         async def ask(prompt: Prompt) -> Answer:
             bill.add()
-            return await model.ask(prompt)
+            answer = await model.ask(prompt)
+            return replace(answer, text=mask.text(answer.text))
 
         left = max(1.0, settings.deadline_seconds - (time.monotonic() - begun))
         return await summarize(

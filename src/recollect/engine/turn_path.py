@@ -24,6 +24,7 @@ from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
 from recollect.rules.identity import ROOT, continued_root
+from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
@@ -71,6 +72,8 @@ class TurnPath:
     secret: bytes
     now: float
     number: int
+    mask: TextMask
+    """Of the session: makes of a text what may be stored."""
     readable: bool = True
     fixed_tokens: int = 0
     entries: tuple[Entry, ...] = ()

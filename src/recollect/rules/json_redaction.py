@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 import msgspec
 
-from recollect.rules.redaction import RedactedSpan, redact
+from recollect.rules.redaction import RedactedSpan, redact, secrets_in, spliced
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 # What decodes to one character each: a pair of surrogates, one unit, a letter.
@@ -35,19 +35,30 @@ _MOST_PASSES = 4
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
-def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
+def redact_json(
+    raw: bytes, *, pii: bool = False, known: Collection[str] = ()
+) -> tuple[bytes, bool]:
     """The JSON with its secrets masked, and whether it is exact still: nothing was masked."""
     text = raw.decode("utf-8", "surrogateescape")
-    judge = _json_spans if _is_json(raw) else _text_spans
-    changed = text
-    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
-        spans = judge(changed, pii=pii)
-        if not spans:
-            break
-        changed = _spliced(changed, spans)
+    changed, _ = redact_json_text(text, pii=pii, known=known)
     if changed is text:
         return raw, True
     return changed.encode("utf-8", "surrogateescape"), False
+
+
+def redact_json_text(
+    text: str, *, pii: bool = False, known: Collection[str] = ()
+) -> tuple[str, dict[str, None]]:
+    """As `redact_json`, for text; and the masked secrets that are known by themselves."""
+    judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
+    looked_for = dict.fromkeys(known)
+    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
+        spans = judge(text, pii=pii, known=looked_for)
+        if not spans:
+            break
+        looked_for.update(secrets_in(text, spans))
+        text = spliced(text, spans)
+    return text, looked_for
 
 
 def _is_json(raw: bytes) -> bool:
@@ -61,8 +72,8 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _text_spans(text: str, *, pii: bool) -> list[RedactedSpan]:
-    return list(redact(text, pii=pii).spans)
+def _text_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
+    return list(redact(text, pii=pii, known=known).spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +87,9 @@ class _String:
     """What an item beside it calls it: `{"name": …, "value": this}`."""
 
 
-def _json_spans(text: str, *, pii: bool) -> list[RedactedSpan]:
+def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
     """What to mask in the text, each span inside one string and between its escapes."""
-    in_place = redact(text, pii=pii).spans
+    in_place = redact(text, pii=pii, known=known).spans
     ends = [span.end for span in in_place]
     found: list[RedactedSpan] = []
     for string in _strings(text):
@@ -188,13 +199,3 @@ def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
         else:
             merged.append(span)
     return merged
-
-
-def _spliced(text: str, spans: list[RedactedSpan]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for span in spans:
-        pieces += (text[done : span.start], span.replacement)
-        done = span.end
-    pieces.append(text[done:])
-    return "".join(pieces)

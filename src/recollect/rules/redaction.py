@@ -2,8 +2,10 @@
 
 Owns `redact`: the union of what the rules find (known token formats, secrets known by their
 place, secrets known by their name, personal data on request), each replaced by a mask that
-names its rule. Never keeps a secret, or a part of one, in its result. Always pure,
-deterministic, linear in the text, and idempotent: what was masked stays as it is.
+names its rule, wherever else in the text it stands. Never keeps a secret, or a part of one, in
+its result. Always pure, deterministic, linear in the text, and idempotent: what was masked stays
+as it is. Whatever is taken from a text for good (a name, a probe, an excerpt) is taken from the
+masked text: alone it has lost the label that gave it away.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from recollect.rules.personal_data import find_personal_data
 from recollect.rules.secret_assignments import find_assigned
 from recollect.rules.secret_contexts import Found, find_in_context
 from recollect.rules.secret_tokens import find_tokens
-from recollect.rules.secret_values import MASK, MASK_OPENING
+from recollect.rules.secret_values import MASK, MASK_OPENING, is_wordy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+KNOWN_RULE = "known-secret"
 _LEAST_SECRET_CHARS = 8
+MOST_KNOWN_SECRETS = 512
+"""So many are looked for by themselves: each costs a search through the text."""
 _LEAD_CHARS = 64
 _DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
 
@@ -44,23 +49,70 @@ class Redaction:
     spans: tuple[RedactedSpan, ...] = ()
 
 
-def redact(text: str, *, pii: bool = False) -> Redaction:
-    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers."""
+def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Redaction:
+    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers.
+
+    `known` are secrets that were masked elsewhere (`told_apart`): they are masked by themselves.
+    """
     if len(text) < _LEAST_SECRET_CHARS:
         return Redaction(text=text)
     found = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
-    if not found:
-        return Redaction(text=text)
     if MASK_OPENING in text:
         found = _away_from_masks(text, found)
-    spans = _merge(found)
+    if found or known:
+        values = told_apart(text[one.start : one.end] for one in found)
+        found += _again(text, values if not known else {**values, **dict.fromkeys(known)}, found)
+    if not found:
+        return Redaction(text=text)
+    spans = tuple(_merge(found))
+    return Redaction(text=spliced(text, spans), spans=spans)
+
+
+def told_apart(secrets: Iterable[str]) -> dict[str, None]:
+    """Those of these secrets that are known by themselves, without what stands beside them.
+
+    A short one, or one that reads like a word, means something else in the next sentence.
+    """
+    return dict.fromkeys(
+        secret
+        for secret in secrets
+        if len(secret) >= _LEAST_SECRET_CHARS
+        and MASK_OPENING not in secret
+        and not (secret.isalpha() and secret.islower())
+        and not is_wordy(secret)
+    )
+
+
+def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
+    """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
+    return told_apart(text[span.start : span.end] for span in spans)
+
+
+def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
+    """The text with its spans, in order, replaced."""
     pieces: list[str] = []
     done = 0
     for span in spans:
         pieces += (text[done : span.start], span.replacement)
         done = span.end
     pieces.append(text[done:])
-    return Redaction(text="".join(pieces), spans=tuple(spans))
+    return "".join(pieces)
+
+
+def _again(text: str, values: Iterable[str], found: list[Found]) -> list[Found]:
+    """Where these secrets stand besides: what masked one of them does not see the others."""
+    taken = sorted((one.start, one.end) for one in found)
+    starts = [start for start, _ in taken]
+    more: list[Found] = []
+    for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
+        at = text.find(value)
+        while at >= 0:
+            end = at + len(value)
+            before = bisect_right(starts, at) - 1
+            if before < 0 or taken[before][1] < end:
+                more.append(Found(KNOWN_RULE, at, end, at, end))
+            at = text.find(value, end)
+    return more
 
 
 def _find(text: str, *, pii: bool) -> Iterator[Found]:

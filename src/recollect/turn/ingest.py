@@ -19,8 +19,8 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.rules.clean_text import clean_text
 from recollect.rules.entities import entities_of
 from recollect.rules.identity import segment_id
+from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
-from recollect.rules.redaction import redact
 from recollect.rules.segment_text import (
     ERROR_MARK,
     SegmentText,
@@ -65,27 +65,28 @@ def ingest(
     origins: Mapping[EntryKey, str] | None = None,
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Collection[CallId] = (),
+    secrets: dict[str, None] | None = None,
 ) -> IngestResult:
     """What to write for these messages of a session.
 
     Times that `said_at` does not know are `now`. Where they are not `indexed` they are kept, and
     not found. `tool_names` says which tool a call was for
     where the call is not among the entries, and `fetched` which of those calls fetch from
-    elsewhere (`rules.trust.fetched_calls`).
+    elsewhere (`rules.trust.fetched_calls`). `secrets` are those that were masked in the session
+    before, and afterwards those of these messages too: they are masked where they stand alone.
     """
     names = _tool_names(entries, tool_names)
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
     segments: list[NewSegment] = []
     skipped: list[EntryKey] = []
-    redacted = 0
+    mask = TextMask(redaction, {} if secrets is None else secrets)
     for entry in entries:
         written = segment_text(entry.message, names)
         if written.only_recalled:
             skipped.append(entry.key)
             continue
-        written, masked = _masked(written, redaction)
-        redacted += masked
+        written = _masked(written, mask)
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
         trust = trust_of(entry.message, names, outside)
@@ -97,8 +98,8 @@ def ingest(
     return IngestResult(
         segments=tuple(segments),
         jobs=jobs,
-        reasons=_reasons(segments, redacted, len(skipped)),
-        redacted=redacted,
+        reasons=_reasons(segments, mask.masked, len(skipped)),
+        redacted=mask.masked,
         skipped=tuple(skipped),
     )
 
@@ -115,18 +116,11 @@ def _tool_names(
     return {**known, **called} if known else called
 
 
-def _masked(written: SegmentText, settings: RedactionSettings) -> tuple[SegmentText, int]:
-    """The text and the tool's name as they may be stored, and how many secrets were in them."""
-    text = clean_text(written.text)
-    tool = None if written.tool is None else clean_text(written.tool)
-    masked = 0
-    if settings.enabled:
-        done = redact(text, pii=settings.pii)
-        text, masked = done.text, len(done.spans)
-        if tool is not None:
-            named = redact(tool, pii=settings.pii)
-            tool, masked = named.text, masked + len(named.spans)
-    return replace(written, text=text, tool=tool), masked
+def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
+    """The text and the tool's name as they may be stored."""
+    text = mask.text(clean_text(written.text))
+    tool = None if written.tool is None else mask.text(clean_text(written.tool))
+    return replace(written, text=text, tool=tool)
 
 
 def _segment(

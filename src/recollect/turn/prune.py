@@ -7,7 +7,7 @@ Never touches what users and assistants said. Running it again changes nothing m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -55,12 +55,14 @@ def prune(
     turn: int,
     everything: bool = False,
     hidden: AbstractSet[tuple[EntryKey | None, int | None]] = frozenset(),
+    mask: Callable[[str], str] = str,
 ) -> PruneResult:
     """Shorten results of the visible `entries` until the view holds `target_tokens`.
 
     `used_tokens` is what the request holds now. With `everything` recent results may be
     shortened too: the last resort when the protected part alone is over the limit. `hidden`
-    parts are not shown, so shortening them would free nothing.
+    parts are not shown, so shortening them would free nothing. `mask` makes a text as it may be
+    stored: an edit is.
     """
     if settings.mode == "off":
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
@@ -69,7 +71,7 @@ def prune(
     found = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not found:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
-    job = _Pruner(settings, weigher, turn, used_tokens, moment)
+    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask)
     if everything:
         found.sort(key=lambda item: -item.tokens)
         job.shorten_long(found, until=target_tokens)
@@ -98,9 +100,16 @@ class _Pruner:
     """Makes edits and keeps count of what they free."""
 
     def __init__(
-        self, settings: Pruning, weigher: Weigher, turn: int, used_tokens: int, moment: Moment
+        self,
+        settings: Pruning,
+        weigher: Weigher,
+        turn: int,
+        used_tokens: int,
+        moment: Moment,
+        mask: Callable[[str], str],
     ) -> None:
         self.settings = settings
+        self.mask = mask
         self.weigher = weigher
         self.turn = turn
         self.used = used_tokens
@@ -119,9 +128,11 @@ class _Pruner:
                 f"[Tool result shortened: first {trim.head_chars} and last {trim.tail_chars} "
                 f"of {len(item.text)} characters kept]"
             )
-            head = item.text[: trim.head_chars]
-            tail = item.text[len(item.text) - trim.tail_chars :]
-            self._replace(item, f"{head}\n...\n{tail}\n{note}", Cause.LONG_RESULT, hard=False)
+            said = self.mask(item.text)  # a secret that is cut in two is known by neither half
+            if len(said) > trim.max_chars:
+                head, tail = said[: trim.head_chars], said[len(said) - trim.tail_chars :]
+                said = f"{head}\n...\n{tail}\n{note}"
+            self._replace(item, said, Cause.LONG_RESULT, hard=False)
 
     def clear(self, found: list[_Prunable], *, until: float) -> None:
         """Replace whole results by the placeholder, oldest first."""
