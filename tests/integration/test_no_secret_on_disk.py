@@ -13,6 +13,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe
@@ -156,3 +157,41 @@ def test_an_imported_entity_is_no_way_around_its_message(home: Path, tmp_path: P
     assert "deploy" in exported
     assert "DB_PASSWORD" in exported
     assert holding(home, [*secrets, "Tr0ub4dor&3x"]) == []
+
+
+def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: Path) -> None:
+    """A store as it was left when names and probes came from the text as it was said."""
+    dump, secrets = environment(7)
+    store = ["--store", str(home / "m.db")]
+    run = CliRunner()
+
+    async def plant() -> None:
+        talk = Talk().call("bash", dump, command="env")
+        async with opened(home / "m.db", scribe()) as memory:
+            await memory.prepare(SESSION, talk.exchange(5).body("go on"))
+            done = await memory.compact(SESSION)
+            assert done.compacted, done.reason
+            await memory.settle()
+
+    asyncio.run(plant())
+    assert run.invoke(main, ["redact", *store]).exit_code == 0
+    database = apsw.Connection(str(home / "m.db"))
+    database.execute(
+        "update compaction set body = cast(replace(cast(body as text), '/usr/bin', ?) as blob)",
+        (secrets[0],),
+    )
+    database.execute(
+        "update segment set entities = ? where text like '%[REDACTED:%'",
+        (json.dumps([secrets[1], "/usr/bin"]),),
+    )
+    database.close()
+    assert {one for _, one in holding(home, secrets)} == set(secrets[:2])
+    found = run.invoke(main, ["redact", "--json", *store])
+    assert found.exit_code == 1, found.output
+    assert not any(one in found.output for one in secrets)
+    done = run.invoke(main, ["redact", "--apply", "--json", *store])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["secrets"] >= 2
+    assert holding(home, secrets) == []
+    again = run.invoke(main, ["redact", *store])
+    assert "No secret stands in clear" in again.output, again.output

@@ -31,15 +31,16 @@ from recollect.memory.masking.findings import (
     Progress,
     Redacted,
 )
-from recollect.memory.masking.masks import REMAINS_KIND, MaskedText, Masks
+from recollect.memory.masking.masks import COPIES_KIND, REMAINS_KIND, MaskedText, Masks
 from recollect.memory.masking.parts import (
     Index,
     masked_batch,
     masked_body,
     masked_fact,
     masked_segment,
+    texts_in,
 )
-from recollect.memory.masking.remains import remains_of
+from recollect.memory.masking.remains import Copies, copies_of, remains_of
 from recollect.memory.spooled import damaged_parts
 from recollect.ports import Spool, Store
 from recollect.values.batch import Batch
@@ -56,6 +57,8 @@ _PAGE_BODIES: Final = 50
 _FACTS_AT_ONCE: Final = 200
 _MOST_RACES: Final = 5
 _MOST_JOBS: Final = 100_000
+_DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
+"""Rooms of what is made from messages."""
 
 
 async def redact(
@@ -72,6 +75,7 @@ async def redact(
     found = Findings(applied=apply, progress=progress)
     walk = _Walk(store, masks, index, found, now=now, apply=apply)
     embedders = (await store.stats()).vectors
+    await walk.copies()
     for spool in spools:
         await spool.rewrite(walk.record)
     found.cannot.update(dict.fromkeys(damaged_parts(spools)))
@@ -112,6 +116,27 @@ class _Walk:
         self._named: set[tuple[str, str]] = set()
         self._secrets: dict[str, set[str]] = {}
         """By session, what was masked in its messages: only while this walks."""
+        self._copied: set[str] = set()
+        """What was masked there before, and stands elsewhere: likewise."""
+
+    async def copies(self) -> None:
+        """Learn what was taken from messages before they were masked, and stands alone now."""
+        copies = Copies()
+        for room in _DERIVED:
+            after: str | None = None
+            while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
+                after = page[-1].id
+                for one in page:
+                    for text in texts_in(room, one.body):
+                        copies.read(one.session or "", text)
+        last = 0
+        while held := await self._store.page(after=last, limit=_PAGE_SEGMENTS):
+            last = held[-1].sequence
+            for segment in (one.segment for one in held):
+                tags = (*segment.topics, *segment.entities)
+                copies.heard(segment.session, segment.text, tags)
+        self._copied = copies.found()
+        self._masks = replace(self._masks, copies=copies_of(self._copied))
 
     def record(self, record: bytes) -> bytes:
         """A spooled record as it may wait."""
@@ -152,25 +177,29 @@ class _Walk:
     async def remains(self) -> None:
         """What copies of these secrets that lost a character or two left in their sessions."""
         for session, secrets in self._secrets.items():
-            masks = replace(self._masks, remains=remains_of(secrets))
+            masks = replace(self._masks, remains=remains_of(secrets), copies=copies_of(secrets))
             after = 0
-            while masks.remains is not None and (
+            while (masks.remains or masks.copies) is not None and (
                 page := await self._store.page(after=after, limit=_PAGE_SEGMENTS, session=session)
             ):
                 after = page[-1].sequence
                 await self._remains_in(page, masks)
-        every = (secret for secrets in self._secrets.values() for secret in secrets)
-        self._masks = replace(self._masks, remains=remains_of(every))
+        every = [secret for secrets in self._secrets.values() for secret in secrets]
+        self._masks = replace(
+            self._masks, remains=remains_of(every), copies=copies_of([*every, *self._copied])
+        )
         self._secrets.clear()
+        self._copied.clear()
 
     async def _remains_in(self, page: Sequence[StoredSegment], masks: Masks) -> None:
         moved: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
         for segment in (one.segment for one in page):
             part = masked_segment(segment, masks)
-            if part.text is None or not part.kinds.get(REMAINS_KIND):
+            left = (REMAINS_KIND, COPIES_KIND)
+            kinds = {kind: part.kinds[kind] for kind in left if part.kinds.get(kind)}
+            if part.text is None or not kinds:
                 continue
-            kinds = {REMAINS_KIND: part.kinds[REMAINS_KIND]}
             known = segment.id in self._found.segments
             self._found.count(SEGMENTS, kinds, segment.session, again=known)
             self._found.segments[segment.id] = None

@@ -23,6 +23,7 @@ from recollect.rules.secret_values import MASK, MASK_OPENING
 
 OWN_KIND: Final = "own-pattern"
 REMAINS_KIND: Final = "cut-secret"
+COPIES_KIND: Final = "copied-secret"
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
@@ -71,6 +72,8 @@ class Masks:
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
     remains: re.Pattern[str] | None = field(default=None, repr=False)
     """What is left of secrets that were masked elsewhere: `masking.remains` makes it."""
+    copies: re.Pattern[str] | None = field(default=None, repr=False)
+    """Secrets that were masked elsewhere, whole and without a label; likewise."""
 
     def text(self, text: str) -> MaskedText:
         """A text with its secrets masked."""
@@ -110,7 +113,8 @@ class Masks:
     @property
     def _own_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
         own = tuple((f"{OWN_KIND}-{number}", one) for number, one in enumerate(self.patterns, 1))
-        return own if self.remains is None else (*own, (REMAINS_KIND, self.remains))
+        left = ((COPIES_KIND, self.copies), (REMAINS_KIND, self.remains))
+        return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
 
     def left_in(self, raw: bytes) -> bool:
         """Whether an own pattern still matches: in a key, or where texts are left alone."""

@@ -8,14 +8,16 @@ still stands for what it stood for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from recollect.errors import FormatError
+from recollect.formats.compaction_record import read_record
+from recollect.formats.json_spans import encode
 from recollect.formats.knowledge_jsonl import split_foreign
 from recollect.formats.session_state import with_texts
-from recollect.memory.masking.masks import MaskedBytes, MaskedText, Masks
+from recollect.memory.masking.masks import MaskedBytes, MaskedText, Masks, strings_in
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.fact import Fact
@@ -26,6 +28,8 @@ from recollect.values.upkeep import Room
 T = TypeVar("T")
 Index: TypeAlias = Callable[[Segment], tuple[NewPassage, ...]]
 """How a segment is cut and indexed."""
+TAG_KIND: Final = "tag"
+"""What stands only among the tags of a message."""
 Moved: TypeAlias = Mapping[SegmentId, MaskedText]
 """The segments whose texts changed, each with how its spans moved."""
 
@@ -58,17 +62,19 @@ def masked_segment(segment: Segment, masks: Masks) -> Part[Segment]:
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
     kinds = Counter(said.kinds) + Counter(tool.kinds)
-    if not kinds and not line.kinds:
+    tags = Counter(tag for tag in (*segment.topics, *segment.entities) if masks.name(tag))
+    if not kinds and not line.kinds and not tags:
         return Part(value=segment)
     left = replace(
         segment,
         text=said.text,
         tool=segment.tool and tool.text,
-        topics=_still(segment.topics, segment.text, said.text),
-        entities=_still(segment.entities, segment.text, said.text),
+        topics=_still(segment.topics, segment.text, said.text, tags),
+        entities=_still(segment.entities, segment.text, said.text, tags),
         foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
     )
-    return Part(value=left, kinds=kinds or line.kinds, text=said)
+    found = kinds or line.kinds or {TAG_KIND: len(tags)}
+    return Part(value=left, kinds=found, text=said)
 
 
 def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
@@ -115,6 +121,28 @@ def masked_body(room: Room, body: bytes, masks: Masks) -> Part[bytes]:
         return Part(value=said.text.encode("utf-8", "surrogatepass"), kinds=said.kinds)
     done = masks.json(body, leave=_IDS.get(room, frozenset()))
     return Part(value=done.body, kinds=done.kinds)
+
+
+def texts_in(room: Room, body: bytes) -> list[str]:
+    """What a summary, a receipt or a session's state says; nothing of what cannot be read."""
+    texts: list[str] = []
+
+    def read(text: str) -> str:
+        texts.append(text)
+        return text
+
+    try:
+        if room == "states":
+            with_texts(body, read)
+        else:
+            told = read_record(body).result
+            texts.append(told.summary)
+            for finding in told.receipt.findings if told.receipt is not None else ():
+                texts += (finding.probe.text, finding.probe.sentence)
+            texts += strings_in(encode(dict(told.details)))
+    except FormatError:
+        return []
+    return texts
 
 
 def masked_state(state: bytes, masks: Masks) -> Part[bytes]:
@@ -204,10 +232,13 @@ def _session(write: SessionWrite, masks: Masks, tally: _Tally) -> SessionWrite |
         return None  # nobody here can tell what it holds: the stored one stays
 
 
-def _still(tags: tuple[str, ...], before: str, after: str) -> tuple[str, ...]:
-    """The tags but for those that the text no longer says."""
+def _still(
+    tags: tuple[str, ...], before: str, after: str, secret: Container[str]
+) -> tuple[str, ...]:
+    """The tags but for secrets, and for those that the text no longer says."""
     was, now = before.casefold(), after.casefold()
-    return tuple(tag for tag in tags if tag.casefold() in now or tag.casefold() not in was)
+    kept = (tag for tag in tags if tag not in secret)
+    return tuple(tag for tag in kept if tag.casefold() in now or tag.casefold() not in was)
 
 
 def _span(moved: Moved, segment: SegmentId, start: int, end: int) -> tuple[int, int]:
