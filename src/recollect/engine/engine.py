@@ -39,7 +39,13 @@ from recollect.engine.learning import (
 )
 from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.reporting import report_of
-from recollect.engine.session import Context, Observation, Session
+from recollect.engine.session import (
+    Context,
+    Observation,
+    Session,
+    check_reply,
+    checked_request,
+)
 from recollect.engine.telling import compaction_line
 from recollect.engine.turn_path import TurnPath
 from recollect.errors import StaleSession, StoreError
@@ -143,12 +149,16 @@ class Engine:
         self._in_background = compact_in_background and self.settings.compaction.background
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
+        self._closed = False
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
         if not isinstance(id, str):
-            raise TypeError(f"a session is named by a string, not by {type(id).__name__}")
+            raise TypeError(
+                f"a session is named by a string, not by {type(id).__name__}: give its name first, "
+                "or the Session that `session(name)` returned"
+            )
         if id.startswith(FILE_SESSIONS):  # every session of the space may read those
             raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
         known = self._sessions.get(id)
@@ -158,9 +168,21 @@ class Engine:
 
     def end(self, session: Session | SessionId) -> None:
         """Let go of a session's handle; without an archive its state is gone with it."""
-        name = session if isinstance(session, str) else session.id
+        name = session.id if isinstance(session, Session) else self.session(session).id
         self._sessions.pop(name, None)
         self._compactor.part.back(whose=name)
+
+    def _held(self, session: Session | SessionId) -> Session:
+        """The session that a call is about; RuntimeError where the engine is closed."""
+        self._check_open()
+        return session if isinstance(session, Session) else self.session(session)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(
+                "this memory is closed: call `open_memory` again, and close it only when the last "
+                "session is done"
+            )
 
     async def prepare(
         self,
@@ -170,14 +192,8 @@ class Engine:
         format: FormatName | None = None,  # noqa: A002
     ) -> Context:
         """Shape one request: valid for its provider, within its window, explained."""
-        held = session if isinstance(session, Session) else self.session(session)
-        if isinstance(request, bytearray | memoryview):
-            request = bytes(request)
-        if not isinstance(request, bytes | Mapping):
-            raise TypeError(
-                "a request is a mapping with `messages` or `input`, or an HTTP body as bytes, "
-                f"not a {type(request).__name__}"
-            )
+        held = self._held(session)
+        request = checked_request(request)
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         context = await self._turn(held, request, format, may_compact=True)
@@ -298,6 +314,7 @@ class Engine:
 
         What the store could not take stays in the spool and is written next time.
         """
+        self._closed = True
         if self._files is not None:
             await self._files.close()
         await self._compactions.close()
@@ -349,9 +366,10 @@ class Engine:
         `instructions` say what to look after; they are used for this summary only. Never raises
         for what goes wrong: the result says how it ended, and the history stays where it failed.
         """
-        held = session if isinstance(session, Session) else self.session(session)
+        held = self._held(session)
         path = held.last_path
         if request is not None:
+            request = checked_request(request)
             async with held.lock:
                 boundary = self._boundary()
                 state = await self._loaded(held, boundary)
@@ -368,7 +386,7 @@ class Engine:
     async def undo(self, session: Session | SessionId) -> UndoResult:
         """Show the session as before its last compaction; nothing is compacted by itself then
         until `compact` is called. Works on what the store knows, from any process."""
-        held = session if isinstance(session, Session) else self.session(session)
+        held = self._held(session)
         async with held.lock:
             state = await self._loaded(held, self._boundary())
             return await self._compactions.undo(held, state)
@@ -376,7 +394,7 @@ class Engine:
     async def flushed(self, session: Session | SessionId) -> None:
         """The host has written its notes: no flush is due until after the next compaction, in
         any process."""
-        held = session if isinstance(session, Session) else self.session(session)
+        held = self._held(session)
         async with held.lock:
             await self._compactions.flushed(held)
 
@@ -387,6 +405,7 @@ class Engine:
         makes all sessions one memory.
         StoreError where nothing is kept, or the store cannot be opened.
         """
+        self._check_open()
         if self._keeper is None:
             raise StoreError("nothing is kept, so there are no facts: set ingest.enabled")
         archive = self._keeper.archive
@@ -423,7 +442,8 @@ class Engine:
         `reply` is the provider's reply or its error: a mapping, a client's object, bytes, or
         the exception that the client raised.
         """
-        held = session if isinstance(session, Session) else self.session(session)
+        held = self._held(session)
+        check_reply(reply)
         async with held.lock:
             boundary = self._boundary()
             state = held.state

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,3 +80,46 @@ class Observation:
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
     What was said before is there, too. None where no memory is kept."""
+
+
+def checked_request(given: Any) -> bytes | Mapping[str, Any]:
+    """A request as it was given; TypeError for what is none, saying what to give."""
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    if isinstance(given, Context):
+        raise TypeError(
+            "this is a Context, which is what `prepare` returned: give the request as your program "
+            "has it, or `context.request`"
+        )
+    if not isinstance(given, bytes | Mapping):
+        raise TypeError(
+            "a request is a mapping with `messages` or `input`, or an HTTP body as bytes, "
+            f"not a {type(given).__name__}"
+        )
+    return given
+
+
+def check_reply(given: Any) -> None:
+    """TypeError for what can be no reply, saying what to do; what is only odd passes."""
+    if given is None:
+        raise TypeError(
+            "there is no reply in None: give what the client returned, or the error it raised"
+        )
+    if isinstance(given, Context):
+        raise TypeError(
+            "this is the Context of the request: send `context.request`, and give the reply"
+        )
+    name = type(given).__name__
+    if inspect.isawaitable(given):
+        if inspect.iscoroutine(given):
+            given.close()  # Python would warn of it a second time
+        raise TypeError(f"this reply has not come yet ({name}): `await` the client's call first")
+    if any(hasattr(type(given), method) for method in _STREAMS):
+        raise TypeError(
+            f"this is a stream ({name}), which is not read yet: loop over "
+            "`memory.watch(session, stream)` in its place, or give the list of its events"
+        )
+
+
+_STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
+"""One of these has whatever is read piece by piece; a client's whole reply has none."""

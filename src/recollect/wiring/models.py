@@ -10,11 +10,12 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from recollect.config import Settings
 from recollect.config.settings import ProviderFormat
-from recollect.errors import ModelRefused, SettingsError
+from recollect.errors import MissingExtra, ModelRefused, SettingsError
 from recollect.ports import ChatModel, Model
 from recollect.rules.budget import window_of
 from recollect.values.model import Answer, Prompt
@@ -99,6 +100,9 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     Summaries and flushes are asked of `models.main` where nobody else is named; facts never are:
     they are read beside the conversation, and nobody who only chose a model to talk to asked for
     such calls.
+
+    SettingsError where they are not enough to ask it: told when a memory is opened, not when its
+    window is full.
     """
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
@@ -110,7 +114,14 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
             )
         return None
     if name is None:
+        if all(getattr(models, other) is None for other in get_args(ModelRole)):
+            raise SettingsError(
+                f"models.provider is {models.provider!r}, but no model is named: set models.main, "
+                "or models.summary for summaries alone"
+            )
         return None
+    if find_spec("httpx") is None:
+        raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
     # What a user sets is how much to use of it: a reply to a larger request is no overflow.
     window = window_of(name, replace(settings, window_tokens=None))
     return _adapter(
@@ -131,12 +142,21 @@ def _key(settings: Settings) -> str | None:
         key = os.environ.get(models.key_variable)
         if not key:
             raise SettingsError(
-                f"models.key_variable names {models.key_variable}, which is not set"
+                f"models.key_variable names {models.key_variable}, which is not set: set it in the "
+                "environment, or name another"
             )
         return key
     if models.base_url is not None:
         return None
-    return os.environ.get(KEY_VARIABLES[models.provider])
+    usual = KEY_VARIABLES[models.provider]
+    key = os.environ.get(usual)
+    if not key:
+        raise SettingsError(
+            f"models.provider is {models.provider!r}, and {usual} is not set: set it in the "
+            "environment, name another variable as models.key_variable, or a server that needs no "
+            "key as models.base_url"
+        )
+    return key
 
 
 def _adapter(

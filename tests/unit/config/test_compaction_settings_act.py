@@ -330,9 +330,8 @@ def _(tmp: Path) -> None:
 def _(tmp: Path) -> None:
     _, asked = _by_settings(tmp, {"provider": "openai-chat", "main": "the-main-one"})
     assert {one.body["model"] for one in asked} == {"the-main-one"}
-    done, asked = _by_settings(tmp, {"provider": "openai-chat"})
-    assert not done.compacted
-    assert asked == []
+    with pytest.raises(SettingsError, match=r"models\.main"):
+        _by_settings(tmp, {"provider": "openai-chat"})
 
 
 @acts("models.summary")

@@ -1,0 +1,156 @@
+"""Calls that cannot be meant: each is an error that says what to do instead."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from recollect import BlockingEngine, Engine, SessionState, open_memory
+
+REQUEST = {"model": "claude-x", "messages": [{"role": "user", "content": "hello"}]}
+REPLY = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
+
+
+def run(work: Awaitable[Any]) -> Any:
+    async def waited() -> Any:
+        return await work
+
+    return asyncio.run(waited())
+
+
+CALLS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
+    "prepare": lambda memory: memory.prepare("s", REQUEST),
+    "observe": lambda memory: memory.observe("s", REPLY),
+    "compact": lambda memory: memory.compact("s"),
+    "undo": lambda memory: memory.undo("s"),
+    "flushed": lambda memory: memory.flushed("s"),
+    "facts": lambda memory: memory.facts(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_closed_memory_says_so(name: str, tmp_path: Any) -> None:
+    async def used() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            await memory.prepare("s", REQUEST)
+        with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
+            await CALLS[name](memory)
+        await memory.close()
+
+    asyncio.run(used())
+
+
+def test_so_does_a_blocking_one() -> None:
+    with BlockingEngine(Engine()) as memory:
+        memory.prepare("s", REQUEST)
+    with pytest.raises(RuntimeError, match="closed"):
+        memory.observe("s", REPLY)
+
+
+async def coming() -> dict[str, Any]:
+    return REPLY
+
+
+async def streaming() -> AsyncIterator[dict[str, Any]]:
+    yield REPLY
+
+
+def generating() -> Iterator[dict[str, Any]]:
+    yield REPLY
+
+
+class AsyncStream:
+    """As the clients' own: an iterator that is a context manager too."""
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return streaming()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Stream:
+    def __iter__(self) -> Iterator[Any]:
+        return generating()
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+STREAMS: dict[str, Callable[[], Any]] = {
+    "async generator": streaming,
+    "generator": generating,
+    "async stream": AsyncStream,
+    "stream": Stream,
+    "async manager": asynccontextmanager(streaming),
+    "manager": contextmanager(generating),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_no_reply_and_the_way_to_watch_it_is_told(name: str) -> None:
+    with pytest.raises(TypeError, match=r"stream.*memory.watch.*list of its events"):
+        run(Engine().observe("s", STREAMS[name]()))
+
+
+def test_a_call_that_was_not_awaited_is_named() -> None:
+    with pytest.raises(TypeError, match="`await` the client's call"):
+        run(Engine().observe("s", coming()))
+
+    async def task() -> None:
+        running = asyncio.ensure_future(coming())
+        with pytest.raises(TypeError, match="`await` the client's call"):
+            await Engine().observe("s", running)
+        await running
+
+    asyncio.run(task())
+
+
+def test_nothing_is_no_reply() -> None:
+    with pytest.raises(TypeError, match="None: give what the client returned"):
+        run(Engine().observe("s", None))
+
+
+@pytest.mark.parametrize("session", [None, 5, REQUEST, b"s", SessionState()])
+def test_a_session_is_a_name_or_a_handle(session: Any) -> None:
+    engine = Engine()
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: engine.prepare(session, REQUEST),
+        lambda: engine.observe(session, REPLY),
+        lambda: engine.compact(session),
+        lambda: engine.undo(session),
+        lambda: engine.flushed(session),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"named by a string.*first"):
+            run(call())
+    with pytest.raises(TypeError, match="named by a string"):
+        engine.end(session)
+
+
+def test_a_context_is_neither_a_request_nor_a_reply() -> None:
+    engine = Engine()
+    context = run(engine.prepare("s", REQUEST))
+    with pytest.raises(TypeError, match=r"`context.request`"):
+        run(engine.prepare("s", context))
+    with pytest.raises(TypeError, match=r"`context.request`"):
+        run(engine.compact("s", context))
+    with pytest.raises(TypeError, match=r"send `context.request`, and give the reply"):
+        run(engine.observe("s", context))
+    with pytest.raises(TypeError, match="a request is a mapping"):
+        run(engine.compact("s", 5))  # type: ignore[arg-type]
+
+
+def test_a_forgotten_await_of_ours_is_told_by_python() -> None:
+    """`prepare` stays a coroutine function: tasks, mocks and frameworks look for one."""
+    assert inspect.iscoroutinefunction(Engine.prepare)
+    warned = pytest.warns(RuntimeWarning, match=r"Engine.prepare.*never awaited")
+    with warned, pytest.raises(AttributeError, match="coroutine"):
+        Engine().prepare("s", REQUEST).request  # type: ignore[attr-defined] # noqa: B018
