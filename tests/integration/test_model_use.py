@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from recollect import open_memory
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import ScriptedModel
+from recollect.values.edit import Cut
 from recollect.values.model import Prompt
 from recollect.wiring import open_store
 
@@ -50,7 +51,8 @@ def answered(prompt: Prompt) -> str:
         return json.dumps({"operation": "add", "number": 0})
     if kind == "digest":
         return json.dumps({"sentences": [{"facts": [1], "text": "It is as it was."}]})
-    return "## Goal\nKeep the services running.\n\n## Progress\nParts were looked at.\n"
+    parts = re.findall(r"Part (\d+) says", prompt.text)
+    return f"## Goal\nKeep the services running.\n\n## Progress\nRead up to part {parts[-1:]}.\n"
 
 
 def _claim(number: int, words: str) -> dict[str, Any]:
@@ -154,3 +156,64 @@ def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:
     assert "wait" not in first.output, first.output
     assert json.loads(facts("read", "--json").stdout)["waiting"] == 0
     assert "nothing to read" in facts("read").stdout
+
+
+MARKED = re.compile(r"<<m(\d+)>>")
+TURN = "**Turn Context (split turn):**"
+
+
+def noted(prompt: Prompt) -> str:
+    """Notes that pass every check and say what was read for them."""
+    read = f"{' '.join(MARKED.findall(prompt.text))} of {len(prompt.text)}"
+    if "first part of a turn" in prompt.text or "as short notes" in prompt.text:
+        return f"The user asked to mend the harbour import. Read {read}."
+    return (
+        f"## Goal\nMend the harbour import.\n\n## Decisions\nnone\n\n## Progress\nRead {read}.\n\n"
+        "## Open TODOs\n- go on\n\n## Constraints/Rules\nnone\n\n## Pending user asks\n"
+        "- Mend the harbour import, round 0 and 1\n\n## Exact identifiers\nnone"
+    )
+
+
+async def long_turns(folder: Path, model: ScriptedModel) -> list[str]:
+    """Two turns of many tool calls, of which each is longer than the window; the summaries."""
+    summaries: list[str] = []
+    settings = {"recall.enabled": False, "compaction.background": False, "jobs.in_process": False}
+    messages: list[dict[str, Any]] = []
+
+    def add(role: str, *parts: dict[str, Any]) -> None:
+        messages.append({"role": role, "content": list(parts)})
+
+    def text(words: str) -> dict[str, Any]:
+        return {"type": "text", "text": f"<<m{len(messages)}>> {words}"}
+
+    memory = open_memory(
+        store=folder / "turns.db", model=model, window_tokens=8_000, settings=settings
+    )
+    async with memory:
+        for turn in range(2):
+            add("user", text(f"Mend the harbour import, round {turn}."))
+            for step in range(60):
+                context = await memory.prepare("s", {"model": "m", "messages": messages})
+                for edit in context.state.edits:
+                    if isinstance(edit, Cut) and edit.summary not in summaries:
+                        summaries.append(edit.summary)
+                use = {"type": "tool_use", "id": f"c{turn}-{step}", "name": "read", "input": {}}
+                add("assistant", text(f"Row {step}, then."), use)
+                rows = text("the quay was grey and wet " * 30)["text"]
+                add("user", {"type": "tool_result", "tool_use_id": use["id"], "content": rows})
+            add("assistant", text(f"That is all of round {turn}."))
+    return summaries
+
+
+def test_no_message_is_summarised_twice_however_often_its_turn_is_split(tmp_path: Path) -> None:
+    model = ScriptedModel(noted)
+    summaries = asyncio.run(long_turns(tmp_path, model))
+    read = Counter(int(mark) for one in model.prompts for mark in set(MARKED.findall(one.text)))
+    assert len(read) > 150
+    assert set(read.values()) == {1}, [mark for mark, times in read.items() if times > 1]
+    assert len(summaries) >= 5
+    assert [one.count(TURN) for one in summaries if one.count(TURN) > 1] == []
+    again = [one.text for one in model.prompts if "first part of a turn" in one.text]
+    going_on = [one for one in again if "<previous-summary>" in one]
+    assert len(going_on) >= 3, "a turn that is split again goes on from its own notes"
+    assert not [one for one in going_on if "## Goal" in one], "and not from those of the history"

@@ -143,13 +143,13 @@ def _chosen(ground: _Ground, points: list[int], place: int, keep_tokens: int) ->
 
 def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
     entries = ground.entries
-    split = at
+    split, continues = at, False
     if not _starts_a_turn(entries[at]):
         turn = _turn_start(ground, at)
         if turn is not None:
             split = turn
         elif ground.continued:
-            split = 0  # the last cut lay within this very turn
+            split, continues = 0, True  # the last cut lay within this very turn
     history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
     where = "within a turn" if turn_prefix else "between turns"
@@ -157,6 +157,7 @@ def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
         anchor=entries[at].key,
         history=history,
         turn_prefix=turn_prefix,
+        continues_turn=continues,
         kept=tuple(entries[at:]),
         kept_tokens=ground.kept[at],
         summarised_tokens=sum(entry.tokens for entry in history + turn_prefix),

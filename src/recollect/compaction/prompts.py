@@ -112,15 +112,23 @@ def merge_prompt(partials: Sequence[str], wanted: Wanted, kind: Kind = "history"
     return _prompt(material, task, wanted)
 
 
-def turn_prompt(conversation: str, wanted: Wanted) -> Prompt:
-    """Notes of the beginning of a turn whose end stays readable."""
+def turn_prompt(conversation: str, wanted: Wanted, previous: str = "") -> Prompt:
+    """Notes of the beginning of a turn whose end stays readable, going on from those before."""
+    held = [_tagged("previous-summary", defuse(previous))] if previous else []
+    going_on = (
+        " The notes under previous-summary cover what came before in the same turn: write them "
+        "anew so that they cover both."
+        if previous
+        else ""
+    )
     task = (
-        "This is the first part of a turn; its last part stays readable to the assistant. Note "
+        "This is the first part of a turn; its last part stays readable to the assistant."
+        f"{going_on} Note "
         "in a few lines what the user asked for, in its own words where they are short, what was "
         "done so far and found out, what failed and why, and what the rest needs to know. No "
         "headings. Keep names and numbers exactly as they are written."
     )
-    return _prompt([_tagged("conversation", conversation)], task, wanted)
+    return _prompt([*held, _tagged("conversation", conversation)], task, wanted)
 
 
 def simple_prompt(material: str, previous: str, wanted: Wanted) -> Prompt:

@@ -93,7 +93,7 @@ class Stages:
         if self.simple:
             prompt = simple_prompt(piece.text, previous, wanted)
         elif kind == "turn":
-            prompt = turn_prompt(piece.text, wanted)
+            prompt = turn_prompt(piece.text, wanted, previous)
         elif previous:
             prompt = update_prompt(piece.text, previous, wanted)
         else:

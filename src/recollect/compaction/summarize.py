@@ -25,6 +25,7 @@ from recollect.compaction.share import share
 from recollect.compaction.sizes import Sizes
 from recollect.compaction.stages import MOST_FAILURES, Staged, Stages
 from recollect.config.settings import Compaction
+from recollect.formats.summaries import part_pinned
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
 from recollect.values.history import Entry
@@ -33,6 +34,7 @@ from recollect.values.wire import WireRules
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 """Both pi's, where a cut splits a turn."""
+_TURN_HEADING = TURN_JOINT.strip("-\n")
 VERBATIM_TURN_TOKENS = 120
 """A turn's beginning of so little is shorter than a summary of it: it stays as it is."""
 MOST_LARGE_NOTES = 8
@@ -122,7 +124,8 @@ async def summarize(
     stages = _ready(sizes, stretches, settings, ask, now)
     if thinned:
         stages.note(f"there was more than can be read: {thinned} messages by beginning and end")
-    draft = await _drafted(stages, stretches, plan, strip_carried(previous_summary))
+    history, turn = _parted(strip_carried(previous_summary), plan)
+    draft = await _drafted(stages, stretches, plan, history, turn)
     if isinstance(draft, Rejected):
         return NoSummary(reason=draft.reason, spent=stages.asker.spent)
     carried = await asyncio.to_thread(carry, plan.summarised, previous_carried)
@@ -181,6 +184,22 @@ def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stre
     return tuple(stretches)
 
 
+def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
+    """The summary before, and the notes of the turn that it split, where this cut splits it again.
+
+    Those notes go on by themselves: left in the summary, they would pile up with each cut, and be
+    summarised once more with the history when the turn has ended.
+    """
+    if not plan.continues_turn or _TURN_HEADING not in previous:
+        return previous, ""
+    body, pinned = part_pinned(previous)
+    history, _, turn = body.partition(_TURN_HEADING)
+    history = history.rstrip("-\n ")
+    history = "" if history == NO_HISTORY else history
+    turn = turn.replace(_TURN_HEADING, "").strip("-\n ")
+    return "\n\n".join(one for one in (history, pinned) if one), turn
+
+
 def _stays_verbatim(entries: Sequence[Entry], sizes: Sizes) -> bool:
     read = sizes.count_tokens(sizes.scribe.text(entries))
     return read <= min(VERBATIM_TURN_TOKENS, sizes.summary_tokens // 4)
@@ -200,7 +219,7 @@ def _max_calls(stretches: Sequence[_Stretch], sizes: Sizes, settings: Compaction
 
 
 async def _drafted(
-    stages: Stages, stretches: Sequence[_Stretch], plan: CutPlan, previous: str
+    stages: Stages, stretches: Sequence[_Stretch], plan: CutPlan, previous: str, turn_before: str
 ) -> _Draft | Rejected:
     """All stretches, oldest first; each history enters the next as what came before."""
     history = Staged(text=previous)
@@ -208,7 +227,7 @@ async def _drafted(
     oversized: list[Entry] = []
     pieces = 0
     for entries, kind in stretches:
-        before = history.text if kind == "history" else ""
+        before = history.text if kind == "history" else turn_before
         done = await stages.summary_of(entries, before, kind)
         if isinstance(done, Rejected):
             return done
@@ -219,7 +238,8 @@ async def _drafted(
         else:
             turn = done
     if turn is None and plan.turn_prefix:
-        turn = Staged(text=stages.sizes.scribe.text(plan.turn_prefix))
+        said = stages.sizes.scribe.text(plan.turn_prefix)
+        turn = Staged(text="\n\n".join(one for one in (turn_before, said) if one))
     if not history.text and (turn is None or not turn.text):
         return Rejected(reason="there is nothing in it to summarise", terminal=True)
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)

@@ -37,6 +37,8 @@ class CutPlan:
     """What is summarised: from the cut before (or the start) on, whole turns."""
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
     """The beginning of the turn that the cut splits; summarised, too, as its own part."""
+    continues_turn: bool = False
+    """The cut before split this very turn: its notes stand behind the summary, and go on."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
     kept_tokens: int
     """Estimate before calibration, as all here."""
