@@ -86,6 +86,14 @@ def test_a_terminal_without_unicode_gets_the_text(
     assert b"segments" in done.stdout or b"window_tokens" in done.stdout
 
 
+def test_json_is_whole_where_unicode_cannot_be_written(recollect: Recollect) -> None:
+    recollect.text("memory", "add", "der Hafen heißt Öresund")
+    plain = {**environment(recollect.home), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    command = ("memory", "search", "Hafen", "--json", "--store", recollect.url)
+    done = run(recollect.home, *command, env=plain)
+    assert json.loads(done.stdout)["hits"][0]["passage"] == "der Hafen heißt Öresund"
+
+
 def test_half_a_character_names_no_space(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="space"):
         library.open_memory(space="a\ud800b", store=tmp_path / "memory.db")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -141,8 +142,9 @@ async def _waiting(place: Place, *, drain: bool) -> int:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    """One JSON object on standard output, in signs that it can write."""
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str))
 
 
 def console() -> Console:
