@@ -19,7 +19,7 @@ from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
 
 PRUNED_ENOUGH_RATIO = 0.8
-"""Of where compactions are due, what pruning alone has to come down to, or there is one."""
+"""Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
 TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
@@ -46,7 +46,7 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
     if not trims_first and _stays_full(path, moment):
         path.wants_compaction = True
         return
-    if path.used_tokens() > path.limits.limit_tokens:
+    if path.used_tokens() > _enough_tokens(path, moment):
         if path.why_not_compact:
             path.boundary.note(
                 "compact", "skipped", Reason(Cause.NO_COMPACTION, why=path.why_not_compact)
@@ -59,6 +59,18 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         await _prune(path, moment)  # what counts as recent has changed
     if path.used_tokens() > path.limits.available_tokens:
         await _prune(path, moment, everything=True)
+
+
+def _enough_tokens(path: TurnPath, moment: Moment) -> int:
+    """What pruning has to come down to, or messages are trimmed too.
+
+    A view that was over its limit and stays just below it is over it again in a turn or two, and
+    each time the provider's cache is broken for a few results more.
+    """
+    limit = path.limits.limit_tokens
+    if moment.kind != "over-limit" or path.settings.turn.trim_first:
+        return limit
+    return int(PRUNED_ENOUGH_RATIO * limit)
 
 
 def _stays_full(path: TurnPath, moment: Moment) -> bool:
