@@ -23,6 +23,7 @@ from recollect.engine import Context, Engine, Session
 from recollect.formats.json_spans import array_spans, object_spans
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.history import Composed, Entry
+from recollect.values.reason import Cause
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.request import FormatName
 
@@ -132,14 +133,14 @@ def _within_its_limit_or_says_why(context: Context) -> None:
     report = context.report
     if report.over_limit:
         (line,) = [x for x in report.lines if x.stage == "check"]
-        assert "protected" in line.said or "smaller than the notes" in line.said
+        assert line.cause in (Cause.STILL_OVER, Cause.STILL_OVER_NOT_DURABLE)
 
 
 def _every_message_has_one_fate(context: Context) -> None:
     fates = context.report.fates()
     places = [fate.place for fate in fates if fate.place is not None]
     assert places == list(range(len(context.report.entries)))
-    assert all(fate.reason for fate in fates)
+    assert all(fate.said for fate in fates)
     shown = sum(row.tokens for row in context.report.view.rows)
     assert sum(fate.tokens_after for fate in fates) <= shown
 

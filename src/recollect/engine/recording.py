@@ -143,7 +143,7 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
         if isinstance(row, Entry):
             return (row.id,)
         own = [ids[key] for key in row.sources if key in ids]
-        covered = summarised if "summary" in row.note else ()
+        covered = summarised if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quotes, *covered]))
 
     return about
@@ -175,7 +175,7 @@ def _edits_body(report: Report) -> bytes:
 
 def _report_body(report: Report, *, with_fates: bool) -> bytes:
     """What was done and why, without what was said; fates only where they changed."""
-    fates = [asdict(fate) for fate in report.fates() if fate.fate != "kept"] if with_fates else []
+    fates = [fate.to_dict() for fate in report.fates() if fate.fate != "kept"] if with_fates else []
     return encode(
         {
             "turn": report.turn,

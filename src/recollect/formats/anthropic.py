@@ -21,6 +21,7 @@ from recollect.formats.blocks import (
 from recollect.formats.json_spans import encode
 from recollect.formats.summaries import is_summary
 from recollect.values.message import CallId, Flaw, Message, Role, Text
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
 from recollect.values.wire import WireRules
 
@@ -94,7 +95,7 @@ def _flaws(blocks: list[Any]) -> tuple[Flaw, ...]:
     waiting: dict[Any, int] = {}
     for at, block in enumerate(blocks):
         if not isinstance(block, dict):
-            flaws.append(Flaw(part=None, reason="a block that is not an object"))
+            flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
             continue
         kind = block.get("type")
         if kind in PLAIN_TYPES or not isinstance(kind, str):
@@ -103,10 +104,10 @@ def _flaws(blocks: list[Any]) -> tuple[Flaw, ...]:
             waiting[block.get("id")] = at
         elif kind in RESULT_TYPES:
             if _without_blanks(block) is not block:
-                flaws.append(Flaw(part=None, reason="blank text inside a result"))
+                flaws.append(Flaw(part=None, reason=Reason(Cause.RESULT_BLANK)))
         elif kind.endswith("_tool_result") and waiting.pop(block.get("tool_use_id"), None) is None:
-            flaws.append(Flaw(part=at, reason="a server tool's result without its call"))
-    unanswered = "a server tool's call without its result"
+            flaws.append(Flaw(part=at, reason=Reason(Cause.SERVER_RESULT_ALONE)))
+    unanswered = Reason(Cause.SERVER_CALL_ALONE)
     flaws.extend(Flaw(part=at, reason=unanswered, allowed_last=True) for at in waiting.values())
     return tuple(flaws)
 

@@ -23,6 +23,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
+from recollect.values.reason import Cause, Reason
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "tool_call", "functionCall"})
 RESULT_TYPES = frozenset({"tool_result", "toolResult", "functionResponse"})
@@ -49,7 +50,7 @@ def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
     """Whether the message is an object at all."""
     if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
         return ()
-    return (Flaw(part=None, reason="a message that is not an object"),)
+    return (Flaw(part=None, reason=Reason(Cause.MESSAGE_NO_OBJECT)),)
 
 
 def read_content(content: Any) -> tuple[Part, ...]:

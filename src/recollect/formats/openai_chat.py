@@ -31,6 +31,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
 from recollect.values.wire import WireRules
 
@@ -65,7 +66,7 @@ class OpenAIChatCodec:
         wire = read_wire(raw)
         role = _ROLES.get(word(wire, "role"), "user")
         if role == "tool":
-            empty = Flaw(part=None, reason="a result without content")
+            empty = Flaw(part=None, reason=Reason(Cause.RESULT_EMPTY))
             flaws = () if wire.get("content") or wire.get("content") == "" else (empty,)
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
         parts = read_content(wire.get("content"))
@@ -104,17 +105,17 @@ class OpenAIChatCodec:
 
 def _flaws(wire: dict[str, Any]) -> tuple[Flaw, ...]:
     """Spellings that the API refuses, and that composing the message anew mends."""
-    reasons = []
+    causes: list[Cause] = []
     if wire.get("tool_calls") == []:
-        reasons.append("an empty list of calls")
+        causes.append(Cause.CALLS_EMPTY)
     if wire.get("content") == []:
-        reasons.append("an empty list of parts")
+        causes.append(Cause.PARTS_EMPTY)
     silent = wire.get("content") is None and not any(wire.get(key) for key in SAYS_OTHERWISE)
     if silent and wire.get("reasoning_content"):
-        reasons.append("no content")
+        causes.append(Cause.NO_CONTENT)
     if any(not isinstance(fields.get(name), str) for fields, name in _argument_fields(wire)):
-        reasons.append("arguments that are not a string")
-    return tuple([Flaw(part=None, reason=reason) for reason in reasons])
+        causes.append(Cause.ARGUMENTS_NO_STRING)
+    return tuple([Flaw(part=None, reason=Reason(cause)) for cause in causes])
 
 
 def _argument_fields(wire: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

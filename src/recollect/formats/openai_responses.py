@@ -33,6 +33,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
 from recollect.values.wire import WireRules
 
@@ -104,7 +105,7 @@ class OpenAIResponsesCodec:
                 wire_id=_text(wire, "id"),
             )
         if kind.endswith("_output"):
-            missing = Flaw(part=None, reason="an output item without its output")
+            missing = Flaw(part=None, reason=Reason(Cause.OUTPUT_MISSING))
             flaws = (missing,) if kind in TEXT_OUTPUTS and wire.get("output") is None else ()
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
         parts = (_carried(wire, kind),)
@@ -189,7 +190,7 @@ def _call_flaws(wire: dict[str, Any], kind: str) -> tuple[Flaw, ...]:
     name = ARGUMENTS.get(kind)
     if name is None or isinstance(wire.get(name), str):
         return ()
-    return (Flaw(part=None, reason="arguments that are not a string"),)
+    return (Flaw(part=None, reason=Reason(Cause.ARGUMENTS_NO_STRING)),)
 
 
 def _call(wire: dict[str, Any], kind: str) -> ToolCall:

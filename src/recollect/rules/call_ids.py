@@ -15,6 +15,7 @@ from recollect.rules.units import part_of, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
 from recollect.values.message import CallId, ToolCall, ToolResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
@@ -47,7 +48,7 @@ def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arr
             if fit != call_id:
                 assert base is not None
                 renamed[call_id] = CallId(fit)
-                repairs.append(repair_of("respelled", base, None, "an id of a call", call_id))
+                repairs.append(repair_of("respelled", base, None, Reason(Cause.CALL_ID), call_id))
         if renamed:
             out[-1] = _renamed(row, renamed)
     return out

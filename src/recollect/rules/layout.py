@@ -9,6 +9,7 @@ from recollect.rules.matching import Match
 from recollect.rules.units import Unit, gone, is_result, is_thinking, moved, part_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.message import ToolCall
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
 from recollect.values.wire import WireRules
 
@@ -77,7 +78,7 @@ def without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Unit
             if not followed:
                 piece = unit.pieces[0]
                 assert isinstance(piece, Kept | Reworded)
-                gone(piece.entry, "reasoning whose item is not shown", repairs)
+                gone(piece.entry, Reason(Cause.REASONING_IDLE), repairs)
                 continue
         else:
             followed = unit.role == "assistant"
@@ -102,7 +103,7 @@ def _owed_results(
         else:
             missing.append((u, p, StandIn(call=part, text=STAND_IN)))
             assert isinstance(piece, Kept | Reworded)
-            reason = "a call without a result"
+            reason = Reason(Cause.RESULT_MISSING)
             repairs.append(repair_of("synthesised", piece.entry, piece.part, reason, part.id))
     owed.sort(key=lambda item: item[:2])
     return owed + missing

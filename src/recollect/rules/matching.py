@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from recollect.rules.units import Unit, is_thinking, part_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.message import CallId, ToolCall, ToolResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Reworded
 from recollect.values.wire import WireRules
 
@@ -32,7 +33,7 @@ def drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
         if base is None or not unit.pieces:
             continue
         if any(call_id in waiting for call_id in base.calls):
-            repairs.append(repair_of("left-out", base, None, "a call that is still open"))
+            repairs.append(repair_of("left-out", base, None, Reason(Cause.CALL_OPEN)))
             unit.change([])
             continue
         waiting.update(base.calls)
@@ -81,11 +82,8 @@ def report_strays(units: list[Unit], match: Match, repairs: list[Repair]) -> Non
         piece = units[u].pieces[p]
         assert isinstance(piece, Kept | Reworded)
         call_id = result_id(units, (u, p))
-        reason = (
-            "a second result for the same call"
-            if call_id in match.answered_ids
-            else "a result whose call is not in the history"
-        )
+        second = call_id in match.answered_ids
+        reason = Reason(Cause.RESULT_SECOND if second else Cause.RESULT_ORPHANED)
         repairs.append(
             Repair(
                 kind="left-out",
@@ -112,7 +110,7 @@ def drop_unanswerable(
                 continue
             if part.variant not in rules.stand_in_variants:
                 assert isinstance(piece, Kept)
-                reason = f"a {part.variant} without its result"
+                reason = Reason(Cause.CALL_UNANSWERED, kind=part.variant)
                 repairs.append(repair_of("left-out", piece.entry, piece.part, reason, part.id))
                 unit.change([])
                 _drop_its_reasoning(units, u, repairs)
@@ -142,7 +140,7 @@ def _drop_its_reasoning(units: list[Unit], u: int, repairs: list[Repair]) -> Non
         base = before.base
         if base is None or not before.pieces or not all(is_thinking(p) for p in before.pieces):
             return
-        repairs.append(repair_of("left-out", base, None, "reasoning whose item is not shown"))
+        repairs.append(repair_of("left-out", base, None, Reason(Cause.REASONING_IDLE)))
         before.change([])
 
 

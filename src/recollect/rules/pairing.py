@@ -25,6 +25,7 @@ from recollect.rules.units import Unit, cleaned, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
 from recollect.values.message import CallId, Role, Thinking
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Arranged, Slot
 from recollect.values.wire import WireRules
 
@@ -121,7 +122,7 @@ def _with_ids_once(rows: Sequence[Arranged], repairs: list[Repair]) -> Sequence[
         if base is None or wire_id is None or wire_id not in seen:
             kept.append(row)
         else:
-            repairs.append(repair_of("respelled", base, None, "an id that another item has"))
+            repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
             kept.append(Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True))
         if wire_id is not None:
             seen.add(wire_id)

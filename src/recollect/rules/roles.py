@@ -13,6 +13,7 @@ from recollect.rules.units import is_thinking, part_of, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
 from recollect.values.message import Text
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, Written
 from recollect.values.wire import WireRules
 
@@ -38,7 +39,7 @@ def settle(
     settled: list[Arranged] = []
     if rows[0].role == "assistant" and not continued:
         repairs.append(
-            Repair(kind="opened", anchor=None, part=None, reason="the assistant would begin")
+            Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
         )
         opening = Written(text=OPENING, note="opening")
         settled.append(Slot(role="user", pieces=(opening,)))
@@ -53,7 +54,7 @@ def settle(
                         kind="merged",
                         anchor=base.key,
                         part=None,
-                        reason="two messages of one role in a row",
+                        reason=Reason(Cause.SAME_ROLE),
                     )
                 )
         else:
@@ -80,7 +81,7 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
         fit.pop()
     for piece in pieces:
         if piece not in fit and isinstance(piece, Kept):
-            reason = "thinking in a final message"
+            reason = Reason(Cause.FINAL_THINKING)
             repairs.append(repair_of("left-out", piece.entry, piece.part, reason))
     if not fit:
         return None
@@ -88,7 +89,7 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
     text = _own_text(last)
     if text is not None and text[-1:].isspace():
         assert isinstance(last, Kept | Reworded)
-        reason = "the final text ended in white space"
+        reason = Reason(Cause.FINAL_WHITE_SPACE)
         repairs.append(repair_of("respelled", last.entry, last.part, reason))
         fit[-1] = Reworded(entry=last.entry, part=last.part, text=text.rstrip())
     if fit == pieces:

@@ -10,6 +10,7 @@ from recollect.rules.well_formed import is_misplaced, is_own_block
 from recollect.values.edit import Repair, RepairKind
 from recollect.values.history import Entry
 from recollect.values.message import CallId, Part, Role, Text, Thinking, ToolCall, ToolResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn
 from recollect.values.wire import WireRules
 
@@ -75,12 +76,13 @@ def cleaned(
     if entry is None or (isinstance(row, Entry) and not row.odd):
         return unit
     if entry.message.ending != "complete":
-        gone(entry, f"the turn was {_ending_word(entry)}", repairs)
+        aborted = entry.message.ending == "aborted"
+        gone(entry, Reason(Cause.TURN_ABORTED if aborted else Cause.TURN_FAILED), repairs)
         return None
     if entry.role == "system" and rules.alternates:
         unit.change(unit.pieces)
         unit.role = "user"
-        repairs.append(repair_of("merged", entry, None, "a system message inside the history"))
+        repairs.append(repair_of("merged", entry, None, Reason(Cause.SYSTEM_INSIDE)))
     for flaw in entry.message.flaws:
         if flaw.part is None:
             unit.change(unit.pieces)
@@ -88,7 +90,7 @@ def cleaned(
     _drop_pieces(unit, entry, rules, repairs, last=last)
     blank = all(is_blank(piece) for piece in unit.pieces)
     if not unit.pieces or (blank and entry.role == "assistant"):
-        gone(entry, "an empty message", repairs)
+        gone(entry, Reason(Cause.EMPTY_MESSAGE), repairs)
         return None
     return unit
 
@@ -107,18 +109,18 @@ def _drop_pieces(
             kept.append(piece)
             continue
         part = part_of(piece)
-        reason = unfit.get(piece.part, "")
+        reason = unfit.get(piece.part)
         if rules.refuses_blank_text and is_blank(piece):
-            reason = "blank text"
+            reason = Reason(Cause.BLANK_TEXT)
         elif entry.role == "user" and is_own_block(part):
-            reason = "a recalled block of an earlier turn"
+            reason = Reason(Cause.EARLIER_BLOCK)
         elif is_misplaced(part, entry.role):
-            reason = "a part that its role cannot hold"
+            reason = Reason(Cause.MISPLACED_PART)
         elif isinstance(part, ToolCall):
             if part.id in called:
-                reason = "a call repeated in one message"
+                reason = Reason(Cause.CALL_REPEATED)
             called.add(part.id)
-        if reason:
+        if reason is not None:
             repairs.append(repair_of("left-out", entry, piece.part, reason))
         else:
             kept.append(piece)
@@ -149,7 +151,7 @@ def is_blank(piece: Piece) -> bool:
 
 
 def repair_of(
-    kind: RepairKind, entry: Entry, part: int | None, reason: str, call_id: CallId | None = None
+    kind: RepairKind, entry: Entry, part: int | None, reason: Reason, call_id: CallId | None = None
 ) -> Repair:
     """A repair of one message, or of one of its parts."""
     return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
@@ -159,18 +161,14 @@ def moved(piece: Kept | Reworded) -> Repair:
     """A result that stands elsewhere now."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None
-    return repair_of("moved", piece.entry, piece.part, "stood away from its call", call_id)
+    return repair_of("moved", piece.entry, piece.part, Reason(Cause.RESULT_AWAY), call_id)
 
 
-def gone(entry: Entry, reason: str, repairs: list[Repair]) -> None:
+def gone(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
     """Tell that the whole message is left out, its unanswered calls with it."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
             repairs.append(
-                repair_of("left-out", entry, at, f"{reason}: its call goes too", part.id)
+                repair_of("left-out", entry, at, Reason(Cause.CALL_GOES_TOO, why=reason), part.id)
             )
-
-
-def _ending_word(entry: Entry) -> str:
-    return "aborted" if entry.message.ending == "aborted" else "ended by an error"

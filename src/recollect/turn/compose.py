@@ -28,7 +28,7 @@ def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Compos
 
 def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
     parts = tuple([shown_part(piece) for piece in slot.pieces])
-    notes = [piece.note for piece in slot.pieces if isinstance(piece, Written)]
+    notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, Written)])
     stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
     return Composed(
         role=slot.role,
@@ -36,7 +36,7 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
         raw=codec.compose(slot),
         tokens=weigh(parts),
         sources=tuple(keys_of(slot)),
-        note=", ".join(notes) or ("stand-in" if stand_in else ""),
+        notes=notes or (("stand-in",) if stand_in else ()),
     )
 
 

@@ -116,5 +116,5 @@ class Repair:
     kind: RepairKind
     anchor: EntryKey | None
     part: int | None
-    reason: str
+    reason: Reason
     call_id: CallId | None = None

@@ -54,7 +54,7 @@ class Composed:
     tokens: int
     sources: tuple[EntryKey, ...]
     """The entries that are shown in it; none for rows of our own."""
-    note: str = ""
+    notes: tuple[str, ...] = ()
     """For rows of our own: what they are."""
 
 

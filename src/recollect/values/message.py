@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NewType, TypeAlias
 
+from recollect.values.reason import Reason
+
 MessageId = NewType("MessageId", str)
 """A keyed hash of role and canonical content (design.md 6): what a message is."""
 
@@ -104,7 +106,7 @@ class Flaw:
     """
 
     part: int | None
-    reason: str
+    reason: Reason
     allowed_last: bool = False
     """The provider takes it in the last message (a turn that was paused)."""
 

@@ -47,6 +47,53 @@ class Cause(Enum):
         "still {tokens:,} tokens over the limit: what is left is not durable yet, or protected"
     )
 
+    # fates
+    AS_IT_CAME = "as it came"
+    WITH_NEIGHBOUR = "shown together with its neighbour"
+    NOT_SHOWN = "not shown"
+    CARRIES = "carries {block}"
+    GAP_NOTE = "a note where messages were left out"
+    OWN_BLOCK = "a recalled block"
+    OPENING = "stands for the user, who has to begin"
+    STAND_IN = "stands in for a result that is missing"
+    SUMMARY = "the summary of what was cut"
+    OWN_ROW = "of our own: {note}"
+
+    # repairs: what providers refuse
+    TURN_ABORTED = "the turn was aborted"
+    TURN_FAILED = "the turn was ended by an error"
+    CALL_GOES_TOO = "{why}: its call goes too"
+    SYSTEM_INSIDE = "a system message inside the history"
+    EMPTY_MESSAGE = "an empty message"
+    BLANK_TEXT = "blank text"
+    EARLIER_BLOCK = "a recalled block of an earlier turn"
+    MISPLACED_PART = "a part that its role cannot hold"
+    CALL_REPEATED = "a call repeated in one message"
+    CALL_OPEN = "a call that is still open"
+    CALL_UNANSWERED = "a {kind} without its result"
+    RESULT_AWAY = "moved: stood away from its call"
+    RESULT_SECOND = "a second result for the same call"
+    RESULT_ORPHANED = "a result whose call is not in the history"
+    RESULT_MISSING = "a call without a result"
+    REASONING_IDLE = "reasoning whose item is not shown"
+    CALL_ID = "an id of a call"
+    ID_TAKEN = "an id that another item has"
+    ASSISTANT_FIRST = "the assistant would begin"
+    SAME_ROLE = "two messages of one role in a row"
+    FINAL_THINKING = "thinking in a final message"
+    FINAL_WHITE_SPACE = "the final text ended in white space"
+    BLOCK_NO_OBJECT = "a block that is not an object"
+    MESSAGE_NO_OBJECT = "a message that is not an object"
+    RESULT_BLANK = "blank text inside a result"
+    RESULT_EMPTY = "a result without content"
+    OUTPUT_MISSING = "an output item without its output"
+    SERVER_RESULT_ALONE = "a server tool's result without its call"
+    SERVER_CALL_ALONE = "a server tool's call without its result"
+    CALLS_EMPTY = "an empty list of calls"
+    PARTS_EMPTY = "an empty list of parts"
+    NO_CONTENT = "no content"
+    ARGUMENTS_NO_STRING = "arguments that are not a string"
+
     # ingest, extract
     DURABLE = "durable in the {where}"
     DURABLE_BUT = "durable in the {where}: {detail}"
@@ -201,6 +248,8 @@ class _Sentences(Formatter):
             return format_spec.split("|")[value != 1]
         if format_spec == "floor":  # what is just below a threshold must not read as equal to it
             return f"{int(value * 100) / 100:.2f}"
+        if isinstance(value, str):  # a range of numbers, put into words
+            return value
         return super().format_field(value, format_spec)
 
 

@@ -7,7 +7,7 @@ Always holds: every incoming message has exactly one fate, and every fate a reas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from recollect.values.edit import Edit, Insert, LeaveOut, Repair, Shorten, StageName
@@ -44,13 +44,8 @@ class StageLine:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {
-            "stage": self.stage,
-            "outcome": self.outcome,
-            "reasons": [reason.to_dict() for reason in self.reasons],
-            "said": self.said,
-            "seconds": self.seconds,
-        }
+        reasons = [reason.to_dict() for reason in self.reasons]
+        return {**_fields(self), "reasons": reasons, "said": self.said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +54,24 @@ class Fate:
 
     fate: FateKind
     role: Role
-    reason: str
+    reasons: tuple[Reason, ...]
+    """In the order in which they befell it; of a message that left, the last is why."""
     key: EntryKey | None
     place: int | None
     """Its place among the incoming messages; None for rows of our own."""
     tokens_before: int
     """Estimates of the message by itself, before calibration."""
     tokens_after: int
+
+    @property
+    def said(self) -> str:
+        """The reasons, for people to read."""
+        return told(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        reasons = [reason.to_dict() for reason in self.reasons]
+        return {**_fields(self), "reasons": reasons, "said": self.said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,28 +131,27 @@ def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple
     as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
     reasons = _reasons(view, edits)
     shares = _shares(entries, view)
-    before_cut = _before_cut(entries, edits)
+    cut = newest_cut(edits)
+    behind = behind_cut(entries, edits)
     own = _own_rows(view)
     fates: list[Fate] = list(own.get(None, ()))
     for place, entry in enumerate(entries):
         why = reasons.get(entry.key, [])
         if id(entry) in as_it_came:
-            moved = [reason for reason in why if reason.startswith("moved")]
-            kind: FateKind = "changed" if moved else "kept"
-            reason = "; ".join(moved) or "as it came"
-            after = entry.tokens
+            why = [reason for reason in why if reason.cause is Cause.RESULT_AWAY]
+            kind: FateKind = "changed" if why else "kept"
+            after, otherwise = entry.tokens, Cause.AS_IT_CAME
         elif entry.key in shares:
-            kind, after = "changed", shares[entry.key]
-            reason = "; ".join(why) or "shown together with its neighbour"
-        elif entry.key in before_cut:
-            kind, after, reason = "summarised", 0, before_cut[entry.key]
+            kind, after, otherwise = "changed", shares[entry.key], Cause.WITH_NEIGHBOUR
+        elif cut is not None and entry.key in behind:
+            kind, after, why, otherwise = "summarised", 0, [cut.reason], Cause.NOT_SHOWN
         else:
-            kind, after, reason = "left out", 0, "; ".join(why) or "not shown"
+            kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
         fates.append(
             Fate(
                 fate=kind,
                 role=entry.role,
-                reason=reason,
+                reasons=tuple(why) or (Reason(otherwise),),
                 key=entry.key,
                 place=place,
                 tokens_before=entry.tokens,
@@ -157,29 +162,23 @@ def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple
     return tuple(fates)
 
 
-def _reasons(view: View, edits: Sequence[Edit]) -> dict[EntryKey, list[str]]:
-    reasons: dict[EntryKey, list[str]] = {}
+def _reasons(view: View, edits: Sequence[Edit]) -> dict[EntryKey, list[Reason]]:
+    reasons: dict[EntryKey, list[Reason]] = {}
     for edit in edits:
         if isinstance(edit, LeaveOut | Shorten):
-            _add(reasons, edit.anchor, str(edit.reason))
+            _add(reasons, edit.anchor, edit.reason)
         elif isinstance(edit, Insert) and edit.anchor is not None:
-            _add(reasons, edit.anchor, f"carries {edit.reason}")
+            _add(reasons, edit.anchor, Reason(Cause.CARRIES, block=edit.reason))
     for repair in view.repairs:
         if repair.anchor is not None:
-            said = f"moved: {repair.reason}" if repair.kind == "moved" else repair.reason
-            _add(reasons, repair.anchor, said)
+            _add(reasons, repair.anchor, repair.reason)
     return reasons
 
 
-def _add(reasons: dict[EntryKey, list[str]], key: EntryKey, reason: str) -> None:
+def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -> None:
     known = reasons.setdefault(key, [])
     if reason not in known:
         known.append(reason)
-
-
-def _before_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> dict[EntryKey, str]:
-    cut = newest_cut(edits)
-    return {} if cut is None else dict.fromkeys(behind_cut(entries, edits), str(cut.reason))
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
@@ -209,7 +208,7 @@ def _own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
                 Fate(
                     fate="inserted",
                     role=row.role,
-                    reason=_own_reason(row),
+                    reasons=tuple(_own_reason(note) for note in row.notes or ("",)),
                     key=None,
                     place=None,
                     tokens_before=0,
@@ -219,11 +218,18 @@ def _own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
     return own
 
 
-def _own_reason(row: Composed) -> str:
-    return {
-        "gap": "a note where messages were left out",
-        "inject": "a recalled block",
-        "opening": "stands for the user, who has to begin",
-        "stand-in": "stands in for a result that is missing",
-        "summary": "the summary of what was cut",
-    }.get(row.note, row.note or "of our own")
+_OWN = {
+    "gap": Cause.GAP_NOTE,
+    "inject": Cause.OWN_BLOCK,
+    "opening": Cause.OPENING,
+    "stand-in": Cause.STAND_IN,
+    "summary": Cause.SUMMARY,
+}
+
+
+def _own_reason(note: str) -> Reason:
+    return Reason(_OWN[note]) if note in _OWN else Reason(Cause.OWN_ROW, note=note)
+
+
+def _fields(value: StageLine | Fate) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}

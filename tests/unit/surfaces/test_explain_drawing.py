@@ -16,17 +16,18 @@ from recollect.surfaces.cli.draw_session import draw_session
 from recollect.surfaces.cli.explain_replay import replay
 from recollect.surfaces.cli.explain_session import explain_session
 from recollect.surfaces.cli.explained import Explained, MessageFate
+from recollect.values.reason import Cause, Reason
 from recollect.values.transcript import RecordedRequest, Transcript, TranscriptItem
 
 
-def fate(number: int | None, kind: str, reason: str) -> MessageFate:
+def fate(number: int | None, kind: str, reason: Reason) -> MessageFate:
     return MessageFate(
         number=number,
         line=number,
         role="user",
         what="user",
         fate=kind,  # type: ignore[arg-type]
-        reason=reason,
+        reasons=(reason,),
         tokens_before=10,
         tokens_after=10 if kind == "kept" else 0,
         excerpt="",
@@ -127,9 +128,12 @@ def test_text_of_a_transcript_is_never_read_as_markup() -> None:
 
 
 def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
-    fates = [fate(n, "kept", "as it came") for n in range(1, 5)]
-    fates += [fate(n, "left out", f"least relevant (score {n}.00)") for n in (5, 6)]
-    fates += [fate(None, "inserted", "a note"), fate(7, "kept", "as it came")]
+    fates = [fate(n, "kept", Reason(Cause.AS_IT_CAME)) for n in range(1, 5)]
+    fates += [fate(n, "left out", Reason(Cause.LEAST_RELEVANT, score=float(n))) for n in (5, 6)]
+    fates += [
+        fate(None, "inserted", Reason(Cause.GAP_NOTE)),
+        fate(7, "kept", Reason(Cause.AS_IT_CAME)),
+    ]
     found = stretches(fates)
     assert [(one.fate, one.span) for one in found] == [
         ("kept", "#1–#4"),
@@ -137,7 +141,7 @@ def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
         ("inserted", "ours"),
         ("kept", "#7"),
     ]
-    assert found[1].why == "least relevant (score 5.00 to 6.00)"
+    assert found[1].why == "least relevant to the query (score 5.00 to 6.00)"
     together = stretches(fates, together=True)
     assert [(one.fate, len(one.members)) for one in together] == [
         ("kept", 5),

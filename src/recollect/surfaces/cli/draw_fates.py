@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,7 +20,8 @@ from recollect.surfaces.cli.draw_paint import (
     in_runs,
     percent,
 )
-from recollect.surfaces.cli.explain_session import reason_class
+from recollect.surfaces.cli.explain_text import shown_text
+from recollect.values.reason import Reason, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,6 @@ _MAP_ROWS = 6
 _MOST_RUNS = 16
 """So many stretches are listed one by one; of more, those with one reason are told together."""
 _FATES: tuple[FateKind, ...] = ("kept", "changed", "left out", "summarised", "inserted")
-_SCORE = re.compile(r"\(score ([\d.]+)\)")
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class Stretch:
     """Messages with the same fate for the same reason."""
 
     fate: FateKind
-    reason: str
+    kind: tuple[object, ...]
     members: list[MessageFate] = field(default_factory=list)
 
     @property
@@ -58,31 +57,42 @@ class Stretch:
     @property
     def why(self) -> str:
         """The reason, with the range of scores where they differ."""
-        scores = [float(m[1]) for one in self.members if (m := _SCORE.search(one.reason))]
+        whys = [reason for one in self.members for reason in one.reasons]
+        scores = [
+            float(str(reason.numbers["score"])) for reason in whys if "score" in reason.numbers
+        ]
         if not scores:
-            return self.reason
-        low, high = min(scores), max(scores)
-        ends = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
-        return f"{self.reason} (score {ends})"
+            return self.members[0].reason
+        low, high = f"{min(scores):.2f}", f"{max(scores):.2f}"
+        ends = low if low == high else f"{low} to {high}"
+        shown = [
+            Reason(one.cause, **{**one.numbers, "score": ends}) for one in self.members[0].reasons
+        ]
+        return shown_text(told(tuple(shown)))
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
     """Neighbours of one fate and reason; `together` joins them over the whole request."""
     found: list[Stretch] = []
-    known: dict[tuple[str, str], Stretch] = {}
+    known: dict[tuple[object, ...], Stretch] = {}
     for fate in fates:
-        key = (fate.fate, reason_class(fate.reason))
+        key = (fate.fate, *map(_without_score, fate.reasons))
         if together and key in known:
             stretch = known[key]
-        elif not together and found and (found[-1].fate, found[-1].reason) == key:
+        elif not together and found and found[-1].kind == key:
             stretch = found[-1]
         else:
-            stretch = known[key] = Stretch(fate=fate.fate, reason=key[1])
+            stretch = known[key] = Stretch(fate=fate.fate, kind=key)
             found.append(stretch)
         stretch.members.append(fate)
     if together:
         found.sort(key=lambda one: (_FATES.index(one.fate), -len(one.members)))
     return found
+
+
+def _without_score(reason: Reason) -> Reason:
+    """A reason without the score that differs from message to message."""
+    return Reason(reason.cause, **{k: v for k, v in reason.numbers.items() if k != "score"})
 
 
 def draw_fates(

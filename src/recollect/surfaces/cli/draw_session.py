@@ -160,7 +160,7 @@ def _close(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     yield Text(explained.said, style=f"bold {LIMIT}" if over else "bold")
     for stage in explained.stages:
         if stage.outcome in ("failed", "late") and stage.stage != "check":
-            yield Text.assemble((f"! {stage.stage}: ", LIMIT), stage.said)
+            yield Text.assemble((f"! {stage.stage}: ", LIMIT), stage.reason)
     yield Text.assemble(("Next: ", QUIET), *_hints(explained))
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.values.edit import Repair
     from recollect.values.message import EntryKey
+    from recollect.values.reason import Reason
     from recollect.values.report import Report
     from recollect.values.request import FormatName
     from recollect.values.transcript import Transcript
@@ -69,7 +70,7 @@ class Replay:
     request: RecordedRequest
     fixed: FixedParts
     points: tuple[TurnPoint, ...]
-    repaired: dict[tuple[str, str], set[RepairPlace]]
+    repaired: dict[tuple[str, Reason], set[RepairPlace]]
     """Every repair of the session by kind and reason."""
     skipped_turns: int
 
@@ -94,7 +95,7 @@ class _Replaying:
     clock: RecordedClock
     fixed: FixedParts
     points: list[TurnPoint] = field(default_factory=list)
-    repaired: dict[tuple[str, str], set[RepairPlace]] = field(default_factory=dict)
+    repaired: dict[tuple[str, Reason], set[RepairPlace]] = field(default_factory=dict)
     summaries: frozenset[EntryKey] = frozenset()
 
     async def turn(self, number: int, request: RecordedRequest) -> Report:

@@ -6,7 +6,6 @@ engine's estimates carried over to its calibrated total, so that what is shown a
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from recollect.rules.weigh import Weigher
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     from recollect.values.transcript import Transcript
 
 LARGEST = 10
-_SCORE = re.compile(r" \(score [\d.]+\)")
-
-
-def reason_class(reason: str) -> str:
-    """A reason without the score that differs from message to message."""
-    return _SCORE.sub("", reason)
 
 
 def explain_session(
@@ -92,7 +85,7 @@ def explain_session(
         fates=fates,
         repairs=_repairs(replayed),
         stages=tuple(
-            StageTold(stage=line.stage, outcome=line.outcome, said=line.said)
+            StageTold(stage=line.stage, outcome=line.outcome, reasons=line.reasons)
             for line in report.lines
         ),
         said=_said(report, fates, turn, next_request=not transcript.requests),
@@ -168,21 +161,13 @@ def _fates(
             role=fate.role,
             what=plain_line(_what(message, names)) if message else "recollect",
             fate=fate.fate,
-            reason=shown_text(_decisive(fate)),
+            reasons=fate.reasons[-1:] if fate.fate == "left out" else fate.reasons,
             tokens_before=round(fate.tokens_before * ratio),
             tokens_after=round(fate.tokens_after * ratio),
             excerpt=excerpt_of(message.parts) if message else "",
         )
 
     return tuple(told(fate) for fate in report.fates())
-
-
-def _decisive(fate: Fate) -> str:
-    """The reason that counts: why a message left, not what was done to it before it did."""
-    parts = fate.reason.split("; ")
-    if fate.fate == "left out":
-        return parts[-1]
-    return "; ".join(dict.fromkeys(parts))
 
 
 def _what(message: Message, names: dict[CallId, str]) -> str:
@@ -210,7 +195,7 @@ def _repairs(replayed: Replay) -> tuple[RepairCount, ...]:
         counts.append(
             RepairCount(
                 kind=kind,
-                reason=shown_text(reason),
+                reasons=(reason,),
                 this_turn=len(now),
                 session=len(places),
                 numbers=tuple(sorted(set(touched))),

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from recollect.surfaces.cli.explain_text import shown_text
 from recollect.values.edit import StageName
 from recollect.values.moment import MomentKind
+from recollect.values.reason import Reason, told
 from recollect.values.report import FateKind, Outcome
 
 TokenKind: TypeAlias = Literal[
@@ -105,10 +107,16 @@ class MessageFate:
     what: str
     """The tool, or the role, that a reader knows it by."""
     fate: FateKind
-    reason: str
+    reasons: tuple[Reason, ...]
+    """Why; of a message that left, only why it left."""
     tokens_before: int
     tokens_after: int
     excerpt: str
+
+    @property
+    def reason(self) -> str:
+        """The reasons, as they may be shown."""
+        return shown_text(told(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +124,16 @@ class RepairCount:
     """One reason for which the provider's rules changed something."""
 
     kind: str
-    reason: str
+    reasons: tuple[Reason, ...]
     this_turn: int
     session: int
     numbers: tuple[int, ...]
     """The messages it touched at this turn."""
+
+    @property
+    def reason(self) -> str:
+        """The reason, as it may be shown."""
+        return shown_text(told(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +142,12 @@ class StageTold:
 
     stage: StageName
     outcome: Outcome
-    said: str
+    reasons: tuple[Reason, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reasons, as they may be shown."""
+        return shown_text(told(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,4 +180,13 @@ class Explained:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
-        return asdict(self)
+        return asdict(self, dict_factory=_with_sentences)
+
+
+def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of `--json`: reasons stand in it as their sentence, and apart for code."""
+    held = dict(pairs)
+    if "reasons" in held:
+        held["reason"] = shown_text(told(held["reasons"]))
+        held["reasons"] = [reason.to_dict() for reason in held["reasons"]]
+    return held
