@@ -62,6 +62,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "trim.min_query_chars": ACTIVE,
     "query.user_messages": ACTIVE,
     "recall.enabled": ACTIVE,
+    "recall.method": ACTIVE,
     "recall.every_turn": ACTIVE,
     "recall.placement": ACTIVE,
     "recall.sticky": ACTIVE,

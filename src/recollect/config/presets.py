@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPENCLAW: Mapping[str, Any] = {
+    # Whole messages by OpenClaw's score, none of our evidence, in its own lines.
+    "recall.method": "openclaw",
+    "recall.embedder": "hash",
+    "recall.scope": "session",
     # Recall on every turn, its block after the system prompt, gone on the next turn.
     "recall.every_turn": True,
     "recall.placement": "after-system",
@@ -28,6 +32,10 @@ OPENCLAW: Mapping[str, Any] = {
     # ceil(len/3), never corrected by what the provider reports.
     "tokens.counter": "openclaw",
     "tokens.calibrate": False,
+    # Summaries in one pass, with nothing of ours added to them.
+    "compaction.mode": "default",
+    "compaction.audit": False,
+    "compaction.pin_ratio": 0.0,
     "index.max_segments": 20_000,
     "index.eviction_days": 90,
 }

@@ -20,6 +20,7 @@ FALLBACK_WINDOW_TOKENS = 200_000
 """The window assumed when neither the settings, a table of models nor the provider says it."""
 
 Preset = Literal["recollect", "openclaw"]
+RecallMethod = Literal["recollect", "openclaw"]
 Placement = Literal["before-newest-user", "after-system"]
 Scope = Literal["auto", "session", "space"]
 EmbedderName = Literal["auto", "none", "hash", "static", "onnx", "onnx+static", "remote"]
@@ -100,6 +101,11 @@ class Recall(Validated):
     """What is put back into a view from memory, and where."""
 
     enabled: Annotated[bool, "Put a recalled block into the view"] = True
+    method: Annotated[
+        RecallMethod,
+        'How memory is searched and the block is written; "openclaw": whole messages by its '
+        "formula, in its lines",
+    ] = "recollect"
     every_turn: Annotated[bool, "Recall on every turn, without asking whether it is needed"] = False
     placement: Annotated[Placement, "Where the block goes"] = "before-newest-user"
     sticky: Annotated[

@@ -1,12 +1,15 @@
-"""The hash embedder: character trigrams folded into 384 numbers. Always there, never loading.
+"""The hash embedder, OpenClaw's: character trigrams folded into 384 numbers. Never loading.
 
 It knows no words, only spellings: texts are near when they share trigrams. Owns that definition,
 which must never change under its name, for vectors of years ago are compared with today's.
 
-The definition: lower case; every run of white space one space; a space before and behind; each
-trigram's SHA-256 over UTF-8 gives its place (the first four bytes, little-endian, modulo 384)
-and its sign (the lowest bit of the fifth byte, set for plus); the sum at length one. A text in
-which nothing is left, being empty or by signs that cancel out, gets `units.nothing`.
+The definition: the first 2,000 characters; lower case; every run of white space one space; what
+is no letter, number, white space or one of `@.+-` a space; none at the ends; then one space
+before and behind. Each trigram's SHA-256 over UTF-8 gives its place (the first four bytes,
+little-endian, modulo 384) and its sign (the lowest bit of the fifth byte, set for minus); the sum
+at length one. A text of up to three characters is one gram by itself. Characters are counted in
+UTF-16, as JavaScript does. A text in which nothing is left, being empty or by signs that cancel
+out, gets `units.nothing` (OpenClaw: a vector of zeros, which no store could compare).
 """
 
 from __future__ import annotations
@@ -24,13 +27,17 @@ from recollect.embedders.units import Rows, nothing, readable, unit_vectors
 from recollect.values.lookup import EmbedderKind
 
 DIMENSIONS: Final = 384
-MAX_CHARS: Final = 32_768
-"""What is read of a text; a passage is a fiftieth of it."""
+MAX_CHARS: Final = 2_000
+"""What is read of a text; a passage is a third of it."""
+_NGRAM: Final = 3
 _TRIGRAMS_KEPT: Final = 32_768
 """English chat has some 15,000; a dictionary of this size is about 4 MiB."""
 _TEXTS_A_STRETCH: Final = 128
 """How many are embedded before looking whether anyone still waits."""
 _WHITE_SPACE: Final = re.compile(r"\s+")
+_NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
+_ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Places(dict[str, int]):
@@ -41,7 +48,7 @@ class _Places(dict[str, int]):
     def __missing__(self, trigram: str) -> int:
         digest = hashlib.sha256(trigram.encode()).digest()
         place = int.from_bytes(digest[:4], "little") % DIMENSIONS
-        if not digest[4] & 1:
+        if digest[4] & 1:
             place += DIMENSIONS
         if len(self) >= _TRIGRAMS_KEPT:
             self.clear()
@@ -52,7 +59,7 @@ class _Places(dict[str, int]):
 class HashEmbedder:
     """Trigrams, hashed."""
 
-    name: Final = f"hash:{DIMENSIONS}"
+    name: Final = f"hash:openclaw-{DIMENSIONS}"
     kind: Final[EmbedderKind] = "hash"
     dimensions: Final = DIMENSIONS
     ready: Final = True
@@ -80,11 +87,45 @@ class HashEmbedder:
         return unit_vectors(rows, count=len(texts), dimensions=DIMENSIONS, embedder=self.name)
 
     def _row(self, text: str) -> Rows:
-        folded = f" {_WHITE_SPACE.sub(' ', readable(text, chars=MAX_CHARS).lower())} "
         places = self._places
-        found = [places[folded[at : at + 3]] for at in range(len(folded) - 2)]
+        found = [places[gram] for gram in _grams(_folded(text))]
         if not found:
             return nothing(DIMENSIONS)
         counts = np.bincount(found, minlength=2 * DIMENSIONS)
         row = (counts[:DIMENSIONS] - counts[DIMENSIONS:]).astype(np.float32)
         return row if row.any() else nothing(DIMENSIONS)
+
+
+def _folded(text: str) -> str:
+    text = readable(text, chars=MAX_CHARS)
+    if _ASTRAL.search(text):
+        text = _whole(_units(text)[:MAX_CHARS])
+    return _NOT_SPELLED.sub(" ", _WHITE_SPACE.sub(" ", text.lower())).strip()
+
+
+def _grams(folded: str) -> list[str]:
+    if not folded:
+        return []
+    astral = _ASTRAL.search(folded) is not None
+    units = _units(folded) if astral else folded
+    if len(units) <= _NGRAM:
+        return [folded]
+    padded = f" {units} "
+    grams = [padded[at : at + _NGRAM] for at in range(len(padded) - _NGRAM + 1)]
+    return [_whole(gram) for gram in grams] if astral else grams
+
+
+def _units(text: str) -> str:
+    """The text with every character beyond the first plane as the two halves it is in UTF-16."""
+    return _ASTRAL.sub(
+        lambda found: "".join(
+            map(chr, np.frombuffer(found[0].encode("utf-16-le"), "<u2").tolist())
+        ),
+        text,
+    )
+
+
+def _whole(units: str) -> str:
+    """Halves joined again; one that lost its other half is what no encoder takes."""
+    joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _HALF.sub("\ufffd", joined)

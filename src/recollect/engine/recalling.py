@@ -9,6 +9,9 @@ words alone.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -20,7 +23,10 @@ from recollect.engine.boundary import Failure
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.ports import Store
+from recollect.search.openclaw import WarmIndex
 from recollect.turn.recall import recall
+from recollect.turn.recall_openclaw import recall_openclaw, warm_message
+from recollect.values.history import SessionId
 from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecallRequest
@@ -29,6 +35,11 @@ T = TypeVar("T")
 
 LOOK_SHARE: Final = 1.25
 """Of the store's deadline, what a look may take: no turn waits for a server that is away."""
+_WARM_PAGE: Final = 200
+_WARM_SHARE: Final = 0.4
+"""Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
+_WARM_SCOPES: Final = 8
+"""Sessions whose index is kept in memory."""
 
 
 class MemoryRecaller:
@@ -45,6 +56,8 @@ class MemoryRecaller:
         self._settings = settings
         self._vectors = vectors
         self._upkeep = upkeep
+        self._warm: OrderedDict[SessionId | None, WarmIndex] = OrderedDict()
+        self._warming = asyncio.Lock()
 
     async def recall(self, request: RecallRequest) -> Recalled:
         """What bears on the request; StoreUnavailable where memory cannot be asked."""
@@ -60,8 +73,57 @@ class MemoryRecaller:
                 lambda store: self._vectors.phrased(request, store, among=among)
             )
         vectors, missing = await self._vectors.embedded(texts, among=among)
-        found = await self._looked(lambda store: self._recalled(store, request, vectors))
+        if self._settings.recall.method == "openclaw":
+            found = await self._recalled_openclaw(request, vectors)
+        else:
+            found = await self._looked(lambda store: self._recalled(store, request, vectors))
         return replace(found, notes=(*notes, *missing, *found.notes))
+
+    async def _recalled_openclaw(
+        self, request: RecallRequest, vectors: Sequence[AskedVector]
+    ) -> Recalled:
+        async with self._warming:
+            index, complete = await self._warmed(request)
+            found = await self._looked(
+                lambda store: recall_openclaw(
+                    request,
+                    archive=store,
+                    index=index,
+                    vectors=vectors,
+                    settings=self._settings.recall,
+                )
+            )
+        if complete:
+            return found
+        note = Reason(Cause.INDEX_READ, messages=len(index))
+        return replace(found, notes=(note, *found.notes))
+
+    async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
+        """The index of the request's scope with what was said since, and whether that is all."""
+        scope = request.session if request.scope == "session" else None
+        warm = self._settings.index
+        index = self._warm.pop(scope, None) or WarmIndex(
+            max_segments=warm.max_segments, eviction_days=warm.eviction_days
+        )
+        self._warm[scope] = index
+        if len(self._warm) > _WARM_SCOPES:
+            self._warm.popitem(last=False)
+        hashing = next((one for one in self._vectors.embedders if one.kind == "hash"), None)
+        until = time.monotonic() + _WARM_SHARE * _recall_seconds(self._settings)
+        while time.monotonic() < until:
+            page = await self._looked(
+                lambda store: store.page(after=index.reached, limit=_WARM_PAGE, session=scope)
+            )
+            said = [warm_message(stored.segment) for stored in page if not stored.cold]
+            new = [one for one in said if one is not None and not index.holds(one)]
+            vectors = () if hashing is None else await hashing.embed([one.text for one in new])
+            for at, one in enumerate(new):
+                index.add(one, vectors[at] if vectors else None)
+            if page:
+                index.reached = page[-1].sequence
+            if len(page) < _WARM_PAGE:
+                return index, True
+        return index, False
 
     async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
         answer = await self._archive.look(question, seconds=_look_seconds(self._settings))
@@ -89,6 +151,10 @@ class MemoryRecaller:
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._vectors.close()
+
+
+def _recall_seconds(settings: Settings) -> float:
+    return settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
 
 
 def _look_seconds(settings: Settings) -> float:

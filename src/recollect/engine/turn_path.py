@@ -118,7 +118,11 @@ class TurnPath:
             return False
         asked = await self.boundary.run(
             "query",
-            lambda: query(self.entries, self.settings.query),
+            lambda: query(
+                self.entries,
+                self.settings.query,
+                with_noise=self.settings.recall.method == "openclaw",
+            ),
             unchanged=QueryResult(text="", sources=(), reason=NOT_RUN),
             reason=lambda result: result.reason,
         )
@@ -345,6 +349,8 @@ class TurnPath:
     def _block_budget(self) -> int:
         """What the block may take, as an estimate."""
         room = max(MESSAGE_TOKENS, self._room_tokens())
+        if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
+            return self.estimated(min(self.limits.block_tokens, room - MESSAGE_TOKENS))
         return self.estimated(min(self.limits.block_tokens, room) - MESSAGE_TOKENS)
 
     def _room_tokens(self) -> int:
@@ -369,6 +375,7 @@ class TurnPath:
                 placement=self.settings.recall.placement,
                 budget_tokens=self._block_budget(),
                 turn=self.number,
+                method=self.settings.recall.method,
             ),
             unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN),
             reason=lambda result: result.reason,

@@ -42,6 +42,19 @@ def write_block(facts: Sequence[RecalledFact], passages: Sequence[RecalledPassag
     return "\n\n".join(sections)
 
 
+def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]) -> str:
+    """The whole block as OpenClaw writes it: bare facts, then messages, the oldest first."""
+    sections = [BLOCK_OPENING]
+    if facts:
+        lines = [_contained(f"- [{fact.type}] {fact.text}") for fact in facts]
+        sections.append("\n".join(["<knowledge>", *lines, "</knowledge>"]))
+    if passages:
+        ordered = sorted(passages, key=lambda one: one.order)
+        lines = [_contained(f"[{one.said_at} {one.role}] {one.text}") for one in ordered]
+        sections.append("<detail>\n" + "\n\n".join(lines) + "\n</detail>")
+    return "\n\n".join([*sections, BLOCK_CLOSING])
+
+
 def fact_line(fact: RecalledFact) -> str:
     """One fact: of which type, what it says, who said it first and since when it holds."""
     marks = ", ".join(mark for mark in (SAID_BY[fact.trust], fact.said_on) if mark)

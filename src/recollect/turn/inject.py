@@ -6,12 +6,19 @@ cannot close its block, and is marked as reference material (design.md promise 7
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import floor
 from typing import Literal, TypeAlias, TypeVar
 
 from recollect.config.settings import Placement as PlacementSetting
-from recollect.formats.recalled_block import fact_line, passage_line, write_block
+from recollect.config.settings import RecallMethod
+from recollect.formats.recalled_block import (
+    fact_line,
+    passage_line,
+    write_block,
+    write_openclaw_block,
+)
 from recollect.rules.weigh import Weigher
 from recollect.search.facts import FACTS_SHARE
 from recollect.turn.query import spoken_text
@@ -43,6 +50,7 @@ def inject(
     placement: PlacementSetting,
     budget_tokens: int,
     turn: int,
+    method: RecallMethod = "recollect",
 ) -> InjectResult:
     """Pack what was recalled into a block of at most `budget_tokens`, and place it."""
     if recalled.empty:
@@ -51,7 +59,8 @@ def inject(
         return _none(Reason(Cause.NO_MESSAGE))
     if entries[-1].role == "assistant":
         return _none(Reason(Cause.ASSISTANT_LAST))
-    text, fill, facts, details = _packed(recalled, weigher, budget_tokens)
+    packed = _packed_openclaw if method == "openclaw" else _packed
+    text, fill, facts, details = packed(recalled, weigher, budget_tokens)
     if not text:
         return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
     tokens = weigher.text(text)
@@ -125,6 +134,53 @@ def _packed(
             return text, "facts only", facts, ()
         facts = facts[:-1]
     return "", "none", (), ()
+
+
+def pack_openclaw(
+    facts: Sequence[RecalledFact],
+    passages: Sequence[RecalledPassage],
+    count: Callable[[str], int],
+    budget_tokens: int,
+) -> tuple[list[RecalledFact], list[RecalledPassage]]:
+    """What OpenClaw's block holds: facts up to 30% of the cap, details up to what is left, each
+    at least one; then, until the whole fits, without the detail that scores lowest, without
+    details, without anything."""
+    facts_budget = floor(budget_tokens * FACTS_SHARE)
+    kept_facts = _until_full(
+        facts, [count(f"- [{one.type}] {one.text}") for one in facts], facts_budget
+    )
+    ordered = _best_first(passages)
+    details = _until_full(
+        ordered, [count(one.text) for one in ordered], budget_tokens - facts_budget
+    )
+    while details and count(write_openclaw_block(kept_facts, details)) > budget_tokens:
+        details.pop()
+    if not details and count(write_openclaw_block(kept_facts, ())) > budget_tokens:
+        return [], []
+    return kept_facts, details
+
+
+def _until_full(found: Sequence[_Found], costs: Sequence[int], budget_tokens: int) -> list[_Found]:
+    """Those before the first that is too much; always the first one."""
+    kept: list[_Found] = []
+    used = 0
+    for one, tokens in zip(found, costs, strict=True):
+        used += tokens
+        if kept and used > budget_tokens:
+            break
+        kept.append(one)
+    return kept
+
+
+def _packed_openclaw(
+    recalled: Recalled, weigher: Weigher, budget_tokens: int
+) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
+    facts, details = pack_openclaw(recalled.facts, recalled.passages, weigher.text, budget_tokens)
+    if not facts and not details:
+        return "", "none", (), ()
+    whole = len(facts) == len(recalled.facts) and len(details) == len(recalled.passages)
+    fill: Fill = "everything" if whole else "fewer details" if details else "facts only"
+    return write_openclaw_block(facts, details), fill, facts, details
 
 
 def _within(

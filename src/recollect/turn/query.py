@@ -28,8 +28,10 @@ class QueryResult:
     reason: Reason
 
 
-def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
-    """The query of a turn over these entries."""
+def query(
+    entries: Sequence[Entry], settings: QuerySettings, *, with_noise: bool = False
+) -> QueryResult:
+    """The query of a turn over these entries; OpenClaw asks `with_noise`, too."""
     texts: list[str] = []
     sources: list[EntryKey] = []
     for entry in reversed(entries):
@@ -38,7 +40,7 @@ def query(entries: Sequence[Entry], settings: QuerySettings) -> QueryResult:
         if entry.role != "user" or entry.message.summary:
             continue
         said = spoken_text(entry)
-        if said and not is_noise(said):
+        if said and (with_noise or not is_noise(said)):
             texts.append(said)
             sources.append(entry.key)
     if not texts:

@@ -13,7 +13,7 @@ from recollect.values.segment import Segment
 
 def quote(segment: Segment, one: Candidate, score: float, citations: Citations) -> RecalledPassage:
     """A passage as the block shows it."""
-    day, minute = _said(segment.said_at)
+    day, minute = day_and_minute(segment.said_at)
     text = segment.text[one.start : one.end]
     return RecalledPassage(
         text=text,
@@ -30,7 +30,7 @@ def quote(segment: Segment, one: Candidate, score: float, citations: Citations) 
     )
 
 
-def _said(at: float) -> tuple[str, str]:
+def day_and_minute(at: float) -> tuple[str, str]:
     """Day and minute, as shown; an imported time may be one that no calendar knows."""
     try:
         said = datetime.fromtimestamp(at, UTC)

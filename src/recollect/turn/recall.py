@@ -136,11 +136,11 @@ def _asked(
         said_after=request.said_after,
         said_before=request.said_before,
         cold=request.cold,
-        leave_out=_left_out(request),
+        leave_out=left_out(request),
     )
 
 
-def _left_out(request: RecallRequest) -> frozenset[SegmentId]:
+def left_out(request: RecallRequest) -> frozenset[SegmentId]:
     """What the view shows whole: as a message, in a block, or as the question itself."""
     shown = {_known_id(request.session, key) for key in request.shown}
     if request.asking is not None:

@@ -17,6 +17,7 @@ from recollect.config.settings import Trim
 from recollect.rules.groups import Group, group
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.bm25 import Bm25Index
+from recollect.search.openclaw import score_texts, words_of
 from recollect.search.tokenize import tokenize
 from recollect.turn.place import gap_note
 from recollect.turn.query import spoken_text
@@ -54,7 +55,8 @@ def trim(
     """Leave out groups of the visible `entries` until `excess_tokens` are freed.
 
     `by_exchange`: a question leaves with its answer, so that no view shows a row of questions
-    that nobody answered; OpenClaw chooses message by message. `hidden` messages are not shown
+    that nobody answered; OpenClaw chooses message by message, and by its
+    own words. `hidden` messages are not shown
     because of what a provider refuses; they weigh nothing, and leave with their group.
     """
     if excess_tokens <= 0:
@@ -69,7 +71,7 @@ def trim(
         reason = Reason(Cause.ALL_PROTECTED)
         return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
     shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
-    ordered = _ordered(loose, entries, shown, settings, query)
+    ordered = _ordered(loose, entries, shown, settings, query, openclaw=not by_exchange)
     taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
     made = [
         LeaveOut(anchor=key, part=part, stage="trim", reason=reason, turn=turn)
@@ -220,13 +222,18 @@ def _ordered(
     shown: dict[tuple[EntryKey, int], str],
     settings: Trim,
     query: str,
+    *,
+    openclaw: bool,
 ) -> list[tuple[Group, Reason]]:
     """Groups in the order in which they leave, each with its reason."""
     if len(query) < settings.min_query_chars:
         return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=_place)]
-    words = tokenize(query)
-    documents = [tokenize(_text(g, entries, shown)) for g in loose]
-    scores = Bm25Index.build(documents).scores(words)
+    texts = [_text(g, entries, shown) for g in loose]
+    documents = [words_of(text) if openclaw else tokenize(text) for text in texts]
+    if openclaw:
+        scores = score_texts(texts, query)
+    else:
+        scores = Bm25Index.build(documents).scores(tokenize(query))
     by_relevance = sorted(
         zip(scores, loose, documents, strict=True), key=lambda s: (s[0], s[1].first)
     )

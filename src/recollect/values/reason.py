@@ -173,6 +173,7 @@ class Cause(Enum):
     TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
     FACT_ANSWERS = "a fact that was written down answers it"
     ASKED_FOR = "asked for"
+    INDEX_READ = "OpenClaw's index is still being read: {messages:,} messages so far"
     WORDS_ALONE = "searched by words alone: {error}"
     VECTORS_LEFT_OUT = "{kind} vectors are left out: {error}"
     VECTORS_LOADING = "{kind} vectors are left out: the model is loading"

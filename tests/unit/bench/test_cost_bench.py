@@ -222,7 +222,8 @@ def test_settings_of_the_bench_are_nobodys_own(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RECOLLECT_RECALL__ENABLED", "false")
     made = settings_of("openclaw", 64_000)
     assert made.recall.every_turn
-    assert made.recall.embedder == "none"
+    assert made.recall.embedder == "hash"
+    assert settings_of("recollect", 64_000).recall.embedder == "none"
     assert made.window_tokens == 64_000
 
 

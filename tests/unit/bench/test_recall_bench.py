@@ -187,7 +187,7 @@ def test_a_memory_is_written_once_a_message_with_its_own_place(tmp_path: Path) -
         async with await SQLiteStore.open(tmp_path / "memory.db", space="bench") as store:
             stored = await write_memory(store, same)
             await embed_memory(store, HashEmbedder(), at=DAY, passages=stored.passages)
-            return stored, len(await store.unembedded("hash:384", limit=10))
+            return stored, len(await store.unembedded(HashEmbedder.name, limit=10))
 
     stored, waiting = asyncio.run(work())
     assert waiting == 0
@@ -268,7 +268,7 @@ def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
         name="locomo",
         embedder="minilm",
         figures={"all_4k": 0.88, "all_4k.hold": 0.87, "lost": 0.0},
-        baselines={"bm25": {"all_4k": 0.7}, "openclaw_hybrid": {"all_4k": 0.8}},
+        baselines={"bm25": {"all_4k": 0.7}, "openclaw": {"all_4k": 0.8}},
         floors=floors_of("locomo", "minilm"),
     )
     several = plot(joined([one, one], notes=[]))
@@ -377,7 +377,7 @@ def test_a_whole_run_goes_through_the_real_store_and_stage(
     assert (figures["questions"], figures["other_questions"]) == (4, 2), "the dentist was in both"
     assert 0 <= figures["lost"] <= 1
     assert 0 <= figures["false_recall"] <= 1
-    for baseline in ("bm25", "vectors", "openclaw_hybrid"):
+    for baseline in ("bm25", "vectors", "openclaw"):
         assert result["baselines"][f"{baseline}.all_4k"] == 1.0
     assert result["baselines"]["floor.all_4k"] == 0.84
     assert "misses" not in result
@@ -489,7 +489,7 @@ def test_the_page_of_figures_has_a_heading_a_run_and_baselines_beside(
         "locomo, none, sqlite",
         "locomo, hash, sqlite beside sqlite",
     ]
-    assert "| figure | recall | bm25 | vectors | openclaw_hybrid | floor | aim |" in written
+    assert "| figure | recall | bm25 | vectors | openclaw | floor | aim |" in written
     assert "| all_4k | 1.000 | 1.000 | 1.000 | 1.000 | ≥ 0.84 | 0.88 |" in written
     assert "| figure | recall | bm25 |\n" in written, "without vectors there is one baseline"
     assert "4 questions, 2 questions of other chats, 6 passages." in written

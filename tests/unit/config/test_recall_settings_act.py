@@ -188,6 +188,14 @@ async def _left(store: Store, made: Mapping[str, int]) -> int:
 # Words alone are enough for these.
 
 
+@acts("recall.method")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    ours = asked_by_words(tmp, {})
+    theirs = asked_by_words(tmp, {"recall.method": "openclaw"})
+    assert f"[2027-01-15 08:00 user] {HARBOUR[0]}" in theirs.block.splitlines()
+    assert not any(line.startswith("[") and HARBOUR[0] in line for line in ours.lines)
+
+
 @acts("recall.every_turn")
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     gated = asked_by_words(tmp, {}, UNHEARD)

@@ -40,8 +40,9 @@ NOTES: Final = (
     "recovered: of those of them that no message in the request says any more, the share that a",
     "  summary or a recalled block in it says; left: how many there were",
     "cached: the share of tokens that were read from the cache",
-    "ours and openclaw: the real engine and a SQLite store, words alone (no embedder), a cache",
-    "  that never expires, counts not calibrated; otherwise the defaults, audits of summaries too",
+    "ours and openclaw: the real engine and a SQLite store, a cache that never expires, counts",
+    "  not calibrated; ours by words alone (no embedder) and otherwise the defaults, audits of",
+    "  summaries included; openclaw is its preset, with its hash vectors",
     "summaries are a stand-in's: the 100 most named identifiers in 1,500 tokens; fixed replay:",
     "  nobody pays for reading again what was forgotten; identifiers present are not yet useful",
 )

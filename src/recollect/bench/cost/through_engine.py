@@ -19,6 +19,7 @@ from recollect.bench.cost.meter import SYSTEM_TOKENS, Meter, Tally
 from recollect.bench.cost.notes import NoteTaker, NotingModel
 from recollect.bench.cost.plain import RESERVE_TOKENS
 from recollect.config import Settings, load_settings
+from recollect.config.presets import PRESETS
 from recollect.engine import Engine
 from recollect.formats.request import split_request
 from recollect.values.edit import Insert
@@ -58,7 +59,8 @@ def settings_of(
     preset: str, window_tokens: int, changes: Mapping[str, Any] | None = None
 ) -> Settings:
     """The settings of a preset with what the bench sets apart; no file or variable is read."""
-    arguments = {**_APART, **(changes or {}), "preset": preset, "window_tokens": window_tokens}
+    apart = {key: value for key, value in _APART.items() if key not in PRESETS[preset]}
+    arguments = {**apart, **(changes or {}), "preset": preset, "window_tokens": window_tokens}
     return load_settings(arguments=arguments, environment={}, file=Path("/dev/null")).settings
 
 

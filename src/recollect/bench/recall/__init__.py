@@ -42,7 +42,7 @@ NOTES: Final = (
     "  (madial) the newest alone asks there",
     "lost: questions the gate keeps from memory; false_recall: other chats' questions, asked of",
     "  a memory that holds nothing on them, that recall something (a fixed sample)",
-    "baselines rank whole messages of the same memory; openclaw_hybrid: 0.7 vector + 0.3 BM25,",
+    "baselines rank whole messages of the same memory; openclaw: 0.7 vector + 0.3 BM25,",
     "  without OpenClaw's decay and threshold, which would only lower it",
     "baselines are asked as recall is: vectors by the same phrased question, without speakers'",
     "  names (hash: with them), BM25 by all words of the question",

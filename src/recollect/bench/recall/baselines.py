@@ -27,7 +27,7 @@ OPENCLAW_VECTOR_WEIGHT: Final = 0.7
 OPENCLAW_WORD_WEIGHT: Final = 0.3
 BM25: Final = "bm25"
 VECTORS: Final = "vectors"
-OPENCLAW: Final = "openclaw_hybrid"
+OPENCLAW: Final = "openclaw"
 
 
 class Baselines:

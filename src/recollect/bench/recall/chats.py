@@ -151,7 +151,7 @@ def longmemeval() -> QuestionSet:
         "longmemeval: evidence turns of all questions in one memory, each a session of its own",
         "  (neighbours there are evidence of the same question); other chats' questions are BEAM's",
         "longmemeval: the file holds no answers, so strict_4k asks for every passage of every gold",
-        "  message; baselines show whole messages, and openclaw_hybrid is ahead there",
+        "  message; baselines show whole messages, and openclaw is ahead there",
     )
     return QuestionSet(name="longmemeval", memories=(memory,), strangers=strangers, notes=notes)
 

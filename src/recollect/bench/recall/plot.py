@@ -34,7 +34,7 @@ _MAIN: Final = (
 _ERRORS: Final = ("false_recall", "lost")
 _WHO: Final = {
     "recall": "recall",
-    "openclaw_hybrid": "OpenClaw’s 0.7/0.3",
+    "openclaw": "OpenClaw’s 0.7/0.3",
     "vectors": "vectors alone",
     "bm25": "BM25 alone",
     "recency": "the newest",
@@ -45,7 +45,7 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 .title { font-size: 14px; font-weight: 600 }
 .faint { fill: #667085 }
 .grid { stroke: #d5d9e0; stroke-width: 1 }
-.recall { fill: #2f6fe4 } .openclaw_hybrid { fill: #d98a16 } .vectors { fill: #8a63d2 }
+.recall { fill: #2f6fe4 } .openclaw { fill: #d98a16 } .vectors { fill: #8a63d2 }
 .bm25 { fill: #8c95a4 } .recency { fill: #27a3b4 } .random { fill: #c3c9d3 }
 .floor { stroke: #c0392b; stroke-width: 2 } .aim { stroke: #2fa57b; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
