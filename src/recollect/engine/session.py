@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recollect.engine.archive import Where
@@ -59,6 +59,17 @@ class Context:
         """The edits that stand for this session now."""
         return self.state.edits
 
+    def __repr__(self) -> str:
+        report = self.report
+        return (
+            f"Context(session={report.session!r}, turn={report.turn}, "
+            f"messages={len(report.view.rows)}, tokens={report.tokens_after}, "
+            f"limit={report.limit_tokens}, failures={len(report.failures)})"
+        )
+
+    def __str__(self) -> str:
+        return str(self.report)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -80,6 +91,29 @@ class Observation:
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
     What was said before is there, too. None where no memory is kept."""
+
+    def __str__(self) -> str:
+        used = self.usage
+        tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
+        kept = "nothing is kept" if self.archived is None else f"kept in: {self.archived}"
+        failed = "; ".join(f"{line.stage}: {line.said}" for line in self.failures)
+        return f"Reply: tokens {tokens}; {kept}; due: {self.due}\n" + (
+            f"Failed: {failed}" if failed else "Nothing failed"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "usage": None if self.usage is None else asdict(self.usage),
+            "calibration_ratio": self.calibration_ratio,
+            "learned_window_tokens": self.learned_window_tokens,
+            "doubted_limit": None if self.doubted_limit is None else self.doubted_limit.value,
+            "failures": [line.to_dict() for line in self.failures],
+            "due": self.due,
+            "due_reason": str(self.due_reason),
+            "flush_first": self.flush_first,
+            "archived": self.archived,
+        }
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:

@@ -134,6 +134,39 @@ class Receipt:
         """How many probes ended so."""
         return sum(1 for one in self.findings if one.standing == standing)
 
+    @property
+    def pinned(self) -> int:
+        """How many would have been lost, and were added to the summary."""
+        return sum(one.pinned for one in self.findings)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.findings)} things were known: {self.count('in summary')} in the summary "
+            f"({self.pinned} pinned), {self.count('recallable')} recallable, "
+            f"{self.count('lost')} lost" + "".join(f"; {note}" for note in self.notes)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; probes are quoted as they were written down."""
+        return {
+            "in_summary": self.count("in summary"),
+            "recallable": self.count("recallable"),
+            "lost": self.count("lost"),
+            "pinned": self.pinned,
+            "pinned_tokens": self.pinned_tokens,
+            "notes": list(self.notes),
+            "findings": [
+                {
+                    "kind": one.probe.kind,
+                    "text": one.probe.text,
+                    "sentence": one.probe.sentence,
+                    "standing": one.standing,
+                    "pinned": one.pinned,
+                }
+                for one in self.findings
+            ],
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
@@ -167,6 +200,34 @@ class CompactionResult:
     def compacted(self) -> bool:
         """The view is smaller than before."""
         return self.convergence == "reduced"
+
+    def __str__(self) -> str:
+        if not self.compacted:
+            return f"{self.convergence}: {self.reason}"
+        told = f"{self.tokens_before:,} to {self.tokens_after:,} tokens in {self.seconds:.1f} s"
+        known = "" if self.receipt is None else f"\n{self.receipt}"
+        return f"compaction {self.number}: {self.reason}, {told}{known}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, the summary and what its receipt quotes included."""
+        return {
+            "number": self.number,
+            "trigger": self.trigger,
+            "convergence": self.convergence,
+            "reason": str(self.reason),
+            "tokens_before": self.tokens_before,
+            "tokens_after": self.tokens_after,
+            "compacted_messages": self.compacted_messages,
+            "splits_a_turn": self.splits_a_turn,
+            "calls": self.spent.calls,
+            "input_tokens": self.spent.input_tokens,
+            "output_tokens": self.spent.output_tokens,
+            "seconds": self.seconds,
+            "summary": self.summary,
+            "receipt": None if self.receipt is None else self.receipt.to_dict(),
+            "details": dict(self.details),
+            "notes": list(self.notes),
+        }
 
     def as_openclaw(self, first_kept_entry_id: str | None = None) -> dict[str, Any]:
         """OpenClaw's shape; the entry id of a transcript's own where there is one."""

@@ -6,11 +6,12 @@ Always holds: every incoming message has exactly one fate, and every fate a reas
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.edit import Edit, Insert, LeaveOut, Repair, Shorten, StageName
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
 from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
 from recollect.values.message import EntryKey, Role
 from recollect.values.moment import Moment
@@ -126,6 +127,61 @@ class Report:
         """Every incoming message in order, with rows of our own where they stand."""
         return _fates(self.entries, self.view, self.edits)
 
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self) -> str:
+        """Three lines for people: what goes out, what was done for it, what failed."""
+        sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
+        sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
+        if self.tokens_before != self.tokens_after:
+            sent += f" ({self.tokens_before:,} came in)"
+        done = self._done() or ["nothing, it goes out as it came"]
+        failed = [f"{line.stage}: {line.said}" for line in self.failures]
+        failures = f"Failed: {'; '.join(failed)}" if failed else "Nothing failed"
+        return "\n".join((sent, f"Done: {', '.join(done)}", failures))
+
+    def _done(self) -> list[str]:
+        fates = self.fates()
+        counts = Counter(fate.fate for fate in fates)
+        left, behind = counts["left out"], counts["summarised"]
+        changed = {fate.key for fate in fates if fate.fate == "changed"}
+        shortened = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)} & changed
+        blocks = [edit.reason for edit in self.new_edits if isinstance(edit, Insert)]
+        compacted = any(line.stage == "compact" and line.outcome == "done" for line in self.lines)
+        return [
+            *([f"{_many(left, 'message')} left out"] if left else []),
+            *([f"{_many(len(shortened), 'message')} shortened"] if shortened else []),
+            *([f"{_many(behind, 'message')} shown as a summary"] if behind else []),
+            *(["compacted just now"] if compacted else []),
+            *(f"recalled: {reason}" for reason in blocks),
+            *([_many(len(self.repairs), "repair")] if self.repairs else []),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, under these names: all that was done, nothing that was said."""
+        given = (
+            *("session", "turn", "format", "model", "window_tokens", "window_source"),
+            *("reserve_tokens", "limit_tokens", "fixed_tokens", "tokens_before", "tokens_after"),
+            *("over_limit", "calibration_ratio"),
+        )
+        moment = self.moment
+        return {
+            **{name: getattr(self, name) for name in given},
+            "messages": len(self.view.rows),
+            "moment": None if moment is None else {"kind": moment.kind, **_told(moment.reason)},
+            "lines": [line.to_dict() for line in self.lines],
+            "failed": [line.stage for line in self.failures],
+            "fates": [fate.to_dict() for fate in self.fates()],
+            "repairs": [
+                {"kind": one.kind, "anchor": one.anchor, "part": one.part, **_told(one.reason)}
+                for one in self.repairs
+            ],
+            "new_edits": [_edit_dict(edit) for edit in self.new_edits],
+            "ended_edits": [_edit_dict(edit) for edit in self.ended_edits],
+            "recalled": [{"segment": segment, "score": score} for segment, score in self.recalled],
+        }
+
 
 def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
     as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
@@ -229,6 +285,27 @@ _OWN = {
 
 def _own_reason(note: str) -> Reason:
     return Reason(_OWN[note]) if note in _OWN else Reason(Cause.OWN_ROW, note=note)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def _told(reason: Reason) -> dict[str, Any]:
+    return {"reasons": [reason.to_dict()], "said": str(reason)}
+
+
+def _edit_dict(edit: Edit) -> dict[str, Any]:
+    return {
+        "kind": _EDITS[type(edit)],
+        "anchor": edit.anchor,
+        "stage": edit.stage,
+        "turn": edit.turn,
+        **_told(edit.reason),
+    }
+
+
+_EDITS = {LeaveOut: "left out", Shorten: "shortened", Insert: "inserted", Cut: "cut"}
 
 
 def _fields(value: StageLine | Fate) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from recollect.ports import Store
     from recollect.values.batch import StoredSession
-    from recollect.values.compaction import CompactionRecord, Receipt
+    from recollect.values.compaction import CompactionRecord
 
 
 @click.command("receipt")
@@ -126,48 +126,12 @@ def as_object(page: ReceiptPage) -> dict[str, Any]:
     diff = compare(page.previous_summary, result.summary) if page.previous_number else ()
     return {
         "session": page.session,
-        "number": page.number,
+        **result.to_dict(),
         "undone": page.undone,
         "at": instant(page.recorded.at),
         "turn": page.recorded.turn,
-        "trigger": result.trigger,
-        "convergence": result.convergence,
-        "reason": result.reason,
-        "tokens_before": result.tokens_before,
-        "tokens_after": result.tokens_after,
-        "compacted_messages": result.compacted_messages,
-        "splits_a_turn": result.splits_a_turn,
-        "calls": result.spent.calls,
-        "input_tokens": result.spent.input_tokens,
-        "output_tokens": result.spent.output_tokens,
-        "seconds": result.seconds,
-        "summary": result.summary,
-        "receipt": None if result.receipt is None else _receipt_object(result.receipt),
-        "details": dict(result.details),
-        "notes": list(result.notes),
         "previous_number": page.previous_number,
         "diff": [{"change": one.change, "text": one.text} for one in diff if one.change != "kept"],
-    }
-
-
-def _receipt_object(made: Receipt) -> dict[str, Any]:
-    return {
-        "in_summary": made.count("in summary"),
-        "recallable": made.count("recallable"),
-        "lost": made.count("lost"),
-        "pinned": sum(one.pinned for one in made.findings),
-        "pinned_tokens": made.pinned_tokens,
-        "notes": list(made.notes),
-        "findings": [
-            {
-                "kind": one.probe.kind,
-                "text": one.probe.text,
-                "sentence": one.probe.sentence,
-                "standing": one.standing,
-                "pinned": one.pinned,
-            }
-            for one in made.findings
-        ],
     }
 
 

@@ -1,0 +1,89 @@
+"""What a turn did, as a person reads it and as a script does; never what was said in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from recollect import Engine, Settings, open_memory
+from recollect.engine.session import Context, Observation
+
+SAID = "the heron of Uppsala"
+
+
+def talk(turns: int) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for turn in range(turns):
+        made.append({"role": "user", "content": f"{SAID}, question {turn}?"})
+        made.append({"role": "assistant", "content": f"answer {turn} " * 60})
+    return [*made, {"role": "user", "content": f"and {SAID} now?"}]
+
+
+def prepared(turns: int, window_tokens: int = 4_000) -> Context:
+    engine = Engine(Settings(window_tokens=window_tokens))
+    return asyncio.run(engine.prepare("work", {"messages": talk(turns)}))
+
+
+def test_a_report_is_three_lines_that_say_what_went_out_what_was_done_and_what_failed() -> None:
+    context = prepared(60)
+    report = context.report
+    sent, done, failed = str(report).splitlines()
+    rows = len(context.request["messages"])
+    assert sent.startswith(f"Turn 1: {rows} messages, {report.tokens_after:,} of ")
+    assert f"{report.limit_tokens:,} tokens" in sent
+    assert f"{report.tokens_before:,} came in" in sent
+    left = sum(fate.fate == "left out" for fate in report.fates())
+    assert left > 10
+    assert f"{left} messages left out" in done
+    assert failed == "Nothing failed"
+    assert report.summary() == str(report) == str(context)
+
+
+def test_a_turn_that_changed_nothing_says_so() -> None:
+    _, done, failed = str(prepared(1).report).splitlines()
+    assert done == "Done: nothing, it goes out as it came"
+    assert failed == "Nothing failed"
+
+
+def test_what_failed_is_on_the_last_line() -> None:
+    class Broken:
+        async def recall(self, request: object) -> Any:
+            raise RuntimeError(SAID)
+
+    engine = Engine(Settings(window_tokens=4_000), recaller=Broken())
+    context = asyncio.run(engine.prepare("work", {"messages": talk(2)}))
+    assert str(context.report).splitlines()[2].startswith("Failed: recall: RuntimeError: ")
+
+
+def test_everything_is_ready_for_json_and_nothing_that_was_said_stands_in_it() -> None:
+    context = prepared(60)
+    told = json.loads(json.dumps(context.report.to_dict()))
+    assert {"session", "turn", "tokens_after", "limit_tokens", "lines", "fates"} <= told.keys()
+    assert {"repairs", "new_edits", "recalled", "failed", "moment", "messages"} <= told.keys()
+    assert len([one for one in told["fates"] if one["place"] is not None]) == 121
+    left = next(one for one in told["fates"] if one["fate"] == "left out")
+    assert left["reasons"][0]["cause"] == "least_relevant"
+    assert isinstance(left["reasons"][0]["numbers"]["score"], float)
+    for text in (json.dumps(told), repr(context), str(context), repr(context.report)):
+        assert "heron" not in text
+    assert len(repr(context)) < 200
+
+
+def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> None:
+    async def run() -> tuple[Observation, Any]:
+        async with open_memory(store=tmp_path / "memory.db", window_tokens=4_000) as memory:
+            await memory.prepare("work", {"messages": talk(2)})
+            usage = {"input_tokens": 700, "output_tokens": 20}
+            reply = {"role": "assistant", "content": "so it is", "usage": usage}
+            return await memory.observe("work", reply), await memory.compact("work")
+
+    seen, compacted = asyncio.run(run())
+    assert str(seen).splitlines() == [
+        "Reply: tokens 700 in, 20 out; kept in: store; due: nothing",
+        "Nothing failed",
+    ]
+    assert json.loads(json.dumps(seen.to_dict()))["usage"]["input_tokens"] == 700
+    assert str(compacted).startswith("failed: no model")
+    assert json.loads(json.dumps(compacted.to_dict()))["convergence"] == "failed"
