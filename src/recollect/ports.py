@@ -32,7 +32,7 @@ from recollect.values.lookup import (
     Surroundings,
 )
 from recollect.values.message import MessageId
-from recollect.values.model import Answer, Prompt, ReplyEvent
+from recollect.values.model import Answer, ModelUse, Prompt, ReplyEvent
 from recollect.values.overflow import Overflow
 from recollect.values.recalled import Recalled, RecallRequest
 from recollect.values.request import FormatName
@@ -345,6 +345,14 @@ class JobQueue(Protocol):
 
     async def queue(self, *, day: str = "") -> QueueState:
         """The queue at a glance."""
+        ...
+
+    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
+        """Count what was asked of a model on this day; the same again counts again."""
+        ...
+
+    async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
+        """What was asked of models from this day on, by purpose; all of it for ""."""
         ...
 
     async def pause(self, kind: str = "*") -> None:

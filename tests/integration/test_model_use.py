@@ -9,13 +9,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from recollect import open_memory
+from recollect.engine.clock import SystemClock
+from recollect.engine.housekeeping import metered
+from recollect.engine.metering import MeteredModel
+from recollect.errors import ModelUnavailable, StoreUnavailable
+from recollect.rules.tokens import count_text
 from recollect.surfaces.cli import main
-from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_model import ScriptedModel, Step
 from recollect.values.edit import Cut
-from recollect.values.model import Prompt
+from recollect.values.model import Answer, ModelUse, Prompt
+from recollect.values.reason import Cause
 from recollect.wiring import open_store
 
 REQUESTS = 230
@@ -41,7 +48,12 @@ def asked_for(prompt: Prompt) -> str:
     return "summary"
 
 
-def answered(prompt: Prompt) -> str:
+def answered(prompt: Prompt) -> Answer:
+    """Without a count of its tokens, so that ours counts."""
+    return Answer(text=_answer(prompt))
+
+
+def _answer(prompt: Prompt) -> str:
     """As a model that finds a fact in every line it may quote, and never agrees with a rule."""
     kind = asked_for(prompt)
     if kind == "extraction":
@@ -118,21 +130,96 @@ async def until_done(store: Any, clock: Clock) -> None:
         await asyncio.sleep(0.01)
 
 
+def spent(path: Path, *command: str) -> dict[str, Any]:
+    """What a command says of models in JSON."""
+    done = CliRunner().invoke(main, [*command, "--json"], env={"RECOLLECT_STORE__URL": str(path)})
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)["model_use"]
+    assert isinstance(told, dict)
+    return told
+
+
 def test_only_the_summaries_are_asked_of_a_model_that_was_given_for_them(tmp_path: Path) -> None:
     model = ScriptedModel(answered)
     asyncio.run(a_session(tmp_path, model=model))
     asked = Counter(map(asked_for, model.prompts))
     assert asked["summary"] > 1, "the session is long enough to be compacted"
     assert set(asked) == {"summary"}, asked
+    assert set(map(asked_for, model.prompts)) == {one.purpose for one in model.prompts}
 
 
 def test_a_model_that_reads_for_facts_is_asked_once_in_fifteen_requests(tmp_path: Path) -> None:
     model, reader = ScriptedModel(answered), ScriptedModel(answered)
-    asyncio.run(a_session(tmp_path, model=model, extraction_model=reader))
+    reports = asyncio.run(a_session(tmp_path, model=model, extraction_model=reader))
     assert set(map(asked_for, model.prompts)) == {"summary"}
     asked = Counter(map(asked_for, reader.prompts))
     assert asked["extraction"] >= 1
     assert sum(asked.values()) <= REQUESTS // 15, asked
+    assert {asked_for(one) == one.purpose for one in (*reader.prompts, *model.prompts)} == {True}
+    total = spent(tmp_path / "use.db", "memory", "stats", "--space", "use")["total"]
+    counted = {purpose: one["calls"] for purpose, one in total.items()}
+    assert counted == {**asked, "summary": len(model.prompts)}
+    read = sum(count_text(one.system) + count_text(one.text) for one in reader.prompts)
+    assert total["extraction"]["input_tokens"] + total["reconcile"]["input_tokens"] == read
+    told = [
+        one.reasons[0].numbers
+        for report in reports
+        for one in report.lines
+        if one.reasons and one.reasons[0].cause is Cause.MODELS_ASKED
+    ]
+    assert 1 <= len(told) < REQUESTS / 2, "a line where something was asked since, and no other"
+    assert sum(one["calls"] for one in told) <= sum(counted.values())
+    assert sum(one["calls"] for one in told) >= sum(counted.values()) - 4, "but for the last turn's"
+
+
+def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
+    path = tmp_path / "doctor.db"
+
+    async def ask() -> None:
+        store = await open_store(str(path), space="default", create=True)
+        await store.add_model_use(
+            ModelUse(purpose="digest", calls=2, input_tokens=900, output_tokens=80),
+            day="2020-01-01",
+        )
+        steps: list[Step] = [Answer(text="text"), ModelUnavailable("away")]
+        model = metered(ScriptedModel(steps), store, SystemClock())
+        await model.ask(Prompt(text="some words", purpose="extraction"))
+        with pytest.raises(ModelUnavailable):
+            await model.ask(Prompt(text="some words", purpose="extraction"))
+        await store.close()
+
+    asyncio.run(ask())
+    told = spent(path, "doctor")
+    assert set(told["today"]) == {"extraction"}
+    assert told["today"]["extraction"]["calls"] == 2, "one that failed was sent, too"
+    assert told["today"]["extraction"]["input_tokens"] == 2 * count_text("some words")
+    assert told["total"]["digest"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
+    drawn = CliRunner().invoke(main, ["doctor"], env={"RECOLLECT_STORE__URL": str(path)}).stdout
+    assert "today: 2 calls (extraction 2)" in " ".join(drawn.split())
+    nowhere = CliRunner().invoke(
+        main, ["doctor", "--json"], env={"RECOLLECT_STORE__URL": str(tmp_path / "none.db")}
+    )
+    assert json.loads(nowhere.stdout)["model_use"] is None
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_that_is_away_stops_no_call_and_is_told_later() -> None:
+    counted: list[ModelUse] = []
+    away = [True]
+
+    async def record(use: ModelUse, day: str) -> None:
+        if away[0]:
+            raise StoreUnavailable("away")
+        counted.append(use)
+
+    async def ask() -> None:
+        model = MeteredModel(ScriptedModel(["one", "two"]), SystemClock(), record)
+        assert (await model.ask(Prompt(text="a"))).text == "one"
+        away[0] = False
+        await model.ask(Prompt(text="b"))
+
+    asyncio.run(ask())
+    assert [one.calls for one in counted] == [1, 1]
 
 
 def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from recollect.engine.learning import (
     learned_from,
     replied,
 )
+from recollect.engine.metering import MeteredModel, use_reason
 from recollect.engine.recalling import MemoryRecaller
 from recollect.engine.reporting import report_of
 from recollect.engine.session import (
@@ -62,6 +63,7 @@ from recollect.turn.read import Remembered, remember
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId, newest_cut
 from recollect.values.lookup import FILE_SESSIONS
+from recollect.values.model import ModelUse
 from recollect.values.overflow import Overflow
 from recollect.values.reason import Cause, Reason
 from recollect.values.request import FormatName, Request, Usage
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
+USE_SECONDS = 2.0
+"""How long counting a call of a model may take: it is little beside the call."""
 
 
 class Engine:
@@ -131,7 +135,7 @@ class Engine:
         self._compactor = Compactor(
             self.settings,
             space=space,
-            model=model,
+            model=None if model is None else self._metered(model, archive),
             hooks=self._hooks,
             keeper=self._keeper,
             recaller=recaller,
@@ -151,6 +155,16 @@ class Engine:
         self._sessions: dict[SessionId, Session] = {}
         self._closed = False
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
+
+    def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
+        async def record(use: ModelUse, day: str) -> object:
+            if archive is None:
+                return None
+            return await archive.look(
+                lambda store: store.add_model_use(use, day=day), seconds=USE_SECONDS
+            )
+
+        return MeteredModel(model, self._clock, record, used=self._extracted.use)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
@@ -222,6 +236,8 @@ class Engine:
             self._follow_files(boundary)
             for line in self._extracted.told():
                 boundary.note("extract", "done", Reason(Cause.EXTRACTED, facts=line))
+            if uses := self._extracted.used():
+                boundary.note("jobs", "done", use_reason(uses))
             ended, held.compacted_meanwhile = held.compacted_meanwhile, None
             if compacted is None and ended is not None:
                 outcome, how = compaction_line(ended)

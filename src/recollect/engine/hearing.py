@@ -1,13 +1,16 @@
 """What was done beside the turns since the last one, for the next report to tell.
 
-Owns a short list of lines without content. Always holds: a line is told once; where nobody asks,
-the oldest go.
+Owns a short list of lines without content, and what was asked of models. Always holds: a line is
+told once; where nobody asks, the oldest go.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Final
+
+from recollect.engine.metering import by_purpose
+from recollect.values.model import ModelUse
 
 MOST_LINES: Final = 8
 
@@ -17,10 +20,20 @@ class Heard:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._uses: list[ModelUse] = []
 
     def hear(self, line: str) -> None:
         """Keep a line for the next report."""
         self._lines.append(line)
+
+    def use(self, use: ModelUse) -> None:
+        """Keep a call of a model for the next report."""
+        self._uses = list(by_purpose([*self._uses, use]).values())
+
+    def used(self) -> tuple[ModelUse, ...]:
+        """What was asked of models, by purpose; it waits no longer."""
+        uses, self._uses = tuple(self._uses), []
+        return uses
 
     def told(self) -> tuple[str, ...]:
         """All that waited; it waits no longer."""

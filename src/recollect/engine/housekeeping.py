@@ -17,6 +17,7 @@ from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.clock import SystemClock
+from recollect.engine.metering import MeteredModel, Used
 from recollect.errors import StoreError
 from recollect.memory.embed import embed
 from recollect.memory.evict import evict
@@ -25,6 +26,7 @@ from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner
 from recollect.ports import Clock, Embedder, Model, Store
 from recollect.values.batch import Batch
 from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease
+from recollect.values.model import ModelUse
 
 if TYPE_CHECKING:
     from recollect.engine.facts.extracting import Told
@@ -107,6 +109,15 @@ def _made_when_needed(make: Callable[[], Handler]) -> Handler:
     return handle
 
 
+def metered(model: Model, store: Store, clock: Clock, used: Used = lambda _: None) -> MeteredModel:
+    """The model, with its calls counted in this store."""
+
+    async def record(use: ModelUse, day: str) -> None:
+        await store.add_model_use(use, day=day)
+
+    return MeteredModel(model, clock, record, used=used)
+
+
 def runner_of(
     store: Store,
     settings: Settings,
@@ -115,10 +126,14 @@ def runner_of(
     *,
     model: Model | None = None,
     told: Told = lambda _: None,
+    used: Used = lambda _: None,
     heard: Callable[[str, Failed | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """A worker for this space; `heard` is told of every job that was done or failed."""
+    """A worker for this space; `heard` is told of every job that was done or failed, `used` of
+    every call of the model."""
     clock = clock or SystemClock()
+    if model is not None:
+        model = metered(model, store, clock, used)
     return JobRunner(
         store,
         handlers_of(store, settings, clock, embedders, model=model, told=told),
@@ -139,8 +154,12 @@ def in_process_jobs(
     *,
     model: Model | None = None,
     told: Told = lambda _: None,
+    used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Jobs beside the engine; None where a worker runs them. `told` hears what facts were found."""
+    """Jobs beside the engine; None where a worker runs them.
+
+    `told` hears what facts were found, `used` what that took of the model.
+    """
     if not settings.jobs.in_process:
         return None
 
@@ -154,7 +173,9 @@ def in_process_jobs(
 
     async def open_runner() -> JobRunner:
         store = await archive.store()
-        return runner_of(store, settings, clock, embedders, model=model, told=told, heard=heard)
+        return runner_of(
+            store, settings, clock, embedders, model=model, told=told, used=used, heard=heard
+        )
 
     async def attempt(work: Awaitable[T]) -> T | Failure:
         done = await attempted(work)

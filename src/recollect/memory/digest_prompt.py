@@ -65,6 +65,7 @@ def digest_prompt(subject: str, facts: Sequence[Fact]) -> Prompt:
         system=_SYSTEM,
         max_output_tokens=_ANSWER_TOKENS,
         schema=DIGEST_SCHEMA,
+        purpose="digest",
     )
 
 

@@ -15,6 +15,8 @@ from recollect.values.overflow import Overflow
 from recollect.values.request import Usage
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
+Purpose: TypeAlias = Literal["summary", "extraction", "reconcile", "digest"]
+"""What a prompt is for: a summary of what was cut, reading for facts, deciding, a digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Prompt:
     max_output_tokens: int = 1024
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
     """A JSON schema that the answer has to fit, where the provider can hold it to one."""
+    purpose: Purpose = "summary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,24 @@ class Answer:
     text: str = field(repr=False)
     stop: StopReason = "stop"
     usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUse:
+    """What calls of one purpose took: as the provider says, else as we count."""
+
+    purpose: Purpose
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: ModelUse) -> ModelUse:
+        return ModelUse(
+            purpose=self.purpose,
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,10 @@ class Cause(Enum):
         "`recollect memory index` lists them"
     )
     EXTRACTED = "{facts}"
+    MODELS_ASKED = (
+        "models were asked {calls} {calls:time|times} since the last turn ({purposes}): "
+        "{input_tokens:,} tokens in, {output_tokens:,} out"
+    )
     NO_NEW_MESSAGES = "no new messages"
     ONLY_RECALLED_BLOCKS = "nothing but recalled blocks"
     KEPT = "{messages} {messages:message|messages} kept, {indexed} of them indexed"

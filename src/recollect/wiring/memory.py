@@ -100,7 +100,9 @@ def open_memory(
             makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
         if reader is None:
             reader = choose_model(chosen, "extraction")
-        jobs = in_process_jobs(archive, chosen, clock, makers, model=reader, told=heard.hear)
+        jobs = in_process_jobs(
+            archive, chosen, clock, makers, model=reader, told=heard.hear, used=heard.use
+        )
         if chosen.recall.enabled and recaller is None:
             recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
         files = follow_files(

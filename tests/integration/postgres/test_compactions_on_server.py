@@ -68,6 +68,7 @@ def test_database_of_the_version_before_gets_compactions(server: PostgresServer)
         assert await migrate(database.admin_url, app_password=APP_PASSWORD) == (
             "002_pre_compactions",
             "003_pre_facts",
+            "004_pre_model_use",
         )
         store = await PostgresStore.open(database.app_url, space="one")
         await store.write(Batch(at=START, compactions=(compaction(1),)))

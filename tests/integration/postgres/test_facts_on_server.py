@@ -71,7 +71,7 @@ def test_facts_of_the_version_before_are_kept_and_found(server: PostgresServer) 
 
     async def run() -> None:
         ran = await migrate(database.admin_url, app_password=APP_PASSWORD)
-        assert ran == ("003_pre_facts",)
+        assert ran == ("003_pre_facts", "004_pre_model_use")
         store = await PostgresStore.open(database.app_url, space="one")
         assert await store.facts(superseded=True) == OLD
         assert (await store.check()).problems == ()

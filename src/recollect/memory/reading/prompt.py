@@ -145,6 +145,7 @@ def extraction_prompt(stretch: Stretch, lines: Sequence[Line], *, max_output_tok
         system=_SYSTEM,
         max_output_tokens=max_output_tokens,
         schema=EXTRACTION_SCHEMA,
+        purpose="extraction",
     )
 
 

@@ -93,6 +93,7 @@ def reconcile_prompt(questions: Sequence[Question]) -> Prompt:
         text=f"Known statements:\n{told}\n\nNew statements:\n{new}\n\n{_TASK}",
         max_output_tokens=_ANSWER_TOKENS + _DECISION_TOKENS * len(questions),
         schema=_schema(len(questions), len(known)),
+        purpose="reconcile",
     )
 
 

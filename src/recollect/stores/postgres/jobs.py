@@ -23,6 +23,7 @@ from recollect.stores.postgres.wire import (
     texts,
 )
 from recollect.values.job import JobId, JobRecord, Lease, QueueState
+from recollect.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64
 _ASK_AGAIN_SECONDS: Final = 30.0
@@ -105,6 +106,18 @@ _COUNTS: Final = """
 """
 _PAUSED: Final = "SELECT kind FROM recollect.job_pauses WHERE space_id = %s ORDER BY kind"
 _SPENT: Final = "SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s"
+_ADD_USE: Final = """
+    INSERT INTO recollect.model_use AS u
+        (space_id, day, purpose, calls, input_tokens, output_tokens)
+    VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (space_id, day, purpose) DO UPDATE SET calls = u.calls + excluded.calls,
+        input_tokens = u.input_tokens + excluded.input_tokens,
+        output_tokens = u.output_tokens + excluded.output_tokens
+"""
+_USE: Final = """
+    SELECT purpose, sum(calls)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint
+    FROM recollect.model_use WHERE space_id = %s AND day >= %s GROUP BY purpose ORDER BY purpose
+"""
 _PAUSE: Final = """
     INSERT INTO recollect.job_pauses (space_id, kind) VALUES (%s, %s) ON CONFLICT DO NOTHING
 """
@@ -279,6 +292,20 @@ async def queue(work: Transaction, *, day: str) -> QueueState:
         paused=tuple(plain(kind) for (kind,) in await paused.fetchall()),
         spent_tokens_today=tokens[0] if tokens is not None else 0,
         due_at=due_at,
+    )
+
+
+async def add_model_use(work: Transaction, use: ModelUse, *, day: str) -> None:
+    """Count what was asked of a model."""
+    counts = (use.calls, use.input_tokens, use.output_tokens)
+    await work.send(_ADD_USE, (work.space_id, day, use.purpose, *counts))
+
+
+async def model_use(work: Transaction, *, since: str) -> tuple[ModelUse, ...]:
+    """What was asked of models from a day on, by purpose."""
+    return tuple(
+        ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
+        for purpose, calls, read, written in await work.rows(_USE, (work.space_id, since))
     )
 
 

@@ -20,7 +20,7 @@ from recollect.stores.postgres.link import Connection
 from recollect.stores.postgres.pool import connect
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 3
+VERSION: Final = 4
 APP_ROLE: Final = "recollect_app"
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203

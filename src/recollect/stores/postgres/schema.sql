@@ -317,6 +317,17 @@ CREATE TABLE recollect.job_budgets (
     PRIMARY KEY (space_id, day)
 );
 
+-- What was asked of models, by day and purpose: calls and tokens, nothing that was said.
+CREATE TABLE recollect.model_use (
+    space_id      uuid NOT NULL,
+    day           text NOT NULL,
+    purpose       text NOT NULL,
+    calls         bigint NOT NULL,
+    input_tokens  bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    PRIMARY KEY (space_id, day, purpose)
+);
+
 CREATE TABLE recollect.pieces (
     space_id uuid NOT NULL,
     hash     text COLLATE "C" NOT NULL,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Surroundings,
     )
     from recollect.values.message import MessageId
+    from recollect.values.model import ModelUse
     from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
     from recollect.values.upkeep import (
         CheckResult,
@@ -348,6 +349,16 @@ class PostgresStore:
         """The queue at a glance."""
         async with self._reading() as work:
             return await jobs.queue(work, day=day)
+
+    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
+        """Count what was asked of a model on this day."""
+        async with self._writing() as work:
+            await jobs.add_model_use(work, use, day=day)
+
+    async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
+        """What was asked of models from this day on, by purpose."""
+        async with self._reading() as work:
+            return await jobs.model_use(work, since=since)
 
     async def pause(self, kind: str = "*") -> None:
         """Hand out no more jobs of this kind."""

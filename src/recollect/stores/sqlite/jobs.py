@@ -1,9 +1,9 @@
 """The queue of a space: leases, retries, the budget of a day.
 
-Owns `job`, `budget` and `paused`. Always holds: only the token of the newest lease completes,
-fails or keeps a job; what a job may spend is charged when it is handed out and stays charged,
-because an attempt that failed may have spent it, so the budget of a day is never exceeded. A job
-that waits again where another of its kind and key waits is one job with it: the older.
+Owns `job`, `budget`, `model_use` and `paused`. Always holds: only the token of the newest lease
+completes, fails or keeps a job; what a job may spend is charged when it is handed out and stays
+charged, because an attempt that failed may have spent it, so the budget of a day is never exceeded.
+A job that waits again where another of its kind and key waits is one job with it: the older.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from recollect.stores.sqlite.packing import (
 )
 from recollect.stores.sqlite.rows import readable
 from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.values.model import ModelUse
 
 _TOKEN_BYTES: Final = 16
 
@@ -57,6 +58,15 @@ _SPENT: Final = "SELECT coalesce(sum(spent_tokens), 0) FROM budget WHERE day = ?
 _SPEND: Final = """
 INSERT INTO budget (day, spent_tokens) VALUES (?1, ?2)
 ON CONFLICT (day) DO UPDATE SET spent_tokens = spent_tokens + ?2
+"""
+_ADD_USE: Final = """
+INSERT INTO model_use (day, purpose, calls, input_tokens, output_tokens) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (day, purpose) DO UPDATE SET calls = calls + ?3,
+  input_tokens = input_tokens + ?4, output_tokens = output_tokens + ?5
+"""
+_USE: Final = """
+SELECT purpose, sum(calls), sum(input_tokens), sum(output_tokens) FROM model_use
+WHERE day >= ? GROUP BY purpose ORDER BY purpose
 """
 _KEEP: Final = """
 UPDATE job SET expires_at = ? WHERE number = ? AND token = ? AND state = 'leased'
@@ -206,6 +216,20 @@ def queue_state(db: Database, day: str) -> QueueState:
         paused=tuple(kind for (kind,) in db.rows("SELECT kind FROM paused ORDER BY kind")),
         spent_tokens_today=db.value(_SPENT, (day,)),
         due_at=due_at,
+    )
+
+
+def add_model_use(db: Database, use: ModelUse, day: str) -> None:
+    """Count what was asked of a model."""
+    counts = (use.calls, use.input_tokens, use.output_tokens)
+    db.run(_ADD_USE, (day, use.purpose, *counts))
+
+
+def model_use(db: Database, since: str) -> tuple[ModelUse, ...]:
+    """What was asked of models from a day on, by purpose."""
+    return tuple(
+        ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
+        for purpose, calls, read, written in db.rows(_USE, (since,))
     )
 
 

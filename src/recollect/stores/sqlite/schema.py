@@ -338,5 +338,25 @@ _FIFTH: Final = (
     "UPDATE totals SET next_fact = (SELECT coalesce(max(number), 0) + 1 FROM fact)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = (
+    """
+    CREATE TABLE model_use (
+      day TEXT NOT NULL,
+      purpose TEXT NOT NULL,
+      calls INTEGER NOT NULL,
+      input_tokens INTEGER NOT NULL,
+      output_tokens INTEGER NOT NULL,
+      PRIMARY KEY (day, purpose)
+    ) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    _FIRST,
+    _SECOND,
+    _THIRD,
+    _FOURTH,
+    _FIFTH,
+    _SIXTH,
+)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

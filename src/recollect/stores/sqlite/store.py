@@ -42,6 +42,7 @@ from recollect.values.lookup import (
     Surroundings,
 )
 from recollect.values.message import MessageId
+from recollect.values.model import ModelUse
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
@@ -318,6 +319,14 @@ class SQLiteStore:
     async def queue(self, *, day: str = "") -> QueueState:
         """As `JobQueue.queue`."""
         return await self._reader.read(partial(jobs.queue_state, day=day))
+
+    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
+        """As `JobQueue.add_model_use`."""
+        await self._writer.write(partial(jobs.add_model_use, use=use, day=day))
+
+    async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
+        """As `JobQueue.model_use`."""
+        return await self._reader.read(partial(jobs.model_use, since=since))
 
     async def pause(self, kind: str = "*") -> None:
         """As `JobQueue.pause`."""

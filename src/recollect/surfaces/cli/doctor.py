@@ -17,7 +17,8 @@ import click
 from recollect import config
 from recollect.config.presets import OPENCLAW
 from recollect.config.shapes import shown, written
-from recollect.errors import ModelRefused, SettingsError
+from recollect.errors import ModelRefused, RecollectError, SettingsError
+from recollect.surfaces.cli.store_options import DEFAULT_SPACE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _CLIP_CHARS = 32
+_STORE_SECONDS = 5.0
 _LONG_CHARS = 200
 _WIDE_COLUMNS = 130  # from here on a source's own spelling of a key fits on the line
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -112,6 +114,8 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
         "preset": loaded.settings.preset,
         "embedders": _embedders(loaded),
         "summaries": _summaries(loaded),
+        "facts": _facts(loaded),
+        "model_use": _model_use(loaded, as_json=True),
         "settings": {row.key: row.as_json() for row in rows},
         "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
     }
@@ -129,6 +133,8 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
     )
     console.print(f"vectors: {_embedders(loaded)}", markup=False)
     console.print(f"summaries: {_summaries(loaded)}", markup=False)
+    console.print(f"facts: {_facts(loaded)}", markup=False)
+    console.print(f"asked of models besides: {_model_use(loaded, as_json=False)}", markup=False)
     _draw_notices(console, loaded.notices)
 
 
@@ -147,6 +153,44 @@ def _summaries(loaded: config.LoadedSettings) -> str:
         return "no model is named (models.provider, models.main): a full view is trimmed"
     where = "the provider's own server" if models.base_url is None else "models.base_url"
     return f"{model.name}, {model.format}, at {where}"
+
+
+def _facts(loaded: config.LoadedSettings) -> str:
+    """Who reads for facts; nobody is asked for it here."""
+    from recollect.wiring.models import choose_model
+
+    if not loaded.settings.facts.enabled:
+        return "off (facts.enabled)"
+    try:
+        model = choose_model(loaded.settings, "extraction")
+    except (SettingsError, ModelRefused) as problem:
+        return str(problem)
+    if model is None:
+        return "by rules alone: models.extraction names no model"
+    return f"by rules and {model.name}, within jobs.day_tokens"
+
+
+def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
+    """What summaries and facts of the default space took, where there is a memory to ask."""
+    import asyncio
+
+    from recollect.surfaces.cli.memory.looking import ModelUses, model_uses, said_of_uses
+    from recollect.surfaces.cli.memory.looking import uses_as_json as by_purpose
+    from recollect.surfaces.cli.store_options import Place, opened
+
+    settings = loaded.settings
+
+    async def ask() -> ModelUses:
+        place = Place(url=settings.store.url, space=DEFAULT_SPACE, settings=settings)
+        async with asyncio.timeout(_STORE_SECONDS), opened(place) as store:
+            return await model_uses(store)
+
+    try:
+        found = asyncio.run(ask())
+    except (RecollectError, TimeoutError) as problem:
+        said = str(problem) or f"the store did not answer within {_STORE_SECONDS:g} s"
+        return None if as_json else f"not known: {said}"
+    return by_purpose(found) if as_json else said_of_uses(found)
 
 
 def _embedders(loaded: config.LoadedSettings) -> str:

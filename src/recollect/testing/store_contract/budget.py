@@ -13,11 +13,29 @@ from recollect.testing.store_contract.examples import START
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
 from recollect.values.job import Lease, NewJob
+from recollect.values.model import ModelUse
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 NOW = START + 1_000
+
+
+async def model_use_adds_up_by_day_and_purpose(spaces: Spaces) -> None:
+    """What was asked of models is counted exactly, also by many at once, and by its own space."""
+    store, other = await spaces.open(), await spaces.open("other")
+    one = ModelUse(purpose="extraction", calls=1, input_tokens=700, output_tokens=30)
+    await store.add_model_use(one, day="2026-01-01")
+    await asyncio.gather(*(store.add_model_use(one, day="2026-01-02") for _ in range(8)))
+    await store.add_model_use(replace(one, purpose="summary"), day="2026-01-02")
+    store = await spaces.reopen(store)
+    assert await store.model_use(since="2026-01-02") == (
+        replace(one, calls=8, input_tokens=5600, output_tokens=240),
+        replace(one, purpose="summary"),
+    )
+    assert sum(use.calls for use in await store.model_use()) == 10
+    assert await store.model_use(since="2026-01-03") == ()
+    assert await other.model_use() == ()
 
 
 async def budget_is_reserved_when_a_job_is_handed_out(spaces: Spaces) -> None:

@@ -101,6 +101,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     from recollect.engine.boundary import attempted
     from recollect.engine.clock import SystemClock
     from recollect.engine.facts.extracting import Extraction
+    from recollect.engine.housekeeping import metered
     from recollect.memory.jobs import JobRunner as Runner
     from recollect.values.job import EXTRACT_JOB
     from recollect.wiring.embedders import choose_embedders
@@ -110,7 +111,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
         store=store,
         settings=settings,
         clock=clock,
-        model=reader,
+        model=None if reader is None else metered(reader, store, clock),
         embedders=tuple(one.name for one in choose_embedders(settings).used),
         max_attempts=settings.jobs.max_attempts,
         at_once=True,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -19,11 +20,16 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from recollect.ports import Store
+    from recollect.values.model import ModelUse
     from recollect.values.upkeep import SessionSummary, Stats
 
+ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
+"""What was asked of models besides conversations: "today", and in "total"."""
 _BAR_CELLS = 30
 _KINDS = (("indexed", "█", "cyan"), ("noise", "▒", "yellow"), ("cold", "░", "blue"))
 
@@ -33,19 +39,64 @@ _KINDS = (("indexed", "█", "cyan"), ("noise", "▒", "yellow"), ("cold", "░"
 def stats(*, url: str | None, space: str, as_json: bool) -> None:
     """Show how much a space holds, and of what."""
 
-    async def work(store: Store, place: Place) -> tuple[Stats, set[str], int]:
+    async def work(store: Store, place: Place) -> tuple[Stats, set[str], ModelUses, int]:
         held = await store.stats()
         waiting = {name for name in held.vectors if await store.unembedded(name, limit=1)}
-        return held, waiting, place.spool_waiting
+        return held, waiting, await model_uses(store), place.spool_waiting
 
-    found, waiting, spooled = with_store(url, space, work, spool="told")
+    found, waiting, uses, spooled = with_store(url, space, work, spool="told")
     if as_json:
-        print_json({**asdict(found), "vectors_waiting": sorted(waiting), "spool_waiting": spooled})
+        more = {"vectors_waiting": sorted(waiting), "spool_waiting": spooled}
+        print_json({**asdict(found), **more, "model_use": uses_as_json(uses)})
     else:
-        _draw(found, waiting)
+        _draw(found, waiting, uses)
 
 
-def _draw(found: Stats, waiting: set[str]) -> None:
+async def model_uses(store: Store) -> ModelUses:
+    """What this space asked of models, today and in all."""
+    from recollect.memory.jobs import day_of
+
+    today = await store.model_use(since=day_of(time.time()))
+    return {"today": today, "total": await store.model_use()}
+
+
+def uses_as_json(uses: ModelUses) -> dict[str, dict[str, dict[str, int]]]:
+    """Calls and tokens by purpose, today and in total."""
+    return {
+        when: {
+            one.purpose: {
+                "calls": one.calls,
+                "input_tokens": one.input_tokens,
+                "output_tokens": one.output_tokens,
+            }
+            for one in found
+        }
+        for when, found in uses.items()
+    }
+
+
+def said_of_uses(uses: ModelUses) -> str:
+    """The same in a line."""
+    if not uses["total"]:
+        return "nothing so far"
+    return "; ".join(f"{when}: {_said_of(uses[when])}" for when in ("today", "total"))
+
+
+def _said_of(found: Sequence[ModelUse]) -> str:
+    if not found:
+        return "nothing"
+    calls, read, written = (
+        sum(numbers)
+        for numbers in zip(
+            *((one.calls, one.input_tokens, one.output_tokens) for one in found), strict=True
+        )
+    )
+    purposes = ", ".join(f"{one.purpose} {one.calls:,}" for one in found)
+    count = "1 call" if calls == 1 else f"{calls:,} calls"
+    return f"{count} ({purposes}), {read:,} tokens in, {written:,} out"
+
+
+def _draw(found: Stats, waiting: set[str], uses: ModelUses) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -68,6 +119,10 @@ def _draw(found: Stats, waiting: set[str]) -> None:
         table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {said}")
     if found.bytes_on_disk is not None:
         table.add_row("on disk", _size(found.bytes_on_disk), "")
+    if uses["total"]:
+        for name in ("today", "total"):
+            calls = sum(one.calls for one in uses[name])
+            table.add_row(f"model calls, {name}", f"{calls:,}", _said_of(uses[name]))
     out.print(table)
 
 
