@@ -23,6 +23,10 @@ soak:
 crash *ARGS:
     python -m recollect.testing.crash {{ARGS}}
 
+# Three restarts and 400 turns without a pause beside 8 busy processes, on SQLite and PostgreSQL
+restarts *ARGS:
+    python -m recollect.testing.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
+
 # Every must-show of the issue, with its figures
 full:
     bash .ci/run

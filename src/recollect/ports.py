@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
@@ -49,6 +49,8 @@ from recollect.values.upkeep import (
     SessionSummary,
     Stats,
 )
+
+_Picked = TypeVar("_Picked")
 
 
 class Clock(Protocol):
@@ -458,7 +460,11 @@ class Spool(Protocol):
         """Keep a record, durable when this returns."""
         ...
 
-    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+    async def scan(self, pick: Callable[[bytes], _Picked | None]) -> list[_Picked]:
+        """What `pick` makes of the records that wait, in order, without None; in a thread."""
+        ...
+
+    async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over in order, each removed once `take` returns.
 
         Stops where `take` raises and raises the same. Returns how many were handed over.

@@ -15,6 +15,7 @@ import pytest
 from tests.conversations.resends import blocks_to_strings, move_cache_marks, strings_to_blocks
 
 from recollect.config import Settings
+from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.engine.import_path import ImportCounts, ImportRules, import_transcript
 from recollect.formats.transcripts import read_transcript
@@ -97,7 +98,7 @@ async def drain(place: Place) -> None:
     async def waiting() -> Spool:
         return await open_spool(place.location, space=place.space)
 
-    archive = DurableArchive(place.open, waiting, deadline_seconds=30.0)
+    archive = DurableArchive(place.open, waiting, StoreSettings(write_seconds=30.0))
     await archive.write(Batch(at=time.time()))
     assert await archive.settle(30.0) == 0
     await archive.close()

@@ -41,7 +41,8 @@ from recollect.wiring import open_store
 MARKER = "zanzibarquokka"
 PLAN = f"We decided that the crane listens on port 9000, the {MARKER} plan."
 PATIENT = {
-    "store__deadline_seconds": 30.0,
+    "store__read_seconds": 30.0,
+    "store__write_seconds": 30.0,
     "turn__deadline_seconds": 60.0,
     "turn__stage_deadline_seconds": 30.0,
 }

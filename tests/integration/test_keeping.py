@@ -94,7 +94,7 @@ def test_nothing_leaves_the_view_where_nothing_can_be_kept() -> None:
         raise StoreUnavailable("no such server")
 
     async def run() -> None:
-        archive = DurableArchive(no_store, None, deadline_seconds=0.1)
+        archive = DurableArchive(no_store, None)
         memory = Engine(build({"window_tokens": 16_000}), archive=archive)
         context = await memory.prepare("s", request(14))
         assert not context.edits

@@ -14,6 +14,7 @@ from typing import Any
 
 from recollect import BlockingEngine, Engine, open_memory
 from recollect.config import build
+from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.errors import BatchRefused, StoreUnavailable
 from recollect.ports import Store
@@ -67,7 +68,7 @@ async def failing_engine(tmp: Path, **more: Any) -> tuple[Engine, Failing, FileS
     async def spooled() -> FileSpool:
         return spool
 
-    archive = DurableArchive(opened, spooled, deadline_seconds=0.2)
+    archive = DurableArchive(opened, spooled, StoreSettings(read_seconds=0.2, write_seconds=0.2))
     return Engine(build(more), archive=archive), store, spool
 
 
@@ -219,9 +220,9 @@ def test_a_spool_that_hangs_blocks_nobody_for_ever(tmp_path: Path) -> None:
         async def hang(*_: Any) -> Any:
             await asyncio.sleep(60)
 
-        for name in ("append", "waiting", "drain", "close"):
+        for name in ("append", "waiting", "drain", "scan", "close"):
             setattr(spool, name, hang)
-        await within(0.5, lambda: memory.prepare("s", request("one question")))()
+        await within(1.5, lambda: memory.prepare("s", request("one question")))()  # looks once
         await within(3, lambda: memory.observe("s", reply("one answer")))()
         await within(0.5, lambda: memory.prepare("s", request("one question", "a", "b?")))()
         await within(3, lambda: memory.settle(1))()

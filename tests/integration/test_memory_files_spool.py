@@ -47,8 +47,6 @@ def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: 
         archive = DurableArchive(
             open_refusing,
             lambda: open_spool(url, space="default"),
-            deadline_seconds=5.0,
-            open_seconds=5.0,
         )
 
         async def opened() -> Store:

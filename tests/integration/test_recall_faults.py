@@ -82,7 +82,8 @@ def hash_of(word: str) -> int:
 
 def settings() -> Settings:
     deadlines = dict.fromkeys(
-        ("turn.stage_deadline_seconds", "store.deadline_seconds"), PATIENCE_SECONDS / 2
+        ("turn.stage_deadline_seconds", "store.read_seconds", "store.write_seconds"),
+        PATIENCE_SECONDS / 2,
     )
     return build({"window_tokens": 6_000, **deadlines})
 
@@ -93,7 +94,7 @@ def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = (
     archive = DurableArchive(
         lambda: SQLiteStore.open(file, space="t"),
         None,
-        deadline_seconds=chosen.store.deadline_seconds,
+        chosen.store,
     )
     jobs = in_process_jobs(archive, chosen, clock, embedders)
     assert jobs is not None
@@ -221,12 +222,15 @@ def test_with_the_usual_deadlines_one_that_hangs_costs_its_vectors_and_not_recal
 
 @pytest.mark.parametrize(
     ("deadline", "outcome"),
-    [({"recall.deadline_seconds": PATIENCE_SECONDS}, "done"), ({}, "failed")],
+    [
+        ({"recall.deadline_seconds": PATIENCE_SECONDS}, "done"),
+        ({"store.read_seconds": 0.2}, "failed"),
+    ],
 )
 def test_a_search_may_take_as_long_as_the_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: dict[str, float], outcome: str
 ) -> None:
-    """Unless they say so, not much longer than a write."""
+    """One look no longer than a read, unless recall is given another time."""
     file = tmp_path / "m.db"
     search = SQLiteStore.candidates
 

@@ -38,7 +38,8 @@ SETTINGS = {
     "jobs.in_process": False,
     "window_tokens": 16_000,
     # A busy machine must not keep a turn out of the ledger.
-    "store.deadline_seconds": 30.0,
+    "store.read_seconds": 30.0,
+    "store.write_seconds": 30.0,
     "turn.deadline_seconds": 60.0,
     "turn.stage_deadline_seconds": 30.0,
 }

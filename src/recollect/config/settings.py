@@ -135,8 +135,7 @@ class Recall(Validated):
     max_results: Annotated[Positive | None, "Most passages in one block; none: what fits"] = None
     deadline_seconds: Annotated[
         Seconds | None,
-        "How long recall may take; none: turn.stage_deadline_seconds, and of it one look into the "
-        "store no more than 1.25 times store.deadline_seconds",
+        "How long recall may take; none: turn.stage_deadline_seconds",
     ] = None
     citations: Annotated[Citations, "Recalled lines name their file and line or segment"] = "auto"
     hybrid: Hybrid = field(default_factory=Hybrid)
@@ -231,9 +230,26 @@ class Store(Validated):
         str | None,
         "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
     ] = None
-    deadline_seconds: Annotated[
-        Seconds, "How long the store may take before a batch goes to the spool instead"
-    ] = 0.2
+    open_seconds: Annotated[
+        Seconds,
+        "What the first turn of a session may wait for: the store to open, and to say what is "
+        "known of the session",
+    ] = 10.0
+    read_seconds: Annotated[
+        Seconds,
+        "How long one look into the store may take at the most; a store that answers quickly is "
+        "given less, though never under a second",
+    ] = 5.0
+    write_seconds: Annotated[
+        Seconds,
+        "How long the store may take at the most before a batch goes to the spool instead; one "
+        "that takes batches quickly is given less, though never under a second",
+    ] = 2.0
+    undurable_seconds: Annotated[
+        Seconds,
+        "How long messages that neither the store nor the spool takes stay in the view; then the "
+        "view is trimmed to its limit, and they wait in memory",
+    ] = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,8 +439,10 @@ class Turn(Validated):
     trim_first: Annotated[
         bool, "Trim on every turn before compacting, to window - reserve - hard cap"
     ] = False
-    deadline_seconds: Annotated[Seconds, "What a whole turn may wait for"] = 2.0
-    stage_deadline_seconds: Annotated[Seconds, "What one stage of it may wait for"] = 1.0
+    deadline_seconds: Annotated[
+        Seconds, "What a whole turn may wait for, beside store.open_seconds in a session's first"
+    ] = 6.0
+    stage_deadline_seconds: Annotated[Seconds, "What one stage of it may wait for"] = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from recollect.config.keys import Key, known_groups, known_keys, nearest_key, snake_case
 from recollect.config.routes import DEFAULTS, PREFIXES, ROUTES
@@ -190,6 +190,12 @@ def put(given: dict[str, Given], path: str, one: Given) -> None:
     given[path] = one
 
 
+REPLACED: Final = {
+    "store.deadline_seconds": ("store.open_seconds", "store.read_seconds", "store.write_seconds")
+}
+"""Settings of earlier versions, and those that say now what they said."""
+
+
 def unknown_key(
     path: str, source: Source, *, known_as: Callable[[str], str] = str
 ) -> SettingsError:
@@ -197,6 +203,8 @@ def unknown_key(
     route = ROUTES.get(path) or ROUTES.get(f"{DEFAULTS}.{path}")
     if route and route.to:  # OpenClaw's own spelling of a key of ours
         return SettingsError(f"{source} is spelled {known_as(route.to)} here")
+    if path in REPLACED:
+        return SettingsError(f"{source} was replaced by {', '.join(map(known_as, REPLACED[path]))}")
     groups = () if source.kind == "environment" else known_groups()
     nearest = nearest_key(path, (*known_keys(), *groups))
     hint = f"did you mean {known_as(nearest)}?" if nearest else "docs/settings.md lists every key"

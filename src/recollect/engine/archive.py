@@ -1,38 +1,60 @@
-"""Writes batches durably: to the store within its deadline, else to the spool.
+"""Writes batches durably and reads the store, each kind of work within a deadline of its own.
 
-Owns when a batch goes where: while anything waits in the spool, what follows waits behind it,
-so a store that was away receives each session in the order it happened. It must never make a
-turn wait for a store that is known to be away, and never lets a failing store raise.
-Always holds: `write` answers "store" or "spool" only for what is durable there; nothing that was
-begun is cut off, since a write that was cancelled half-way is neither done nor undone.
+Owns when a batch goes where: to the store, else to the spool, else it waits in memory; while
+anything waits, what follows waits behind it, so a store that was away receives each session in the
+order it happened. Reads go on while writes wait. It must never make a turn wait for a store that
+is known to be away: one that hangs costs a deadline once, and is tried again in the background.
+Always holds: `write` answers "store" or "spool" only for what is durable there; no write that was
+begun is cut off before `close`; nothing of it runs after `close`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from recollect.config.settings import Store as StoreSettings
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreUnavailable
 from recollect.formats.batches import read_batch, write_batch
 from recollect.ports import Spool, Store
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, SessionWrite, Written
+from recollect.values.history import SessionId
 
 T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
+LOG = logging.getLogger("recollect")
 
+LEAST_SECONDS = 1.0
+"""What an answer may always take: a machine that is suddenly busy is not a store that is away."""
+PATIENCE = 8.0
+"""Else so many times what the slowest of the last answers took, up to what the settings allow."""
+ANSWERS = 32
+FEW_ANSWERS = 5
 RETRY_SECONDS = 0.1
-"""How long after a failure the store is tried again; doubled up to the longest."""
+"""How long after a failure the store is tried again in the background; doubled up to the most."""
 RETRY_MOST_SECONDS = 3.0
 SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
+AGAIN_SECONDS = 0.3
+"""How long a turn waits for one more try where nothing could be kept, and how rarely."""
 CLOSE_SECONDS = 1.0
 """How long closing waits for the spool to drain."""
+STOP_SECONDS = 2.0
+"""How long closing waits for a store that hangs, or is busy with what it was given."""
 BUG_SECONDS = 60.0
 """How long a batch is offered to a store that fails on it for no reason it can name."""
+HELD_BYTES = 64 << 20
+"""How much may wait in memory while neither store nor spool takes anything."""
+PROBE: SessionId = ""
+"""The session that is asked for to find out whether the store answers again."""
+_AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +64,34 @@ class Kept:
     where: Where
     written: Written | None = None
     said: str = ""
+    waits: bool = False
+    """It is durable nowhere, and waits in memory to be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A batch that waits in memory, and who is told when it is durable."""
+
+    record: bytes
+    later: Callable[[Kept], None]
+
+
+class _Pace:
+    """How long the last answers to one kind of work took, and what the next may take."""
+
+    def __init__(self, most_seconds: float) -> None:
+        self._most_seconds = most_seconds
+        self._last: deque[float] = deque(maxlen=ANSWERS)
+
+    def took(self, seconds: float) -> None:
+        """An answer came; one that was late counts, so that a slow store is given more time."""
+        self._last.append(seconds)
+
+    def allowed(self) -> float:
+        """As the settings say, until there are answers to judge by."""
+        if len(self._last) < FEW_ANSWERS:
+            return self._most_seconds
+        return min(self._most_seconds, max(LEAST_SECONDS, PATIENCE * max(self._last)))
 
 
 class DurableArchive:
@@ -51,37 +101,53 @@ class DurableArchive:
         self,
         open_store: Callable[[], Awaitable[Store]],
         open_spool: Callable[[], Awaitable[Spool]] | None,
-        *,
-        deadline_seconds: float,
-        open_seconds: float | None = None,
+        settings: StoreSettings | None = None,
     ) -> None:
-        """`open_seconds` is what opening may take, where it is more than an answer."""
+        """`settings` has the deadlines."""
         self._open_store = open_store
         self._open_spool = open_spool
-        self._deadline_seconds = deadline_seconds
-        self._open_seconds = max(deadline_seconds, open_seconds or 0.0)
+        self._settings = settings or StoreSettings()
+        self._reads = _Pace(self._settings.read_seconds)
+        self._writes = _Pace(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
+        self._opening_spool = asyncio.Lock()
+        self._again = asyncio.Event()
+        self._tried = asyncio.Event()
         self._store: Store | None = None
         self._spool: Spool | None = None
         self._spooling = False
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._nowhere_since: float | None = None
+        self._tried_at = 0.0
+        self._unread = ""
+        self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
-        self._away_until = 0.0
         self._closed = False
+        self._gave_up = False
         self._stuck: tuple[bytes, float] = (b"", 0.0)
         self.set_aside = 0
         """How many spooled batches the store refused; they lie beside the spool."""
         self._drain_said = ""
         self._took = False
-        """The store has taken something out of the spool since draining began."""
+        """The store has taken something that waited since draining began."""
         self._store_part, self._spool_part = Part("store"), Part("spool")
 
     @property
+    def where(self) -> Where:
+        """Where a batch goes now: behind what waits, or to the store."""
+        if self._nowhere_since is not None:
+            return "nowhere"
+        return "spool" if self._spooling else "store"
+
+    @property
     def spooling(self) -> bool:
-        """Batches wait in the spool."""
-        return self._spooling
+        """Batches wait, in the spool or in memory."""
+        return self.where != "store"
 
     def trouble(self) -> str:
         """What people should know about the store and its spool; empty when all is well."""
@@ -94,84 +160,183 @@ class DurableArchive:
             )
         return "; ".join(said)
 
+    def gives_up(self) -> bool:
+        """Whether what is durable nowhere may leave a view: it could not be kept for too long.
+
+        A window that grows for ever would be refused by every provider. What leaves it waits in
+        memory, and stands in the client's own history.
+        """
+        since, patience = self._nowhere_since, self._settings.undurable_seconds
+        if since is None or time.monotonic() - since < patience:
+            return False
+        if not self._gave_up:
+            self._gave_up = True
+            LOG.warning(
+                "neither the store nor the spool took anything for %g s: messages leave the window "
+                "although they are durable nowhere; see to the disk",
+                patience,
+            )
+        return True
+
     async def store(self) -> Store:
         """The open store; StoreError when it cannot be opened."""
         async with self._opening:
-            if self._closed:
-                raise StoreUnavailable("this memory is closed; open it again")
             if self._store is None:
-                self._store = await self._open_store()
+                self._refuse_closed()
+                opened = await self._open_store()
+                if self._closed:
+                    await opened.close()
+                self._refuse_closed()
+                self._store = opened
             return self._store
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("this memory is closed; open it again")
 
     async def spool(self) -> Spool | None:
         """The spool of this machine; None where there is none, or it cannot be opened."""
         await self._look_at_spool()
         return self._spool
 
-    async def ask(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
-        """Ask the store something within the deadline; a failure says why."""
-        await self._settle_in()
-        if self._is_away() or self._spooling:
-            return Failure(said="the store is away")
-        return await self._answer(question)
-
-    async def look(
-        self, question: Callable[[Store], Awaitable[T]], *, seconds: float
+    async def ask(
+        self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """As `ask`, with a deadline of its own; a search that is slow does not make the store
-        one that is away, which would send what is said to the spool."""
+        """Ask the store something; a failure says why. It may take `seconds`, else as long as
+        answers take lately, and at the most `store.read_seconds`.
+
+        What waits in the spool is not in the answer. A store that did not answer is asked again
+        in the background only, until it does: an answer that is late counts.
+        """
         await self._settle_in()
-        if self._is_away() or self._spooling:
-            return Failure(said="the store is away")
-        answer = await self._bounded(lambda: self._asked(question), seconds)
-        if isinstance(answer, Failure) and issubclass(answer.error, StoreUnavailable):
-            self._away_until = time.monotonic() + RETRY_SECONDS
+        if self._unread:
+            self._probe_soon()
+            return Failure(said=f"the store is away: {self._unread}", error=StoreUnavailable)
+
+        async def asked() -> T:
+            store = await self.store()
+            begun = time.monotonic()
+            answer = await question(store)
+            self._reads.took(time.monotonic() - begun)
+            self._unread = ""
+            return answer
+
+        allowed = self._reads.allowed() if seconds is None else seconds
+        answer = await self._bounded(asked, allowed)
+        if isinstance(answer, Failure) and (self._store is None or issubclass(answer.error, _AWAY)):
+            self._unread = answer.said
             self._store_fails(answer.said)
+            self._probe_soon()
         elif not isinstance(answer, Failure):
             self._store_works()
         return answer
 
-    async def write(self, batch: Batch) -> Kept:
-        """Make a batch durable. Batches that must keep their order are written one by one."""
+    async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
+        """Make a batch durable. Batches that must keep their order are written one by one.
+
+        With `later` a batch that can be kept nowhere waits in memory, and `later` is told when it
+        is durable after all; without it such a batch is given up.
+        """
         await self._settle_in()
         await self._look_at_spool()
-        said = "earlier batches wait for it" if self._spooling else "the store is away"
-        if not self._spooling and not self._is_away():
-            answer = await self._answer(lambda store: store.write(batch))
+        await self.try_again()
+        said = f"the store is away: {self._unread}"
+        if self.spooling:
+            said = self._drain_said or "earlier batches wait for it"
+        elif self._store is not None or not self._unread:
+            answer = await self._bounded(
+                lambda: self._written(batch),
+                self._settings.open_seconds if self._store is None else self._writes.allowed(),
+            )
             if not isinstance(answer, Failure):
+                self._store_works()
                 return Kept(where="store", written=answer)
+            if not issubclass(answer.error, BatchRefused):  # told when it is set aside
+                self._store_fails(answer.said)
             said = answer.said
-        return await self._to_spool(batch, said)
+        return await self._to_spool(write_batch(batch), said, later)
+
+    async def waiting_for(
+        self, session: SessionId, *, seconds: float
+    ) -> tuple[SessionWrite, ...] | Failure:
+        """What waits in the spool to be remembered of a session, oldest first.
+
+        It is newer than what the store says, and may be all there is of what another process
+        left; what an earlier process spooled counts, too.
+        """
+        await self._settle_in()
+        await self._look_at_spool()
+        spool = self._spool
+        if spool is None or not self._spooling:
+            return ()
+        if self._spool_hangs:
+            return Failure(said="the spool hangs")
+
+        def pick(record: bytes) -> SessionWrite | None:
+            try:
+                write = read_batch(record).session
+            except FormatError:
+                return None
+            return write if write is not None and write.session == session else None
+
+        async def scanned() -> list[SessionWrite]:
+            self._spool_hangs = True
+            found = await spool.scan(pick)
+            self._spool_hangs = False
+            return found
+
+        found = await self._bounded(scanned, seconds)
+        return found if isinstance(found, Failure) else tuple(found)
+
+    async def try_again(self) -> None:
+        """Where nothing could be kept: try once more, now; returns soon."""
+        if not self._held or time.monotonic() - self._tried_at < AGAIN_SECONDS:
+            return
+        self._tried.clear()
+        self._start_draining()
+        self._again.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_SECONDS):
+                await self._tried.wait()
 
     async def settle(self, seconds: float) -> int:
-        """Give the spool this long to drain; returns how many batches still wait in it, 1 where
-        it cannot be looked into."""
+        """Give what waits this long to be written; returns how many batches still wait, in the
+        spool or in memory, and 1 where the spool cannot be looked into."""
         await self._settle_in()
         await self._look_at_spool()
         if self._draining is not None:
+            self._again.set()
             await asyncio.wait({self._draining}, timeout=seconds)
+        held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
-            return 0 if self._open_spool is None else 1  # it cannot be looked into
+            return held if self._open_spool is None else held + 1  # it cannot be looked into
         waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS)
-        return 1 if isinstance(waiting, Failure) else waiting
+        return held + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> None:
-        """Stop draining and close what was opened; what waits in the spool stays there."""
+        """Stop all that runs and close what was opened; what waits in the spool stays there."""
         await self._settle_in()
         self._closed = True
-        if self._draining is not None:
-            self._draining.cancel()
-            await asyncio.wait({self._draining})
+        if self._held:
+            LOG.warning(
+                "%d batches could be kept nowhere and end with this process: what they hold is "
+                "kept when the client sends it again",
+                len(self._held),
+            )
+        for task in (self._draining, self._probing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
         if self._running:
-            await asyncio.wait(self._running, timeout=self._deadline_seconds)
-        for opened in (self._store, self._spool):
+            await asyncio.wait(self._running, timeout=self._settings.write_seconds)
+        for opened, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
             if opened is not None:
-                await self._bounded(opened.close, SPOOL_SECONDS)
+                await self._bounded(opened.close, seconds)
         self._store = self._spool = None
-
-    def _is_away(self) -> bool:
-        """The store failed a moment ago; asking it again would only cost time."""
-        return time.monotonic() < self._away_until
+        while self._running:  # what hangs beyond that is not waited for
+            for late in tuple(self._running):
+                late.cancel()
+            await asyncio.wait(self._running)
 
     async def _settle_in(self) -> None:
         """In another event loop than before (`asyncio.run` called again), open everything anew:
@@ -182,39 +347,33 @@ class DurableArchive:
         left = () if self._loop is None else (self._store, self._spool)
         self._loop = loop
         self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
-        self._store = self._spool = self._draining = None
-        self._spooling = False
+        self._opening_spool = asyncio.Lock()
+        self._again, self._tried = asyncio.Event(), asyncio.Event()
+        self._store = self._spool = self._draining = self._probing = None
+        self._spooling, self._unread = False, ""
         self._running.clear()
         for opened in left:
             if opened is not None:
                 await self._bounded(opened.close, SPOOL_SECONDS)
+        if self._held:
+            self._start_draining()
 
-    async def _answer(self, question: Callable[[Store], Awaitable[T]]) -> T | Failure:
-        opened = self._store is not None
-        answer = await self._bounded(
-            lambda: self._asked(question),
-            self._deadline_seconds if opened else self._open_seconds,
-        )
-        if isinstance(answer, Failure):
-            pause = RETRY_SECONDS if opened else RETRY_MOST_SECONDS
-            self._away_until = time.monotonic() + pause
-            if not issubclass(answer.error, BatchRefused):  # told when it is set aside
-                self._store_fails(answer.said)
-        else:
-            self._store_works()
-        return answer
+    async def _written(self, batch: Batch) -> Written:
+        store = await self.store()
+        begun = time.monotonic()
+        written = await store.write(batch)
+        self._writes.took(time.monotonic() - begun)
+        self._unread = ""
+        return written
 
     def _store_fails(self, said: str) -> None:
         if not self._closed:  # what was begun before `close` may end after it
             self._store_part.away(said)
 
     def _store_works(self) -> None:
-        """It answered; while batches wait for it in the spool it is not back yet."""
-        if not self._spooling:
+        """It answered; while batches wait for it, or it was not read, it is not back yet."""
+        if not self.spooling and not self._unread:
             self._store_part.back()
-
-    async def _asked(self, question: Callable[[Store], Awaitable[T]]) -> T:
-        return await question(await self.store())
 
     async def _bounded(self, work: Callable[[], Awaitable[T]], seconds: float) -> T | Failure:
         """What `work` gives within this time. What is late is left to end by itself."""
@@ -226,71 +385,158 @@ class DurableArchive:
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         done, _ = await asyncio.wait({running}, timeout=seconds)
-        return running.result() if done else Failure(said=f"no answer within {seconds:g} s")
+        if not done or running.cancelled():
+            return Failure(said=f"no answer within {seconds:g} s")
+        return running.result()
 
     async def _look_at_spool(self) -> None:
         """Open the spool the first time; what an earlier process left goes first."""
+        if self._spool is not None or self._open_spool is None:
+            return
+        async with self._opening_spool:
+            await self._open_spool_once()
+
+    async def _open_spool_once(self) -> None:
         if self._spool is not None or self._open_spool is None or self._closed:
             return
         opened = await self._bounded(self._open_spool, SPOOL_SECONDS)
         if isinstance(opened, Failure):
             self._spool_part.away(opened.said)
             return
-        if self._spool is not None:
+        if self._closed:
+            await self._bounded(opened.close, SPOOL_SECONDS)
             return
         self._spool = opened
         self._spool_part.back()
         waiting = await self._bounded(opened.waiting, SPOOL_SECONDS)
+        self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
             self._start_spooling()
 
-    async def _to_spool(self, batch: Batch, said: str) -> Kept:
+    async def _to_spool(
+        self, record: bytes, said: str, later: Callable[[Kept], None] | None
+    ) -> Kept:
         spool = self._spool
         if spool is None:
-            return Kept(where="nowhere", said=f"{said}; and there is no spool")
-        # Before the append, so that nothing overtakes it even if this call is cancelled.
-        self._start_spooling()
-
-        async def append() -> None:
-            async with self._spool_lock:
-                await spool.append(write_batch(batch))
-
-        kept = await self._bounded(append, SPOOL_SECONDS)
-        self._start_spooling()
-        if isinstance(kept, Failure):
+            said = f"{said}; and there is no spool"
+        elif not self._held:  # else it would overtake what waits in memory
+            # Before the append, so that nothing overtakes it even if this call is cancelled.
+            self._start_spooling()
+            kept = await self._bounded(lambda: self._append(spool, record), SPOOL_SECONDS)
+            self._start_spooling()
+            if not isinstance(kept, Failure):
+                self._spool_part.back()
+                return Kept(where="spool", said=said)
             self._spool_part.away(kept.said)
-            return Kept(where="nowhere", said=f"{said}; the spool failed too: {kept.said}")
-        self._spool_part.back()
-        return Kept(where="spool", said=said)
+            said = f"{said}; the spool failed too: {kept.said}"
+        waits = later is not None and self._hold(_Held(record=record, later=later))
+        return Kept(where="nowhere", said=said, waits=waits)
+
+    async def _append(self, spool: Spool, record: bytes) -> None:
+        async with self._spool_lock:
+            await spool.append(record)
+
+    def _hold(self, held: _Held) -> bool:
+        """Let a batch wait in memory; False where there is no room: offer it again later."""
+        if self._nowhere_since is None:
+            self._nowhere_since, self._gave_up = time.monotonic(), False
+        fits = self._held_bytes + len(held.record) <= HELD_BYTES
+        if fits:
+            self._held.append(held)
+            self._held_bytes += len(held.record)
+        self._start_draining()
+        return fits
 
     def _start_spooling(self) -> None:
         self._spooling = True
+        self._start_draining()
+
+    def _start_draining(self) -> None:
+        if self._closed:
+            return
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain())
 
+    def _probe_soon(self) -> None:
+        if not self._closed and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(self._probe())
+
+    async def _probe(self) -> None:
+        """Until the store answers again: ask it for next to nothing."""
+        wait = RETRY_SECONDS
+        while self._unread:
+            await asyncio.sleep(wait)
+            found = await attempted(
+                asyncio.wait_for(self._session(PROBE), self._settings.open_seconds)
+            )
+            if not isinstance(found, Failure):
+                self._unread = ""
+                self._store_works()
+            wait = min(2 * wait, RETRY_MOST_SECONDS)
+
+    async def _session(self, name: SessionId) -> object:
+        return await (await self.store()).session(name)
+
     async def _drain(self) -> None:
-        """Until the spool is empty: hand its batches to the store, in order."""
-        assert self._spool is not None
+        """Until nothing waits: hand it to the store in order, or from memory to the spool."""
         wait, self._took = RETRY_SECONDS, False
         while True:
-            drained = await attempted(self._spool.drain(self._take))
+            failed = await self._hand_over()
             async with self._spool_lock:  # no append between looking and letting go
-                waiting = await attempted(self._spool.waiting())
-                if waiting == 0 and not isinstance(drained, Failure):
-                    self._spooling = False
-                    self._away_until, self._drain_said = 0.0, ""
+                waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
+                if waiting == 0 and failed is None and not self._held:
+                    self._spooling, self._drain_said = False, ""
+                    self._nowhere_since = None
                     if self._took:  # a spool that stayed empty says nothing of the store
-                        self._store_part.back()
+                        self._store_works()
+                    self._tell_tried()
                     return
-            if isinstance(drained, Failure) or isinstance(waiting, Failure):
-                self._drain_said = drained.said if isinstance(drained, Failure) else ""
-                if isinstance(drained, Failure):
-                    self._store_fails(drained.said)
-                await asyncio.sleep(wait)
+            self._tell_tried()
+            if failed is None and isinstance(waiting, Failure):
+                failed = waiting
+            if failed is not None:
+                self._drain_said = failed.said
+                self._store_fails(failed.said)
+                self._again.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._again.wait()
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
 
-    async def _take(self, record: bytes) -> None:
-        """One spooled batch into the store.
+    def _tell_tried(self) -> None:
+        self._tried_at = time.monotonic()
+        self._tried.set()
+
+    async def _hand_over(self) -> Failure | None:
+        """One try: the spool into the store, then what is in memory behind it."""
+        spool, failed = self._spool, None
+        if spool is not None:
+            drained = await attempted(spool.drain(self._take))
+            failed = drained if isinstance(drained, Failure) else None
+            self._spool_hangs = False
+        while self._held:
+            kept: Kept | Failure = failed or Failure(said="")
+            if failed is None:
+                kept = await attempted(self._take_held(self._held[0].record))
+            if isinstance(kept, Failure) and spool is not None:
+                appended = await attempted(self._append(spool, self._held[0].record))
+                if not isinstance(appended, Failure):
+                    kept, self._spooling = Kept(where="spool", said=kept.said), True
+                    self._spool_part.back()
+            if isinstance(kept, Failure):
+                return kept
+            done = self._held.popleft()
+            self._held_bytes -= len(done.record)
+            done.later(kept)
+        if self._nowhere_since is not None and self._spooling:
+            self._nowhere_since = None
+        return failed
+
+    async def _take_held(self, record: bytes) -> Kept:
+        return Kept(where="store", written=await self._take(record))
+
+    async def _take(self, record: bytes) -> Written | None:
+        """One batch that waited into the store.
 
         What can never be written is set aside, since it must not keep everything behind it out
         for ever: what is no batch, what the store refuses for itself, and what it fails on again
@@ -299,13 +545,13 @@ class DurableArchive:
         store = await self.store()
         written = await attempted(_write(store, record))
         if not isinstance(written, Failure):
-            self._took = True
-            return
+            self._unread, self._took = "", True
+            return written
         if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
-            assert self._spool is not None
-            await self._spool.set_aside(record, reason=written.error.__name__)
+            if self._spool is not None:
+                await self._spool.set_aside(record, reason=written.error.__name__)
             self.set_aside += 1
-            return
+            return None
         raise StoreUnavailable(written.said)
 
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:

@@ -87,6 +87,10 @@ class Boundary:
         """The lines of what failed or came late."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
+    def allow(self, seconds: float) -> None:
+        """Let the turn wait longer: this long was spent on what is not counted against it."""
+        self._waits_until += seconds
+
     def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
         """A line for something that did not have to run."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))

@@ -19,7 +19,7 @@ from recollect.compaction.trigger import TriggerResult
 from recollect.compaction.trigger import trigger as what_is_due
 from recollect.compaction.undo import UndoResult
 from recollect.config import Settings
-from recollect.engine.archive import CLOSE_SECONDS, DurableArchive, Where
+from recollect.engine.archive import DurableArchive, Where
 from recollect.engine.boundary import Boundary
 from recollect.engine.clock import SystemClock
 from recollect.engine.compacting import CompactionOrder, Compactor
@@ -317,7 +317,7 @@ class Engine:
     async def settle(self, seconds: float = 5.0) -> int:
         """Wait until all that was said is in the store, but no longer than this.
 
-        Returns how many batches still wait in the spool.
+        Returns how many batches still wait, in the spool or, where it takes none, in memory.
         """
         if self._keeper is None:
             return 0
@@ -339,8 +339,7 @@ class Engine:
         if isinstance(self._recaller, MemoryRecaller):
             await self._recaller.close()
         if self._keeper is not None:
-            await self.settle(CLOSE_SECONDS)
-            await self._keeper.archive.close()
+            await self._keeper.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,5 @@
-"""The gate at a batch moment: nothing leaves a view before it is durable (design.md promise 1)."""
+"""The gate at a batch moment: nothing leaves a view before it is durable (design.md promise 1),
+unless nothing could be made durable for so long that the view would grow without bound."""
 
 from __future__ import annotations
 
@@ -25,5 +26,9 @@ class Gate:
         return await self.keeper.make_durable(self.session, entries, self.keeping, now=self.now)
 
     def not_durable(self, entries: Sequence[Entry]) -> frozenset[EntryKey]:
-        """Those that may not leave the view."""
+        """Those that are in neither the store nor the spool."""
         return self.keeper.not_durable(entries, self.keeping)
+
+    def gives_up(self) -> bool:
+        """Whether they may leave the view all the same: nothing took them for too long."""
+        return self.keeper.archive.gives_up()

@@ -9,12 +9,14 @@ a reply never overtakes the question it answers.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from recollect.config import Settings
-from recollect.engine.archive import DurableArchive, Kept, Where
+from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
 from recollect.engine.batching import called_tools, earlier_fetches, session_write
 from recollect.engine.boundary import Boundary, Failure, attempted
 from recollect.engine.facts.jobs import extract_job
@@ -24,7 +26,7 @@ from recollect.formats.session_state import join_state
 from recollect.rules.identity import segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.turn.ingest import IngestResult, ingest
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, SessionWrite, StoredSession
 from recollect.values.compaction import CompactionRecord
 from recollect.values.history import Entry, SessionState
 from recollect.values.job import NewJob
@@ -52,6 +54,8 @@ class Keeping:
     stale: bool = False
     """Another process went on with it: what it left counts, not ours."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
+    waiting: set[EntryKey] = field(default_factory=set, repr=False)
+    """Messages that could be kept nowhere, and wait in memory to be written."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
     """Messages that the store refused because they were forgotten: nothing quotes them again."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
@@ -107,11 +111,10 @@ class SessionKeeper:
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
         if keeping.loaded:
             return state
-        found = await self.archive.ask(lambda store: store.session(session))
+        found = await self._known(session, keeping, boundary)
         if isinstance(found, Failure):
             boundary.note("load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=found.said))
             return state
-        keeping.loaded = True
         if found is None:
             return state
         try:
@@ -123,9 +126,30 @@ class SessionKeeper:
         boundary.note("load", "done", loaded)
         keeping.path = found.path
         # A session that went on while the store was away keeps its own edits, if it has any.
-        ours = state.edits and not keeping.stale
+        ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
         return replace(state if ours else stored, turn=max(state.turn, found.turn))
+
+    async def _known(
+        self, session: str, keeping: Keeping, boundary: Boundary
+    ) -> StoredSession | Failure | None:
+        """What the store knows of a session, and on top of it what still waits in the spool.
+
+        Awaited before a session's first turn is shaped, within `store.open_seconds`; what else
+        the turn may wait for is not lessened by it.
+        """
+        begun, seconds = time.monotonic(), self._settings.store.open_seconds
+        # the spool first: what reaches the store in between is then in both, not in neither
+        waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
+        left = seconds - (time.monotonic() - begun)
+        found = await self.archive.ask(lambda store: store.session(session), seconds=left)
+        boundary.allow(time.monotonic() - begun)
+        if isinstance(waiting, Failure):  # the next turn tries again
+            boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
+            return found
+        stored = newest_session(None if isinstance(found, Failure) else found, waiting)
+        keeping.loaded = stored is not None or not isinstance(found, Failure)
+        return found if stored is None else stored
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
@@ -142,6 +166,7 @@ class SessionKeeper:
             return kept
 
         if self.not_durable(entries, keeping):
+            await self.archive.try_again()
             await asyncio.wait({self._beside(keeping, write)})
         return kept
 
@@ -215,6 +240,14 @@ class SessionKeeper:
         running = {task for task in self._tasks if task.get_loop() is loop}
         if running:
             await asyncio.wait(running, timeout=seconds)
+
+    async def close(self) -> None:
+        """Wait for what is being written, as long as its deadlines allow, then close the store;
+        nothing that was begun runs on."""
+        await self.wait_for_all(self._settings.store.write_seconds + SPOOL_SECONDS)
+        await self.archive.settle(CLOSE_SECONDS)
+        await self.archive.close()
+        await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
 
     def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> asyncio.Task[None]:
         before = [task for task in keeping.tasks if not task.done()]
@@ -324,24 +357,31 @@ class SessionKeeper:
     ) -> Kept:
         """New messages first, a long history piece by piece; the rest with the last of them."""
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
+        if keeping.waiting:
+            fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
         unknown = await self._unknown(session, fresh)
         known = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
         keeping.durable.update(known)
         chunks = [
             unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
         ] or [[]]
-        kept = Kept(where="spool" if self.archive.spooling else "store", said="nothing new")
+        kept = Kept(where=self.archive.where, said="nothing new")
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
             made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
             jobs = (*whole.jobs, *made.jobs, *self._extraction(session, now, left=False))
             whole = replace(whole, segments=made.segments, jobs=jobs if chunk else whole.jobs)
-            if not whole.empty:
-                kept = await self.archive.write(whole)
-            if kept.where == "nowhere":
+            if whole.empty:
+                keeping.durable.update(entry.key for entry in chunk)
+                continue
+            learn = partial(_learn_kept, keeping, session, chunk)
+            kept = await self.archive.write(whole, learn)
+            if kept.waits:
+                keeping.waiting.update(entry.key for entry in chunk)
+            elif kept.where == "nowhere":
                 return kept
-            keeping.durable.update(entry.key for entry in chunk)
-            _learn_forgotten(keeping, session, chunk, kept.written)
+            else:
+                learn(kept)
         return kept
 
     async def _ingested(
@@ -416,9 +456,30 @@ def _tell(keeping: Keeping, kept: Kept | Failure) -> Where:
     return where
 
 
-def _learn_forgotten(
-    keeping: Keeping, session: str, chunk: Sequence[Entry], written: Written | None
-) -> None:
+def newest_session(
+    stored: StoredSession | None, waiting: Sequence[SessionWrite]
+) -> StoredSession | None:
+    """A session as it will be once what waits has been written, oldest first."""
+    for write in waiting:
+        path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
+        if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
+            continue  # the store will call it stale
+        stored = StoredSession(
+            session=write.session,
+            turn=write.turn,
+            state=write.state,
+            path=path[: write.path_from] + write.path,
+            ids=ids[: write.path_from] + write.ids,
+        )
+    return stored
+
+
+def _learn_kept(keeping: Keeping, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
+    """These messages are durable now."""
+    keys = {entry.key for entry in chunk}
+    keeping.waiting -= keys
+    keeping.durable |= keys
+    written = kept.written
     if written is not None and written.forgotten:
         gone = frozenset(written.forgotten)
         keeping.forgotten.update(

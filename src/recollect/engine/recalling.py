@@ -33,8 +33,6 @@ from recollect.values.recalled import Recalled, RecallRequest
 
 T = TypeVar("T")
 
-LOOK_SHARE: Final = 1.25
-"""Of the store's deadline, what a look may take: no turn waits for a server that is away."""
 _WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
 """Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
@@ -77,6 +75,8 @@ class MemoryRecaller:
             found = await self._recalled_openclaw(request, vectors)
         else:
             found = await self._looked(lambda store: self._recalled(store, request, vectors))
+        if self._archive.spooling:
+            notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
         return replace(found, notes=(*notes, *missing, *found.notes))
 
     async def _recalled_openclaw(
@@ -126,7 +126,7 @@ class MemoryRecaller:
         return index, False
 
     async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
-        answer = await self._archive.look(question, seconds=_look_seconds(self._settings))
+        answer = await self._archive.ask(question, seconds=self._settings.recall.deadline_seconds)
         if isinstance(answer, Failure):
             raise StoreUnavailable(f"memory could not be asked: {answer.said}")
         return answer
@@ -154,11 +154,4 @@ class MemoryRecaller:
 
 
 def _recall_seconds(settings: Settings) -> float:
-    return settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
-
-
-def _look_seconds(settings: Settings) -> float:
-    """What one look may take: as the settings say, else hardly more than a write may."""
-    if settings.recall.deadline_seconds is not None:
-        return settings.recall.deadline_seconds
-    return min(settings.turn.stage_deadline_seconds, LOOK_SHARE * settings.store.deadline_seconds)
+    return settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)

@@ -172,10 +172,14 @@ class TurnPath:
         self.held = gate.not_durable(self.entries)
         if not self.held:
             return True
-        reasons = [Reason(Cause.NOT_DURABLE, messages=len(self.held))]
+        gives_up = gate.gives_up()
+        cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
+        reasons = [Reason(cause, messages=len(self.held))]
         if kept is not None and kept.said:
             reasons.append(Reason(Cause.NOT_KEPT, error=kept.said))
         self.boundary.note("ingest", "failed", *reasons)
+        if gives_up:
+            self.held = frozenset()
         if len(self.held) == len(self.entries):
             self.moment = None
             return False

@@ -31,6 +31,7 @@ class Cause(Enum):
     # load, read, align, pair, send
     SESSION_LOADED = "{messages} {messages:message|messages} known from turn {turn}"
     SESSION_NOT_LOADED = "{error}: what is known of the session is not"
+    SPOOL_NOT_READ = "{error}: what waits in the spool of the session is not known yet"
     REQUEST_READ = "{messages} {messages:message|messages}, {format}"
     MESSAGES_READ = "{known} messages known by their bytes, {fresh} looked at"
     REPLY_READ = "{messages} {messages:message|messages} in the reply"
@@ -99,6 +100,10 @@ class Cause(Enum):
     DURABLE_BUT = "durable in the {where}: {detail}"
     NOT_DURABLE = (
         "{messages} {messages:message is|messages are} not durable and may not leave the view"
+    )
+    GIVEN_UP = (
+        "{messages} {messages:message is|messages are} durable nowhere, and may leave the view all "
+        "the same: they wait in memory, and in the client's own history"
     )
     NOT_KEPT = "not kept: {error}"
     WRITE_GOES_ON = "not written within {seconds:g} s; it goes on"
@@ -178,6 +183,7 @@ class Cause(Enum):
     FACT_ANSWERS = "a fact that was written down answers it"
     ASKED_FOR = "asked for"
     INDEX_READ = "OpenClaw's index is still being read: {messages:,} messages so far"
+    NOT_SEARCHED_YET = "what was said last waits in the spool, and was not searched"
     WORDS_ALONE = "searched by words alone: {error}"
     VECTORS_LEFT_OUT = "{kind} vectors are left out: {error}"
     VECTORS_LOADING = "{kind} vectors are left out: the model is loading"

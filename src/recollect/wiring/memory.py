@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from recollect.wiring.embedders import Embedders
     from recollect.wiring.models import OwnModel
 
-QUESTION_SHARE = 0.4
-"""Of the time that recall has, what embedding the question may take: the search needs some."""
+QUESTION_SECONDS = 0.4
+"""What embedding a question may take, and of `recall.deadline_seconds` this share: the search
+needs some."""
 
 
 def open_memory(
@@ -154,12 +155,12 @@ def _recaller(
     from recollect.engine.recalling import MemoryRecaller
     from recollect.engine.vector_upkeep import VectorUpkeep
 
-    deadline = settings.recall.deadline_seconds or settings.turn.stage_deadline_seconds
+    deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)
     return MemoryRecaller(
         archive,
         settings,
         QuestionVectors(
-            vectors.used, seconds=deadline * QUESTION_SHARE, pii=settings.redaction.pii
+            vectors.used, seconds=deadline * QUESTION_SECONDS, pii=settings.redaction.pii
         ),
         VectorUpkeep(
             archive,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Settings
 from recollect.config.places import space_file, spool_folder
-from recollect.errors import SettingsError
+from recollect.errors import MissingExtra, SettingsError
 from recollect.ports import Store
 from recollect.values.history import SpaceId
 from recollect.values.upkeep import ScrubResult, SpoolState
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
-SQLITE_OPEN_SECONDS = 1.0
-"""A file is at hand, but its tables may have to be made; a server answers soon or is away."""
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -45,9 +45,9 @@ async def open_store(
     `postgresql://…` a server. `key` says where the key of an encrypted file comes from.
     """
     if url is not None and url.startswith(POSTGRES_SCHEMES):
-        from recollect.stores.postgres import PostgresStore
-
-        return await PostgresStore.open(url, space=space)
+        postgres = await asyncio.to_thread(import_module, "recollect.stores.postgres.store")
+        store: Store = await postgres.PostgresStore.open(url, space=space)
+        return store
     from recollect.stores.sqlite import SQLiteStore
     from recollect.stores.sqlite.keys import read_key
 
@@ -152,18 +152,22 @@ def open_archive(settings: Settings, space: SpaceId, url: str | None) -> Durable
     from recollect.engine.archive import DurableArchive
 
     key = settings.store.key
-    # Drivers are imported, and wrong URLs told, now and not in the middle of the first turn.
-    open_seconds = settings.store.deadline_seconds
+    # Drivers are looked for, and wrong URLs told, now and not in the middle of the first turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):
-        import recollect.stores.postgres
+        require_driver()
     else:
         import recollect.stores.sqlite  # noqa: F401
 
         sqlite_path(url, space)
-        open_seconds = max(open_seconds, SQLITE_OPEN_SECONDS)
     return DurableArchive(
         lambda: open_store(url, space=space, key=key),
         lambda: open_spool(url, space=space, key=key),
-        deadline_seconds=settings.store.deadline_seconds,
-        open_seconds=open_seconds,
+        settings.store,
     )
+
+
+def require_driver() -> None:
+    """MissingExtra where PostgreSQL's driver is not installed. It is imported when the store is
+    opened, in a thread: that takes most of a second."""
+    if find_spec("psycopg") is None:
+        raise MissingExtra(feature="PostgreSQL", extra="postgres")

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.config import active_keys
+from recollect.config import active_keys, build
+from recollect.engine.archive import DurableArchive
+from recollect.engine.asking import QuestionVectors
 from recollect.engine.housekeeping import runner_of
-from recollect.errors import WrongKey
+from recollect.engine.recalling import MemoryRecaller
+from recollect.errors import StoreUnavailable, WrongKey
 from recollect.ports import Store
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob
@@ -159,7 +162,7 @@ def _(tmp: Path) -> None:
         del os.environ["TEST_STORE_KEY"]
 
 
-@acts("store.deadline_seconds")
+@acts("store.write_seconds")
 def _(tmp: Path) -> None:
     """Another process holds the file's lock: the batch goes to the spool after this long."""
     import apsw
@@ -171,7 +174,7 @@ def _(tmp: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
 
         async def run() -> tuple[str | None, float]:
-            settings = {"store.deadline_seconds": deadline, "jobs.in_process": False}
+            settings = {"store.write_seconds": deadline, "jobs.in_process": False}
             memory = open_memory(store=file, settings=settings)
             await memory.prepare("s", said("first words of the harbour", "a crane", "and a winch"))
             begun = time.monotonic()
@@ -188,6 +191,90 @@ def _(tmp: Path) -> None:
     where, slow = taken(1.0)
     assert where == "spool"
     assert quick < 0.8 < slow + 0.2
+
+
+@acts("store.open_seconds")
+def _(tmp: Path) -> None:
+    """Another process has the file to itself: a session's first turn waits this long, once."""
+    import apsw
+
+    def waited(seconds: float) -> tuple[float, float]:
+        file = tmp / f"{seconds}.db"
+        other = apsw.Connection(str(file))
+        other.execute("BEGIN EXCLUSIVE; CREATE TABLE t (x)")
+
+        async def run() -> tuple[float, float]:
+            settings = {"store.open_seconds": seconds, "jobs.in_process": False}
+            memory = open_memory(store=file, settings=settings)
+            times = []
+            for text in ("first words of the harbour", "another harbour"):
+                begun = time.monotonic()
+                context = await memory.prepare(text, said(text))
+                times.append(time.monotonic() - begun)
+                assert any(line.stage == "load" for line in context.report.failures)
+            other.execute("ROLLBACK")
+            other.close()
+            await memory.close()
+            return times[0], times[1]
+
+        return asyncio.run(run())
+
+    quick, again = waited(0.2)
+    slow, _ = waited(1.2)
+    assert quick < 1.0 < slow < 2.5
+    assert again < 0.2, "once: then it is tried in the background"
+
+
+@acts("store.read_seconds")
+def _(tmp: Path) -> None:
+    """A search that hangs: the turn goes on without it after this long."""
+    from recollect.stores.sqlite import SQLiteStore
+
+    class Hanging(SQLiteStore):
+        async def candidates(self, query: Any) -> Any:
+            await asyncio.sleep(30)
+
+    def recalled(seconds: float) -> float:
+        async def run() -> float:
+            store = await Hanging.open(tmp / f"{seconds}.db", space="default")
+
+            async def opened() -> Store:
+                return store
+
+            settings = build({"store.read_seconds": seconds, "turn.stage_deadline_seconds": 20.0})
+            archive = DurableArchive(opened, None, settings.store)
+            recaller = MemoryRecaller(archive, settings, QuestionVectors((), seconds=1.0))
+            async with Engine(settings, archive=archive, recaller=recaller) as memory:
+                begun = time.monotonic()
+                context = await memory.prepare("s", said("which berth has the crane?"))
+                (line,) = [one for one in context.report.lines if one.stage == "recall"]
+                assert line.outcome == "failed"
+                return time.monotonic() - begun
+
+        return asyncio.run(run())
+
+    assert recalled(0.2) < 1.0 < recalled(1.2) < 2.5
+
+
+@acts("store.undurable_seconds")
+def _(tmp: Path) -> None:
+    """Neither store nor spool takes anything: the view keeps what was said this long."""
+
+    async def nothing() -> Any:
+        raise StoreUnavailable("no disk")
+
+    async def left_out(seconds: float) -> bool:
+        settings = build({"store.undurable_seconds": seconds, "window_tokens": 4_000})
+        async with Engine(
+            settings, archive=DurableArchive(nothing, None, settings.store)
+        ) as memory:
+            body = said(*[f"{n} cargo and winch over the quay " * 30 for n in range(41)])
+            await memory.prepare("s", body)
+            await asyncio.sleep(0.2)
+            return bool((await memory.prepare("s", body)).edits)
+
+    assert asyncio.run(left_out(0.1))
+    assert not asyncio.run(left_out(60.0))
 
 
 @acts("jobs.in_process")

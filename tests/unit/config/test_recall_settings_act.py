@@ -53,7 +53,8 @@ ACTS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {}
 START = 1_800_000_000.0
 DAY = 86_400.0
 PATIENT = {
-    "store.deadline_seconds": 20.0,
+    "store.read_seconds": 20.0,
+    "store.write_seconds": 20.0,
     "recall.deadline_seconds": 20.0,
     "turn.deadline_seconds": 40.0,
 }

@@ -27,6 +27,7 @@ from tests.integration.long_talk import (
 
 from recollect import Engine
 from recollect.config import build
+from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.errors import StoreUnavailable
 from recollect.formats.summaries import PI_OPENING
@@ -63,7 +64,9 @@ async def without_spool(tmp: Path, model: Any) -> tuple[Engine, Away]:
     async def no_spool() -> Any:
         raise OSError("no disk for a spool, either")
 
-    archive = DurableArchive(opened_store, no_spool, deadline_seconds=0.2)
+    archive = DurableArchive(
+        opened_store, no_spool, StoreSettings(read_seconds=0.2, write_seconds=0.2)
+    )
     settings = build({"window_tokens": WINDOW, "turn.deadline_seconds": 0.5})
     return Engine(settings, archive=archive, model=model, compact_in_background=False), store
 
@@ -81,7 +84,9 @@ def test_a_store_that_is_away_leaves_it_to_the_spool(tmp_path: Path) -> None:
         async def spooled() -> Any:
             return FileSpool.open(tmp_path / "spool", space="default")
 
-        archive = DurableArchive(opened_store, spooled, deadline_seconds=0.2)
+        archive = DurableArchive(
+            opened_store, spooled, StoreSettings(read_seconds=0.2, write_seconds=0.2)
+        )
         settings = build({"window_tokens": WINDOW})
         memory = Engine(settings, archive=archive, model=scribe(), compact_in_background=False)
         await grown(memory, talk, 4)

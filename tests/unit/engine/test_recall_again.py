@@ -11,7 +11,8 @@ from recollect.engine.session import Context
 
 SETTINGS = {
     "recall.embedder": "none",
-    "store.deadline_seconds": 20.0,
+    "store.read_seconds": 20.0,
+    "store.write_seconds": 20.0,
     "recall.deadline_seconds": 20.0,
     "turn.deadline_seconds": 40.0,
 }

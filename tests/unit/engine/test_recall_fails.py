@@ -24,7 +24,8 @@ def turn(*texts: str) -> dict[str, Any]:
 def asked(folder: Path) -> Any:
     """Somebody talked; a new session of the same space asks."""
     patient = {
-        "store.deadline_seconds": 20.0,
+        "store.read_seconds": 20.0,
+        "store.write_seconds": 20.0,
         "recall.deadline_seconds": 20.0,
         "turn.deadline_seconds": 40.0,
         "recall.embedder": "none",

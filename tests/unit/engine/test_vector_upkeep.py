@@ -55,7 +55,7 @@ def test_others_are_looked_for_only_where_vectors_of_them_are_needed(tmp_path: P
         async def opened() -> Store:
             return store
 
-        archive = DurableArchive(opened, None, deadline_seconds=30.0)
+        archive = DurableArchive(opened, None)
         clock = SystemClock()
         used, other = HashEmbedder(), Another()
         hand = Hand(other)

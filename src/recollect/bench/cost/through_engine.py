@@ -38,7 +38,8 @@ _APART: Final[Mapping[str, Any]] = {
     "recall.deadline_seconds": _PATIENCE,
     "turn.deadline_seconds": _PATIENCE,
     "turn.stage_deadline_seconds": _PATIENCE,
-    "store.deadline_seconds": _PATIENCE,
+    "store.read_seconds": _PATIENCE,
+    "store.write_seconds": _PATIENCE,
     "jobs.in_process": False,
     "ledger.enabled": False,
 }

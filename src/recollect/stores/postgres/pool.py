@@ -27,7 +27,7 @@ from recollect.stores.postgres.driver import (
 )
 from recollect.stores.postgres.link import SECONDS, Connection, Link, Parameters, Statement
 
-CONNECT_SECONDS: Final = 2.0
+CONNECT_SECONDS: Final = 5.0
 """How long it may take to connect before a caller hears that PostgreSQL is away."""
 BUSY_SECONDS: Final = 30.0
 """How long a caller waits while all connections are in use."""

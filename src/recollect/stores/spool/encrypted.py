@@ -82,7 +82,11 @@ class EncryptedSpool:
         if not await self._ask(partial(_is_refused, record), False):
             await self._insert(record, reason)
 
-    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+    async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
+        """What `pick` makes of the records that wait, in order, without None."""
+        return await self._ask(lambda database: self._scan(database, pick), [])
+
+    async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over in order; see `ports.Spool`."""
         handed = 0
         async with self._draining:
@@ -178,6 +182,15 @@ class EncryptedSpool:
                 "SELECT count(*) FROM spooled WHERE owner = ? AND refused IS NULL", (self._owner,)
             )
         )
+
+    def _scan(self, database: Database, pick: Callable[[bytes], T | None]) -> list[T]:
+        self._adopt(database)
+        rows = database.rows(
+            "SELECT record FROM spooled WHERE owner = ? AND refused IS NULL ORDER BY number",
+            (self._owner,),
+        )
+        picked = (pick(bytes(record)) for (record,) in rows)
+        return [one for one in picked if one is not None]
 
     def _put_back(self, database: Database) -> int:
         self._adopt(database)

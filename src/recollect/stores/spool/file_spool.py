@@ -108,7 +108,11 @@ class FileSpool:
             raise StoreUnavailable("the spool takes no record of 4 GiB or more")
         await self._later(lambda: self._append(record))
 
-    async def drain(self, take: Callable[[bytes], Awaitable[None]]) -> int:
+    async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
+        """What `pick` makes of the records that wait, in order, without None."""
+        return await self._later(lambda: self._scan(pick))
+
+    async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over, those of the oldest file first; see `ports.Spool`."""
         handed = 0
         async with self._draining:
@@ -251,6 +255,16 @@ class FileSpool:
             for _, file in self._in_order():
                 file.load()
             return sum(file.waiting for file, _ in self._owned.values())
+
+    def _scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
+        self._adopt()
+        found: list[T] = []
+        if self._owned:
+            with self._files.lock():
+                for _, file in self._in_order():
+                    file.load()
+                    found += [one for one in map(pick, file.records()) if one is not None]
+        return found
 
     def _close(self) -> None:
         try:

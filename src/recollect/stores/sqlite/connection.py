@@ -54,16 +54,21 @@ class SpaceFile:
 class Patience:
     """How long one operation may still wait for other processes."""
 
-    __slots__ = ("_seconds", "_until")
+    __slots__ = ("_ended", "_seconds", "_until")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = 0.0
+        self._ended = False
         self.renew()
 
     def renew(self, seconds: float | None = None) -> None:
         """Begin to wait anew."""
         self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
+
+    def end(self) -> None:
+        """Wait for nobody any more: the store is being closed."""
+        self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
         """Wait a moment; False when it took too long.
@@ -71,7 +76,7 @@ class Patience:
         The moments are short and random: SQLite's own grow to 100 ms, and a process that
         polls that rarely starves beside eight that write all the time.
         """
-        if time.monotonic() >= self._until:
+        if self._ended or time.monotonic() >= self._until:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets
         return True

@@ -77,16 +77,19 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """Wait for what runs, close the connection, end the thread."""
+        """Wait for what runs, though not for locks of others; close the connection, end the
+        thread."""
         if self._closed:
             return
         self._closed = True
+        self._patience.end()
         self._executor.submit(self._disconnect)
         await asyncio.to_thread(self._executor.shutdown, wait=True)
 
     def abandon(self) -> None:
         """As `close`, without waiting."""
         self._closed = True
+        self._patience.end()
         self._executor.submit(self._disconnect)
         self._executor.shutdown(wait=False)
 

@@ -17,6 +17,7 @@ from recollect.testing.crash.crowd import crowd
 from recollect.testing.crash.outage import outage
 from recollect.testing.crash.outcome import Outcome, table
 from recollect.testing.crash.places import STORES, Site, site
+from recollect.testing.crash.restarts import restarts
 from recollect.testing.crash.server_stops import stop_server
 from recollect.testing.crash.talker_kills import kill_talkers
 from recollect.testing.crash.torn_spool import tear_spool
@@ -24,7 +25,7 @@ from recollect.testing.crash.worker_kills import kill_workers
 from recollect.testing.crash.writer_kills import kill_writers
 
 SCENARIOS = (
-    "writers", "engine", "compactions", "workers", "stops", "outage", "crowd", "torn"
+    "writers", "engine", "compactions", "workers", "stops", "outage", "restarts", "crowd", "torn"
 )  # fmt: skip
 
 OTHERS_SHARE = 1 / 6
@@ -54,6 +55,9 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
     if "outage" in asked and found.server is not None:
         away = options.away_seconds
         yield outage(found.place(), found.home(), found.server, away_seconds=away, tell=tell)
+    if "restarts" in asked and plain:
+        turns, load = options.turns, options.load
+        yield restarts(found.place(), found.home(), turns=turns, load=load, tell=tell)
     if "crowd" in asked:
         seconds = options.seconds * (1.0 if found.name == "sqlite" else OTHERS_SHARE)
         yield crowd(found.place(), seconds=seconds, tell=tell)
@@ -73,6 +77,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--worker-kills", type=int, default=100)
     parser.add_argument("--stops", type=int, default=20, help="of PostgreSQL itself")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the crowd")
+    parser.add_argument("--turns", type=int, default=400, help="of the restarted conversation")
+    parser.add_argument("--load", type=int, default=8, help="busy processes beside it")
     parser.add_argument("--away-seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

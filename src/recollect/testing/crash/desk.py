@@ -34,7 +34,7 @@ SETTINGS: Final = Settings(
     window_tokens=6_000,
     recall=Recall(embedder="none"),
     compaction=Compaction(keep_recent_tokens=1_500),
-    store=Store(deadline_seconds=10.0),
+    store=Store(read_seconds=10.0, write_seconds=10.0),
     turn=Turn(deadline_seconds=60.0, stage_deadline_seconds=20.0),
 )
 """A window so small that every few turns fill it, and deadlines that a busy machine keeps: what is

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.formats.batches import write_batch
 from recollect.ports import Spool
@@ -119,7 +120,7 @@ async def _drain(place: Place, folder: Path, resent: Batch, outcome: Outcome) ->
     async def open_spool() -> Spool:
         return FileSpool.open(folder, space=place.space)
 
-    archive = DurableArchive(place.open, open_spool, deadline_seconds=DRAIN_SECONDS)
+    archive = DurableArchive(place.open, open_spool, StoreSettings(write_seconds=DRAIN_SECONDS))
     try:
         kept = await archive.write(resent)
         waiting = await archive.settle(DRAIN_SECONDS)

@@ -43,7 +43,8 @@ SETTINGS: Final[dict[str, Any]] = {
     "compaction.deadline_seconds": 3 * CALL_SECONDS,
     "recall.deadline_seconds": 30.0,
     "turn.stage_deadline_seconds": 30.0,
-    "store.deadline_seconds": 30.0,
+    "store.read_seconds": 30.0,
+    "store.write_seconds": 30.0,
     "ledger.enabled": False,
 }
 
