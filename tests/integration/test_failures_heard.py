@@ -82,7 +82,7 @@ async def opened(tmp: Path, **more: Any) -> tuple[Engine, Leaving, Any]:
         kept: Spool = spool
         return kept
 
-    archive = DurableArchive(open_store, open_spool, deadline_seconds=2.0)
+    archive = DurableArchive(open_store, open_spool)
     return Engine(build(more.pop("settings", {})), archive=archive, **more), store, spool
 
 
@@ -158,7 +158,7 @@ def test_a_healthy_run_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
 
     async def run() -> None:
-        settings = {"store.deadline_seconds": 10.0, "recall.embedder": "hash"}
+        settings = {"store.write_seconds": 10.0, "recall.embedder": "hash"}
         async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
             for number in range(100):
                 await memory.prepare("s", turn_of(number))
@@ -219,7 +219,7 @@ def test_an_embedder_that_fails_is_heard_until_it_answers(
 
     async def run() -> None:
         embedder = Embedder()
-        settings = {"jobs.in_process": False, "store.deadline_seconds": 10.0}
+        settings = {"jobs.in_process": False, "store.write_seconds": 10.0}
         memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[embedder])
         await memory.prepare("s", turn_of(0))
         await memory.observe("s", reply_of(0))
@@ -253,7 +253,7 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
         async def open_store() -> Store:
             return store
 
-        archive = DurableArchive(open_store, None, deadline_seconds=5.0)
+        archive = DurableArchive(open_store, None)
         jobs = in_process_jobs(archive, build({}), None, [embedder])
         assert jobs is not None
         engine = Engine(archive=archive, jobs=jobs, embedders=[embedder.name])

@@ -43,7 +43,7 @@ RETRY_MOST_SECONDS = 3.0
 SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 AGAIN_SECONDS = 0.3
-"""How long a turn waits for one more try where nothing could be kept, and how rarely."""
+"""How long a turn waits for one more try where nothing could be kept."""
 CLOSE_SECONDS = 1.0
 """How long closing waits for the spool to drain."""
 STOP_SECONDS = 2.0
@@ -121,7 +121,7 @@ class DurableArchive:
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
         self._nowhere_since: float | None = None
-        self._tried_at = 0.0
+        self._try_hangs = False
         self._unread = ""
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
@@ -290,14 +290,16 @@ class DurableArchive:
 
     async def try_again(self) -> None:
         """Where nothing could be kept: try once more, now; returns soon."""
-        if not self._held or time.monotonic() - self._tried_at < AGAIN_SECONDS:
+        if not self._held or self._try_hangs:
             return
         self._tried.clear()
         self._start_draining()
         self._again.set()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(AGAIN_SECONDS):
                 await self._tried.wait()
+        except TimeoutError:
+            self._try_hangs = True  # it costs this once
 
     async def settle(self, seconds: float) -> int:
         """Give what waits this long to be written; returns how many batches still wait, in the
@@ -419,7 +421,9 @@ class DurableArchive:
         spool = self._spool
         if spool is None:
             said = f"{said}; and there is no spool"
-        elif not self._held:  # else it would overtake what waits in memory
+        elif self._held:
+            said = f"{said}; the spool failed too: {self._spool_part.trouble()}"
+        else:
             # Before the append, so that nothing overtakes it even if this call is cancelled.
             self._start_spooling()
             kept = await self._bounded(lambda: self._append(spool, record), SPOOL_SECONDS)
@@ -504,7 +508,7 @@ class DurableArchive:
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
 
     def _tell_tried(self) -> None:
-        self._tried_at = time.monotonic()
+        self._try_hangs = False
         self._tried.set()
 
     async def _hand_over(self) -> Failure | None:
@@ -520,7 +524,9 @@ class DurableArchive:
                 kept = await attempted(self._take_held(self._held[0].record))
             if isinstance(kept, Failure) and spool is not None:
                 appended = await attempted(self._append(spool, self._held[0].record))
-                if not isinstance(appended, Failure):
+                if isinstance(appended, Failure):
+                    self._spool_part.away(appended.said)
+                else:
                     kept, self._spooling = Kept(where="spool", said=kept.said), True
                     self._spool_part.back()
             if isinstance(kept, Failure):
