@@ -160,7 +160,7 @@ class Engine:
         async def record(use: ModelUse, day: str) -> object:
             if archive is None:
                 return None
-            return await archive.look(
+            return await archive.ask(
                 lambda store: store.add_model_use(use, day=day), seconds=USE_SECONDS
             )
 
