@@ -215,7 +215,7 @@ class Index(Validated):
 class Ingest(Validated):
     """What is kept of the conversation."""
 
-    enabled: Annotated[bool, "Write new messages to the archive"] = True
+    enabled: Annotated[bool, "Write new messages to the archive; off: only read it"] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

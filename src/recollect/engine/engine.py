@@ -111,15 +111,17 @@ class Engine:
         self.settings = settings or Settings()
         self.space = space
         self._secret = space_secret(space, deployment_secret)
-        self._keeper: SessionKeeper | None = None
-        if archive is not None and self.settings.ingest.enabled:
-            self._keeper = SessionKeeper(
+        self._stored: SessionKeeper | None = None
+        """Reads what is stored, whether or not anything new may be kept."""
+        if archive is not None:
+            self._stored = SessionKeeper(
                 archive,
                 self.settings,
                 embedders=embedders,
                 off_the_loop=off_the_loop,
                 kept=self._wake_jobs,
             )
+        self._keeper = self._stored if self.settings.ingest.enabled else None
         self._jobs = jobs
         self._embedders = tuple(embedders)
         self._cascades = tuple(cascades)
@@ -291,8 +293,8 @@ class Engine:
 
     async def _loaded(self, held: Session, boundary: Boundary) -> SessionState:
         """The session's state, as it was left where the store knows it."""
-        if self._keeper is not None:
-            known = await self._keeper.load(held.id, held.state, held.keeping, boundary)
+        if self._stored is not None:
+            known = await self._stored.load(held.id, held.state, held.keeping, boundary)
             if known.path is not held.state.path:  # what was worked out belongs to the other
                 held.remembered, held.sent_messages = Remembered(), len(known.path)
             held.state = known
@@ -338,8 +340,8 @@ class Engine:
             await self._jobs.close()
         if isinstance(self._recaller, MemoryRecaller):
             await self._recaller.close()
-        if self._keeper is not None:
-            await self._keeper.close()
+        if self._stored is not None:
+            await self._stored.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -422,7 +424,7 @@ class Engine:
         """
         self._check_open()
         if self._keeper is None:
-            raise StoreError("nothing is kept, so there are no facts: set ingest.enabled")
+            raise StoreError("nothing may be kept, facts neither: set ingest.enabled")
         archive = self._keeper.archive
         book = await asyncio.to_thread(_fact_book)  # rules of two languages take their time to load
         spool = await archive.spool()

@@ -10,7 +10,13 @@ from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError
 from recollect.ports import Clock, Embedder, Recaller, TokenCounter
 from recollect.values.history import SpaceId
-from recollect.wiring.stores import deployment_secret, is_server, open_archive, sqlite_path
+from recollect.wiring.stores import (
+    deployment_secret,
+    is_server,
+    is_stored,
+    open_archive,
+    sqlite_path,
+)
 
 if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
@@ -50,7 +56,8 @@ def open_memory(
     into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
     is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
-    store that is away stops nobody; `ingest.enabled = false` keeps nothing at all. `workspace`
+    store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and
+    recalls from what is stored there already. `workspace`
     is a folder whose memory files are followed; without one only `index.extra_paths` are.
     `embedders` are your own, in place of those of the settings; so is `model`, which summarises
     when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
@@ -88,13 +95,15 @@ def open_memory(
     heard = Heard()
     archive = jobs = files = None
     vectors = Embedders()
-    if chosen.ingest.enabled:
-        url = str(store) if store is not None else chosen.store.url
+    keeps = chosen.ingest.enabled
+    url = str(store) if store is not None else chosen.store.url
+    if keeps or (chosen.recall.enabled and is_stored(url, space)):
         archive = open_archive(chosen, space, url)
         if embedders is not None:
             vectors = Embedders(used=tuple(embedders))
         elif chosen.recall.enabled and recaller is None:
             vectors = choose_embedders(chosen)
+    if keeps and archive is not None:
         makers = vectors.used
         if not is_server(url):  # a server's vectors are all in it; many nodes share it
             file = sqlite_path(url, space)
@@ -104,8 +113,6 @@ def open_memory(
         jobs = in_process_jobs(
             archive, chosen, clock, makers, model=reader, told=heard.hear, used=heard.use
         )
-        if chosen.recall.enabled and recaller is None:
-            recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
         files = follow_files(
             archive,
             chosen,
@@ -115,6 +122,8 @@ def open_memory(
             jobs=jobs,
             embedders=[one.name for one in vectors.used],
         )
+    if archive is not None and chosen.recall.enabled and recaller is None:
+        recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
     return Engine(
         chosen,
         space=space,
@@ -168,5 +177,7 @@ def _recaller(
             clock,
             others=vectors.others,
             queued=jobs.wake if jobs is not None else lambda: None,
-        ),
+        )
+        if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
+        else None,
     )

@@ -147,6 +147,11 @@ def is_server(url: str | None) -> bool:
     return url is not None and url.startswith(POSTGRES_SCHEMES)
 
 
+def is_stored(url: str | None, space: SpaceId) -> bool:
+    """Whether there may be something to read: a server, or a file that exists."""
+    return is_server(url) or sqlite_path(url, space).exists()
+
+
 def open_archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
     """The way to a space's store; it is opened with the first request."""
     from recollect.engine.archive import DurableArchive
