@@ -21,6 +21,8 @@ from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch, Written
+from recollect.values.edit import Shorten
+from recollect.values.report import Report
 from recollect.wiring import open_store
 
 KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
@@ -90,7 +92,9 @@ def test_no_secret_reaches_the_disk_by_a_shortened_result(tmp_path: Path) -> Non
         settings = {"window_tokens": 24_000, "pruning.mode": "adaptive"}
         async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
             context = await memory.prepare("s", body)
-            assert any(KEY in getattr(edit, "text", "") for edit in context.edits)
+            cut = [edit.text for edit in context.edits if isinstance(edit, Shorten)]
+            assert cut
+            assert not any(KEY in text for text in cut), "an edit is stored: it is masked"
 
     asyncio.run(run())
     folders = (tmp_path, Path(os.environ["RECOLLECT_HOME"]))
@@ -342,3 +346,33 @@ def test_a_blocking_engine_can_be_closed_twice(tmp_path: Path) -> None:
     memory.prepare("s", request("hello there harbour"))
     memory.close()
     memory.close()
+
+
+def test_a_memory_that_is_deleted_under_a_running_engine_begins_anew(tmp_path: Path) -> None:
+    """Turns must not go on writing to a file that nobody can open any more."""
+    file, told = tmp_path / "m.db", ["the harbour has two cranes and a quay"]
+
+    def delete(file: Path) -> None:
+        for part in file.parent.glob("m.db*"):
+            part.unlink()
+
+    async def turn(memory: Engine, number: int) -> Report:
+        context = await memory.prepare("s", request(*told))
+        await memory.observe("s", reply(f"answer number {number} about cranes"))
+        told.extend([f"answer number {number} about cranes", f"and question number {number}?"])
+        return context.report
+
+    async def run() -> list[Report]:
+        async with open_memory(store=file) as memory:
+            for number in range(4):
+                await turn(memory, number)
+            assert await memory.settle() == 0
+            delete(file)
+            reports = [await turn(memory, number) for number in range(4, 9)]
+            assert await memory.settle() == 0
+            return reports
+
+    reports = asyncio.run(run())
+    assert set(told[:-1]) == set(asyncio.run(texts(file))), "all of it, and in a file that is there"
+    replaced = [line for report in reports for line in report.lines if "removed" in line.said]
+    assert replaced, "and it is told"

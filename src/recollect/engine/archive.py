@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.config.settings import Store as StoreSettings
 from recollect.engine.boundary import Failure, Part, attempted
-from recollect.errors import BatchRefused, FormatError, StoreError, StoreUnavailable
+from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.batches import read_batch, write_batch
 from recollect.ports import Spool, Store
 from recollect.values.batch import Batch, SessionWrite, Written
@@ -132,6 +132,9 @@ class DurableArchive:
         self._stuck: tuple[bytes, float] = (b"", 0.0)
         self.set_aside = 0
         """How many spooled batches the store refused; they lie beside the spool."""
+        self.replaced = 0
+        """How often the store's file was gone while it was open: nothing that was written to it
+        before is durable any more."""
         self._drain_said = ""
         self._took = False
         """The store has taken something that waited since draining began."""
@@ -190,6 +193,17 @@ class DurableArchive:
                 self._store = opened
             return self._store
 
+    async def _on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Do something with the open store; one whose file is gone is opened anew next time."""
+        store = await self.store()
+        try:
+            return await work(store)
+        except StoreReplaced:
+            if self._store is store:
+                self._store, self.replaced = None, self.replaced + 1
+                await store.close()
+            raise
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreUnavailable("this memory is closed; open it again")
@@ -214,9 +228,9 @@ class DurableArchive:
             return Failure(said=f"the store is away: {self._unread}", error=StoreUnavailable)
 
         async def asked() -> T:
-            store = await self.store()
+            await self.store()
             begun = time.monotonic()
-            answer = await question(store)
+            answer = await self._on_store(question)
             self._reads.took(time.monotonic() - begun)
             self._unread = ""
             return answer
@@ -361,9 +375,9 @@ class DurableArchive:
             self._start_draining()
 
     async def _written(self, batch: Batch) -> Written:
-        store = await self.store()
+        await self.store()
         begun = time.monotonic()
-        written = await store.write(batch)
+        written = await self._on_store(lambda store: store.write(batch))
         self._writes.took(time.monotonic() - begun)
         self._unread = ""
         return written
@@ -479,7 +493,7 @@ class DurableArchive:
             wait = min(2 * wait, RETRY_MOST_SECONDS)
 
     async def _session(self, name: SessionId) -> object:
-        return await (await self.store()).session(name)
+        return await self._on_store(lambda store: store.session(name))
 
     async def _drain(self) -> None:
         """Until nothing waits: hand it to the store in order, or from memory to the spool."""
@@ -548,8 +562,7 @@ class DurableArchive:
         for ever: what is no batch, what the store refuses for itself, and what it fails on again
         and again for no reason it can name. Everything else is a matter of waiting.
         """
-        store = await self.store()
-        written = await attempted(_write(store, record))
+        written = await attempted(self._on_store(lambda store: _write(store, record)))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True
             return written

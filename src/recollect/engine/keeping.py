@@ -62,6 +62,8 @@ class Keeping:
     """What was masked in the session, for where it is repeated without its label. Never stored."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
+    replaced: int = 0
+    """`DurableArchive.replaced` when this was learned."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
     recorded_at: float = 0.0
     """When the last record was made; after a day one that rests on nothing is made, since what
@@ -73,6 +75,12 @@ class Keeping:
     """The worst place that anything of this turn went to."""
     trouble: list[StageLine] = field(default_factory=list)
     """What went wrong beside the last turn; told in the next report."""
+
+    def begin_anew(self, replaced: int) -> None:
+        """The store is another one now: what this session says is written to it from the start."""
+        self.replaced = replaced
+        self.durable.clear()
+        self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
         """What the store has counts from now on, not what is in memory."""
@@ -109,6 +117,10 @@ class SessionKeeper:
         keeping.trouble.clear()
         if trouble := self.archive.trouble():
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
+        if keeping.replaced != self.archive.replaced:
+            if keeping.loaded:
+                boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
+            keeping.begin_anew(self.archive.replaced)
         if keeping.loaded:
             return state
         found = await self._known(session, keeping, boundary)

@@ -106,6 +106,10 @@ class Cause(Enum):
         "the same: they wait in memory, and in the client's own history"
     )
     NOT_KEPT = "not kept: {error}"
+    STORE_REPLACED = (
+        "the memory's file was removed or replaced while it was open: what this history holds is "
+        "written to the new one, what only the old one held is gone"
+    )
     WRITE_GOES_ON = "not written within {seconds:g} s; it goes on"
     SPOOLED = "kept in the spool: {error}"
     ARCHIVE_TROUBLE = "{trouble}"
