@@ -149,7 +149,9 @@ def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:
     assert "no compaction" in recollect.refused("receipt", "nobody")
     assert "there are 1, 2" in recollect.refused("receipt", "work", "--number", "7")
     assert "--turn N" in recollect.refused("replay", "work")
-    assert "not in the ledger" in recollect.refused("replay", "work", "--turn", "99")
+    missing = recollect.run("replay", "work", "--turn", "99")
+    assert (missing.returncode, missing.stdout) == (2, b"")
+    assert b"turn 99 is not in the ledger" in missing.stderr
     assert "no session" in recollect.refused("undo", "nobody")
 
 
@@ -206,7 +208,8 @@ def test_replay_prints_what_was_sent(
     sent = talked[1]
     apart = Recollect(recollect.home)
     assert apart.run("replay", "work", "--turn", str(min(sent))).stdout == sent[min(sent)]
-    assert recollect.json("replay", "work", "--list")["turns"] == sorted(sent)
+    listed = recollect.json("replay", "work", "--list")["turns"]
+    assert [one["turn"] for one in listed] == sorted(sent) == [1, 2, 3, 4, 5]
     assert recollect.text("replay", "work", "--list").strip()
     for turn in (min(sent), max(sent)):
         done = recollect.run("replay", "work", "--turn", str(turn))

@@ -166,7 +166,7 @@ def _one_cut(
     if not story.refused(before):
         assert story.refused(after) == []
 
-    back = undo(done.edits, turn=number + 1)
+    back = undo(done.edits)
     assert back.undone == done.cut
     assert raw_of(story.view(size, back.edits)) == raw_of(before), "undone, byte for byte"
     assert sum(isinstance(edit, Cut) for edit in done.edits) <= 2

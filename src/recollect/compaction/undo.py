@@ -23,9 +23,7 @@ class UndoResult:
     reason: str
 
 
-def undo(
-    edits: Sequence[Edit], *, turn: int, known: Collection[EntryKey] | None = None
-) -> UndoResult:
+def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
     """Take back the newest cut; the one before it stands again if there is one.
 
     `known` are the messages of the history: a block whose message is gone does not come back.
@@ -51,7 +49,7 @@ def undo(
         # Older blocks first: where two stand at one message, this is the order they came in.
         edits=(*back, *rest),
         undone=undone,
-        reason=f"compaction {undone.number} of turn {undone.turn} undone in turn {turn}: {shown}",
+        reason=f"compaction {undone.number} undone: {shown}",
     )
 
 

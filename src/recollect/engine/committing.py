@@ -28,7 +28,7 @@ from recollect.values.compaction import (
     Summarised,
 )
 from recollect.values.edit import Cut, Edit
-from recollect.values.history import SessionState, newest_cut
+from recollect.values.history import SessionState, newest_cut, requests_of
 from recollect.values.reason import Cause, Reason
 
 WORTHWHILE_RATIO = 0.98
@@ -115,7 +115,7 @@ async def commit(
             compaction_paused=False,
         )
         if keeper is not None:
-            record = _record(held.id, result, made, redaction, now=now, turn=new.turn)
+            record = _record(held.id, result, made, redaction, now=now, turn=requests_of(state) + 1)
             kept = await keeper.keep_state(
                 held.id, new, held.keeping, now=now, compactions=(record,)
             )

@@ -89,7 +89,7 @@ class Compactions:
 
     async def undo(self, held: Session, state: SessionState) -> UndoResult:
         """Take back the newest cut, durably; the caller holds the session's lock."""
-        done = undo(state.edits, turn=state.turn + 1, known=frozenset(state.path))
+        done = undo(state.edits, known=frozenset(state.path))
         if done.undone is None:
             return done
         new = replace(state, edits=done.edits, turn=state.turn + 1, compaction_paused=True)

@@ -61,7 +61,14 @@ from recollect.rules.weigh import Weigher
 from recollect.turn.extend import LastView
 from recollect.turn.read import Remembered, remember
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.history import Entry, SessionId, SessionState, SpaceId, newest_cut
+from recollect.values.history import (
+    Entry,
+    SessionId,
+    SessionState,
+    SpaceId,
+    newest_cut,
+    requests_of,
+)
 from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.model import ModelUse
 from recollect.values.overflow import Overflow
@@ -608,6 +615,7 @@ class Engine:
             secret=self._secret,
             now=self._clock.now(),
             number=state.turn + 1,
+            turn=requests_of(state) + 1,
             fixed_tokens=fixed_tokens,
             composed=held.remembered.composed,
             mask=TextMask(self.settings.redaction, held.keeping.secrets),

@@ -28,7 +28,7 @@ from recollect.rules.message_redaction import TextMask
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.values.batch import Batch, SessionWrite, StoredSession
 from recollect.values.compaction import CompactionRecord
-from recollect.values.history import Entry, SessionState
+from recollect.values.history import Entry, SessionState, requests_of
 from recollect.values.job import NewJob
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Cause, Reason
@@ -133,14 +133,20 @@ class SessionKeeper:
             stored = join_state(found.state, found.path, found.ids)
         except FormatError as error:
             boundary.note("load", "failed", Reason(Cause.ERROR, error=str(error)))
-            return replace(state, turn=max(state.turn, found.turn))
-        loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=found.turn)
+            newest = max(state.turn, found.turn)
+            return replace(state, turn=newest, requests=max(state.requests, found.turn))
+        requests = requests_of(stored)
+        loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
         keeping.path = found.path
         # A session that went on while the store was away keeps its own edits, if it has any.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
-        return replace(state if ours else stored, turn=max(state.turn, found.turn))
+        return replace(
+            state if ours else stored,
+            turn=max(state.turn, found.turn),
+            requests=max(state.requests, requests),
+        )
 
     async def _known(
         self, session: str, keeping: Keeping, boundary: Boundary

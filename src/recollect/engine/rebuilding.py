@@ -13,18 +13,23 @@ that decoding it gives the request that `prepare` gave back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from recollect.errors import FormatError
+from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode
 from recollect.formats.request import fill_frame
 from recollect.ports import Ledger
+from recollect.turn.query import spoken_text
 from recollect.values.history import SessionId
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn, TurnRecord
+from recollect.values.request import FormatName
 
 GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
 """Stands where a message was."""
 GONE_PART = encode("\0recollect: no longer kept")
 """Stands where the system prompt or the tools were."""
+_ROWS_AT_ONCE = 8
 _OWN_KEY = {"openai-responses": "input"}
 
 
@@ -40,6 +45,8 @@ class Rebuilt:
     redacted: tuple[str, ...] = ()
     """What stands in it with its secrets masked, named alike."""
     record: TurnRecord
+    report: bytes | None = field(default=None, repr=False)
+    """What was done in the turn and why, as JSON; None where it is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +56,51 @@ class NotRebuilt:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTurn:
+    """A turn of the ledger, and by what the user knows it."""
+
+    turn: int
+    at: float
+    said: str = field(repr=False)
+    """The user's newest words in it, as they are kept: masked; empty where they are gone."""
+    asked_by: PieceHash | None = None
+    """The row with these words: turns that share it answer the same message."""
+
+
+async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
+    """The turns of a session that are kept, in their order."""
+    known: dict[PieceHash, str] = {}
+    found = [await _kept(store, session, number, known) for number in await store.turns(session)]
+    return tuple(turn for turn in found if turn is not None)
+
+
+async def _kept(
+    store: Ledger, session: SessionId, number: int, known: dict[PieceHash, str]
+) -> KeptTurn | None:
+    turn = await store.turn(session, number)
+    if turn is None:
+        return None
+    codec = CODECS[cast(FormatName, turn.record.format)]
+    for end in range(len(turn.rows), 0, -_ROWS_AT_ONCE):
+        names = turn.rows[max(0, end - _ROWS_AT_ONCE) : end]
+        pieces = await store.pieces([name for name in names if name not in known])
+        for name, piece in dict(pieces).items():
+            message = codec.read(piece.body)
+            known[name] = spoken_text(message) if message.role == "user" else ""
+        for name in reversed(names):
+            if said := known.get(name):
+                return KeptTurn(turn=number, at=turn.record.at, said=said, asked_by=name)
+    return KeptTurn(turn=number, at=turn.record.at, said="")
+
+
 async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Rebuilt | NotRebuilt:
     """The request of turn `number` of a session."""
     turn = await store.turn(session, number)
     if turn is None:
         return NotRebuilt(reason=await _why_not(store, session, number))
     record = turn.record
-    names = [*turn.rows, record.rest, record.system, record.tools]
+    names = [*turn.rows, record.rest, record.system, record.tools, record.report]
     pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
     return _joined(turn, dict(pieces))
 
@@ -101,6 +146,7 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, Piece]) -> Rebuilt:
         missing=tuple(missing),
         redacted=tuple(redacted),
         record=record,
+        report=None if (told := pieces.get(record.report or PieceHash(""))) is None else told.body,
     )
 
 

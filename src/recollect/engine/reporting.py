@@ -18,7 +18,7 @@ def report_of(path: TurnPath, session: SessionId) -> Report:
         ended = tuple([edit for edit in path.state.edits if edit not in after])
     return Report(
         session=session,
-        turn=path.number,
+        turn=path.turn,
         format=path.request.format,
         model=path.request.model,
         window_tokens=path.limits.window_tokens,

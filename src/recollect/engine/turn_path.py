@@ -72,6 +72,9 @@ class TurnPath:
     secret: bytes
     now: float
     number: int
+    """The version of the session that this turn makes."""
+    turn: int
+    """Which request of the session it is, from 1."""
     mask: TextMask
     """Of the session: makes of a text what may be stored."""
     readable: bool = True
@@ -439,10 +442,11 @@ class TurnPath:
     def next_state(self) -> SessionState:
         """The session after this turn."""
         if not self.shaped or self.alignment is None:
-            return replace(self.state, turn=self.number)
+            return replace(self.state, turn=self.number, requests=self.turn)
         return replace(
             self.aligned_state(),
             turn=self.number,
+            requests=self.turn,
             edits=self.edits,
             sent_at=self.now,
             sent_estimate_tokens=self.fixed_tokens + self.view.tokens,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from recollect.config.settings import Query as QuerySettings
 from recollect.rules.noise import is_noise, strip_channel_prefix
 from recollect.values.history import Entry
-from recollect.values.message import EntryKey, Text
+from recollect.values.message import EntryKey, Message, Text
 from recollect.values.reason import Cause, Reason
 
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
@@ -52,7 +52,7 @@ def query(
     )
 
 
-def spoken_text(entry: Entry) -> str:
+def spoken_text(entry: Entry | Message) -> str:
     """What the user said in a message: no results, no blocks of ours, no channel prefix."""
     said = [
         part.text

@@ -80,6 +80,9 @@ class SessionState:
     """
 
     turn: int = 0
+    """Its version, one more with every change: also by compactions, undos and notes."""
+    requests: int = 0
+    """How many requests were prepared: what reports, receipts and `replay` call a turn."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
     """The identities of `path`, in its order."""
@@ -105,6 +108,11 @@ class SessionState:
     flushed_in: int | None = None
     """How many compactions there had been at the last flush; None: it was never flushed."""
     breaker: Breaker = field(default_factory=Breaker)
+
+
+def requests_of(state: SessionState) -> int:
+    """How many requests were prepared; states that did not count them yet count by version."""
+    return state.requests or state.turn
 
 
 def newest_cut(edits: Sequence[Edit]) -> Cut | None:

@@ -81,6 +81,8 @@ class Report:
 
     session: SessionId
     turn: int
+    """Which request of the session it is, from 1: what `recollect replay --turn` takes. A question
+    whose answer takes three rounds of tools is four turns."""
     format: FormatName
     model: str | None
     window_tokens: int

@@ -61,7 +61,7 @@ class TestReplacePast:
 
 class TestUndo:
     def test_nothing_to_undo_says_so(self) -> None:
-        done = undo((short(3),), turn=4)
+        done = undo((short(3),))
         assert done.undone is None
         assert done.edits == (short(3),)
         assert "no compaction" in done.reason
@@ -69,33 +69,33 @@ class TestUndo:
     def test_the_cut_goes_and_its_blocks_come_back(self) -> None:
         before: tuple[Edit, ...] = (block_at(1), short(3), block_at(9))
         made = replace_past(before, cut_at(5), HISTORY)
-        done = undo(made.edits, turn=4)
+        done = undo(made.edits)
         assert done.undone == made.cut
         assert set(done.edits) == set(before)
         assert "whole history" in done.reason
 
     def test_the_older_cut_stands_again(self) -> None:
         made = replace_past((cut_at(5, 1), block_at(6)), cut_at(9, 2), HISTORY)
-        done = undo(made.edits, turn=4)
+        done = undo(made.edits)
         assert set(done.edits) == {cut_at(5, 1), block_at(6)}
         assert "summary before it stands again" in done.reason
 
     def test_what_was_decided_after_the_cut_stays(self) -> None:
         made = replace_past((), cut_at(5), HISTORY)
-        done = undo((*made.edits, short(7), block_at(9, "new")), turn=4)
+        done = undo((*made.edits, short(7), block_at(9, "new")))
         assert done.edits == (short(7), block_at(9, "new"))
 
     def test_older_blocks_come_back_before_newer_ones_at_the_same_message(self) -> None:
         made = replace_past((block_at(9, "old"),), cut_at(5), HISTORY)
-        done = undo((*made.edits, block_at(9, "new")), turn=4)
+        done = undo((*made.edits, block_at(9, "new")))
         assert done.edits == (block_at(9, "old"), block_at(9, "new"))
 
     def test_a_block_whose_message_is_gone_stays_away(self) -> None:
         made = replace_past((block_at(1), block_at(9), block_at(None)), cut_at(5), HISTORY)
-        done = undo(made.edits, turn=4, known={key(1)})
+        done = undo(made.edits, known={key(1)})
         assert done.edits == (block_at(1), block_at(None))
 
     def test_a_result_never_shows_what_was_said(self) -> None:
         made = replace_past((block_at(1),), cut_at(5), HISTORY)
         assert "recalled" not in repr(made)
-        assert "recalled" not in repr(undo(made.edits, turn=4))
+        assert "recalled" not in repr(undo(made.edits))

@@ -1,18 +1,20 @@
 """`recollect replay SESSION --turn N`: the request of a past turn, rebuilt from the ledger.
 
 The request goes to standard output, byte for byte; what is to be said about it to standard
-error, so that the bytes can be piped. Reads only.
+error, so that the bytes can be piped. Turns are counted as reports, receipts and `explain` count
+them: one for every request. Reads only.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explain_text import plain_line, shown_text
 from recollect.surfaces.cli.store_options import (
     Place,
     instant,
@@ -23,10 +25,11 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
-    from recollect.engine.rebuilding import NotRebuilt, Rebuilt
+    from recollect.engine.rebuilding import KeptTurn, NotRebuilt, Rebuilt
     from recollect.ports import Store
 
 _MOST_NAMED = 5
+_MOST_LISTED = 20
 
 
 @click.command("replay")
@@ -44,34 +47,35 @@ def replay(
     as_json: bool,
 ) -> None:
     """Print the request of a past turn as it was sent."""
-    if listed:
-        _list(session, _kept_turns(session, url, space), as_json=as_json)
-        return
-    if turn is None:
+    if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
 
-    async def work(store: Store, place: Place) -> Rebuilt | NotRebuilt:
-        from recollect.engine.rebuilding import rebuild_request
+    async def work(
+        store: Store, place: Place
+    ) -> tuple[Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
+        from recollect.engine.rebuilding import Rebuilt, kept_turns, rebuild_request
 
         del place
-        return await rebuild_request(store, session, turn)
+        found = None if turn is None or listed else await rebuild_request(store, session, turn)
+        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, session)
+        return found, kept
 
-    _print(session, with_store(url, space, work), as_json=as_json)
-
-
-def _kept_turns(session: str, url: str | None, space: str) -> tuple[int, ...]:
-    async def work(store: Store, place: Place) -> tuple[int, ...]:
-        del place
-        return tuple(await store.turns(session))
-
-    return with_store(url, space, work)
+    found, kept = with_store(url, space, work)
+    if found is None:
+        _list(session, kept, as_json=as_json)
+    else:
+        _print(session, found, kept, as_json=as_json)
 
 
-def _print(session: str, found: Rebuilt | NotRebuilt, *, as_json: bool) -> None:
+def _print(
+    session: str, found: Rebuilt | NotRebuilt, kept: tuple[KeptTurn, ...], *, as_json: bool
+) -> None:
     from recollect.engine.rebuilding import NotRebuilt
     from recollect.formats.json_spans import decode
 
     if isinstance(found, NotRebuilt):
+        for line in _rows(kept)[-_MOST_LISTED:] if not as_json else ():
+            click.echo(line, err=True)
         raise RecollectError(f"session {plain_line(session)!r}: {found.reason}")
     record = found.record
     if as_json:
@@ -87,6 +91,7 @@ def _print(session: str, found: Rebuilt | NotRebuilt, *, as_json: bool) -> None:
                 "redacted": list(found.redacted),
                 "bytes": len(found.body),
                 "request": decode(found.body),
+                "report": None if found.report is None else decode(found.report),
             }
         )
         return
@@ -114,21 +119,25 @@ def _named(things: tuple[str, ...]) -> str:
     return ", ".join(things[:_MOST_NAMED]) + (f" and {left:,} more" if left > 0 else "")
 
 
-def _list(session: str, turns: tuple[int, ...], *, as_json: bool) -> None:
+def _list(session: str, kept: tuple[KeptTurn, ...], *, as_json: bool) -> None:
     if as_json:
-        print_json({"session": session, "turns": list(turns)})
-    elif turns:
-        for first, last in _runs(turns):
-            click.echo(f"{first}" if first == last else f"{first}-{last}")
+        turns = [
+            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
+        ]
+        print_json({"session": session, "turns": turns})
+    elif kept:
+        for line in _rows(kept):
+            click.echo(line)
     else:
         click.echo(f"No turn of session {plain_line(session)!r} is in the ledger.")
 
 
-def _runs(turns: tuple[int, ...]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for turn in turns:
-        if runs and turn == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], turn)
-        else:
-            runs.append((turn, turn))
-    return runs
+def _rows(kept: tuple[KeptTurn, ...]) -> list[str]:
+    """A line for every message of the user: the turns that answer it, and its first words."""
+    rows = []
+    for _, group in groupby(kept, key=lambda one: one.asked_by or one.turn):
+        turns = list(group)
+        first, last = turns[0], turns[-1]
+        span = f"{first.turn}" if first is last else f"{first.turn}-{last.turn}"
+        rows.append(f"{span:>9}  {when(first.at)}  {shown_text(first.said) or '(no longer kept)'}")
+    return rows
