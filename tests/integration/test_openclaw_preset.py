@@ -413,3 +413,35 @@ def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
     before, after = asyncio.run(run())
     assert "STAGE_HOOK" in before
     assert "STAGE_HOOK" not in after
+
+
+@pytest.mark.parametrize("preset", ["recollect", "openclaw"])
+def test_a_transformer_that_is_not_here_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    """Outside the preset recall goes by words, under it by hash vectors; both say so."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "no models"))
+    file = tmp_path / "openclaw.json"
+    file.write_text('{agents: {defaults: {memoryContext: {embeddingModel: "transformer"}}}}')
+
+    async def run() -> tuple[Context, dict[str, int]]:
+        clock = Clock(START)
+        memory = open_memory(store=tmp_path / "m.db", openclaw=file, preset=preset, clock=clock)
+        await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
+        clock.seconds += HOUR
+        context = await memory.prepare("s", {"messages": [spoken("user", ASKED)]})
+        await memory.close()
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        made = dict((await store.stats()).vectors)
+        await store.close()
+        return context, made
+
+    context, made = asyncio.run(run())
+    told = " ".join(line.said for line in context.report.lines if line.stage == "recall")
+    assert "STAGE_HOOK" in block_in(context)
+    if preset == "recollect":
+        assert "searched by words alone: no transformer: " in told
+        assert made == {}
+    else:
+        assert "onnx vectors are left out: no transformer: " in told
+        assert all(name.startswith("hash:") for name in made)

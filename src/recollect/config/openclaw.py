@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import plugins
 from recollect.config.keys import camel_case, known_keys, nearest_key, snake_case
 from recollect.config.routes import (
-    CALIBRATED_MIN_SCORE,
     DEFAULTS,
-    OPENCLAW_MIN_SCORE,
+    OPENCLAW_MIN_SCORES,
     PREFIXES,
     ROUTES,
     STRICT_BLOCKS,
     Route,
 )
+from recollect.config.settings import CALIBRATED_MIN_SCORE
 from recollect.config.shapes import shown
 from recollect.config.sources import Given, Notice, Source, fit, read_text
 from recollect.errors import SettingsError
@@ -62,6 +62,10 @@ class _Reading:
 
     def say(self, spelled: str, message: str) -> None:
         self.notices.append(Notice(key=spelled, message=message))
+
+    def say_without_effect(self, spelled: str, why: str) -> None:
+        message = f"accepted without effect: {why}"
+        self.notices.append(Notice(key=spelled, message=message, without_effect=True))
 
     def take(self, path: str) -> tuple[str, Any] | None:
         return self.leaves.pop(path, None)
@@ -155,7 +159,7 @@ def _leave_out_unused_search(reading: _Reading) -> None:
             f'{reading.source(backend[0])} must be one of "builtin", "qmd", not {backend[1]!r}'
         )
     if backend and backend[1] == "qmd":
-        reading.say(backend[0], f"accepted without effect: {ROUTES['memory.backend'].says}")
+        reading.say_without_effect(backend[0], ROUTES["memory.backend"].says)
         return
     unused = [path for path in reading.leaves if path.startswith("memory.qmd.")]
     if unused:
@@ -203,9 +207,10 @@ def _extra_paths(reading: _Reading) -> None:
 
 
 def _follow(reading: _Reading, path: str, route: Route, spelled: str, value: Any) -> None:
-    if route.to is None:
-        refused = route.says.startswith("refused")
-        reading.say(spelled, route.says if refused else f"accepted without effect: {route.says}")
+    if route.to is None and route.refused:
+        reading.say(spelled, f"refused: {route.says}")
+    elif route.to is None:
+        reading.say_without_effect(spelled, route.says)
     elif route.to == "recall.min_score":
         _min_score(reading, spelled, value)
     elif route.to == "recall.remote.provider" or (route.to, value) == ("recall.embedder", "gemini"):
@@ -220,7 +225,11 @@ def _follow(reading: _Reading, path: str, route: Route, spelled: str, value: Any
 
 
 def _min_score(reading: _Reading, spelled: str, value: Any) -> None:
-    """Their score gives the best word match 1.0 whatever it is; ours is absolute."""
+    """Their score is relative and ours absolute, so theirs is mapped in proportion.
+
+    Their defaults stand for ours, and a lower one for a lower one: a file that only repeats a
+    default must never make recall stricter.
+    """
     theirs = fit(known_keys()["recall.min_score"], value, reading.source(spelled))
     if theirs is None:
         raise SettingsError(f"{reading.source(spelled)} must be a number from 0 to 1")
@@ -230,19 +239,22 @@ def _min_score(reading: _Reading, spelled: str, value: Any) -> None:
             spelled, f'{theirs:g} applies to OpenClaw\'s score, as preset = "openclaw" asks'
         )
         return
-    ours = round(theirs * CALIBRATED_MIN_SCORE / OPENCLAW_MIN_SCORE, 3)
-    reading.put("recall.min_score", spelled, min(ours, 1.0))
+    low, high = OPENCLAW_MIN_SCORES
+    ours = round(CALIBRATED_MIN_SCORE * theirs / min(max(theirs, low), high), 3)
+    if ours != CALIBRATED_MIN_SCORE:
+        reading.put("recall.min_score", spelled, ours)
+    default = ", its default," if ours == CALIBRATED_MIN_SCORE else ""
     reading.say(
         spelled,
-        f"{theirs:g} of OpenClaw's score is mapped onto recall.min_score = {ours:g} of our "
-        'absolute score; preset = "openclaw" would take it as it is',
+        f"{theirs:g} of OpenClaw's score is mapped onto recall.min_score = {ours:g}{default} of "
+        'our absolute score; preset = "openclaw" would take it as it is',
     )
 
 
 def _provider(reading: _Reading, spelled: str, value: Any) -> None:
     if value == "local":
-        reading.put("recall.embedder", spelled, "onnx")
-        reading.say(spelled, "mapped onto recall.embedder = onnx")
+        reading.put("recall.embedder", spelled, "transformer")
+        reading.say(spelled, "mapped onto recall.embedder = transformer")
     elif value != "auto":
         provider = reading.put("recall.remote.provider", spelled, value)
         reading.say(
@@ -260,9 +272,9 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> Non
         if isinstance(agent, Mapping):
             over = [key for key in agent if snake_case(key) in _OVERRIDES]
             if over:
-                reading.say(
+                reading.say_without_effect(
                     f"agents.list[{agent.get('id', '?')}]",
-                    f"accepted without effect: {', '.join(over)}; only agents.defaults is read",
+                    f"{', '.join(over)}; only agents.defaults is read",
                 )
     models = plugins.table_at(document, "agents", "defaults", "models")
     if any(
@@ -270,7 +282,7 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> Non
         for model in models.values()
         for key in plugins.table_at({"model": model}, "model", "params")
     ):
-        reading.say(
+        reading.say_without_effect(
             "agents.defaults.models.*.params.cacheControlTtl",
-            f"accepted without effect: {ROUTES[f'{DEFAULTS}.cache_control_ttl'].says}",
+            ROUTES[f"{DEFAULTS}.cache_control_ttl"].says,
         )

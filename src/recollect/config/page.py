@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recollect.config.effects import EFFECTS
 from recollect.config.keys import camel_case, known_groups, known_keys
-from recollect.config.presets import OPENCLAW
+from recollect.config.presets import NOT_RESTORED, OPENCLAW
 from recollect.config.routes import ROUTES, Route
 from recollect.config.shapes import shown
 from recollect.config.sources import NOT_SETTINGS, variable_name
@@ -64,7 +64,7 @@ def settings_page() -> str:
         keys = [key for key in known_keys().values() if key.path.rpartition(".")[0] == group]
         if keys:
             sections.append(_section(f"`{group}`", of.__doc__ or "", keys))
-    return "\n".join([introduction, *sections, _foreign_section()])
+    return "\n".join([introduction, *sections, _not_restored_section(), _foreign_section()])
 
 
 def _section(title: str, says: str, keys: Iterable[Key]) -> str:
@@ -76,6 +76,24 @@ def _section(title: str, says: str, keys: Iterable[Key]) -> str:
     ]
     head = "| key | default | openclaw | in this version | what it says; what it takes |"
     return "\n".join([f"## {title}", *([says] if says else []), "", head, _rule(head), *rows, ""])
+
+
+def _not_restored_section() -> str:
+    head = "| OpenClaw | here | why |"
+    rows = [f"| {one.openclaw} | {one.here} | {one.why} |" for one in NOT_RESTORED]
+    return "\n".join(
+        [
+            '## What `preset = "openclaw"` does not restore',
+            "",
+            "Under the preset messages are scored, recalled, written into the block and trimmed as",
+            "OpenClaw's design says ([0040](decisions/0040-the-openclaw-preset.md)), but for this:",
+            "",
+            head,
+            _rule(head),
+            *rows,
+            "",
+        ]
+    )
 
 
 def _foreign_section() -> str:
@@ -101,8 +119,7 @@ def _foreign_section() -> str:
 
 def _outcome(route: Route) -> str:
     if route.to is None:
-        refused = route.says.startswith("refused")
-        return _plain(route.says if refused else f"without effect: {route.says}")
+        return _plain(f"{'refused' if route.refused else 'without effect'}: {route.says}")
     remark = f" ({_plain(route.says)})" if route.says else ""
     return f"`{route.to}`{remark}"
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recollect.config.settings import CALIBRATED_MIN_SCORE
 from recollect.config.shapes import Flag
 
-OPENCLAW_MIN_SCORE: Final = 0.7  # OpenClaw's default of autoRecallMinScore
-CALIBRATED_MIN_SCORE: Final = 0.266  # the absolute score that means as much (docs/sources.md)
+OPENCLAW_MIN_SCORES: Final = (0.6, 0.7)
+"""OpenClaw's defaults of autoRecallMinScore, by version; they stand for our own default."""
 
 DEFAULTS: Final = "agents.defaults"
 CONTEXT_PLUGIN: Final = "memory-context"
@@ -34,6 +35,8 @@ class Route:
     to: str | None
     convert: Callable[[Any], Any] = lambda value: value
     says: str = ""
+    refused: bool = False
+    """It asks for what we do not do, and not only for what means nothing here."""
 
 
 def _to(path: str, convert: Callable[[Any], Any] | None = None, says: str = "") -> Route:
@@ -85,7 +88,11 @@ _MEMORY_CONTEXT: Final[Mapping[str, Route]] = {
     "embedding_model": _to("recall.embedder"),
     "redaction": _to("redaction.enabled"),
     "knowledge_extraction": _to("facts.enabled"),
-    "auto_recall_min_score": _to("recall.min_score"),
+    "auto_recall_min_score": _to(
+        "recall.min_score",
+        says=f"0.6 to 0.7, its defaults, are ours, {CALIBRATED_MIN_SCORE:g}; others in proportion; "
+        'as it is under preset = "openclaw"',
+    ),
     "max_segments": _to("index.max_segments"),
     "eviction_days": _to("index.eviction_days", _days),
     "cross_session": _to("recall.scope", _scope),
@@ -164,7 +171,9 @@ _MEMORY_SEARCH: Final[Mapping[str, Route]] = {
 }
 
 _QMD: Final[Mapping[str, Route]] = {
-    "command": _without_effect("refused: Recollect searches by itself and starts no subprocess"),
+    "command": Route(
+        to=None, says="Recollect searches by itself and starts no subprocess", refused=True
+    ),
     "include_default_memory": _to("index.sources", says='on: with "memory", off: without'),
     "paths": _to("index.extra_paths", _paths),
     "sessions.enabled": _to("index.sources", says='on: with "sessions", off: without'),

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from recollect.config.shapes import AlsoKnownAs, InSeconds, Range, RenamedTo, shapes_of
+from recollect.config.shapes import InSeconds, Range, RenamedTo, shapes_of
 from recollect.errors import SettingsError
 
+CALIBRATED_MIN_SCORE = 0.2
+"""From which certainty on something is recalled, where `recall.min_score` says nothing else."""
 FALLBACK_WINDOW_TOKENS = 200_000
 """The window assumed when neither the settings, a table of models nor the provider says it."""
 
@@ -23,7 +25,9 @@ Preset = Literal["recollect", "openclaw"]
 RecallMethod = Literal["recollect", "openclaw"]
 Placement = Literal["before-newest-user", "after-system"]
 Scope = Literal["auto", "session", "space"]
-EmbedderName = Literal["auto", "none", "hash", "static", "onnx", "onnx+static", "remote"]
+EmbedderName = Literal[
+    "auto", "none", "hash", "static", "onnx", "onnx+static", "transformer", "remote"
+]
 RemoteProvider = Literal["openai", "gemini", "voyage"]
 Citations = Literal["auto", "on", "off"]
 Counter = Literal["script-aware", "openclaw"]
@@ -117,14 +121,16 @@ class Recall(Validated):
     block_tokens: Annotated[int, "The ordinary size of the block, within the hard cap"] = 800
     embedder: Annotated[
         EmbedderName,
-        AlsoKnownAs(words={"transformer": "onnx"}),
-        'What makes vectors; "auto" takes only what is local and installed',
+        'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '
+        "or words alone where there is no model",
     ] = "auto"
     onnx_model: Annotated[
         str | None, "The ONNX model: a folder, or its name among the downloaded; none: the first"
     ] = None
     min_score: Annotated[
-        Ratio | None, "Lowest score that is recalled; none: the calibrated absolute score"
+        Ratio | None,
+        "Lowest score that is recalled; none: the calibrated absolute score, "
+        f"{CALIBRATED_MIN_SCORE}",
     ] = None
     scope: Annotated[
         Scope,

@@ -61,13 +61,6 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlsoKnownAs:
-    """Other words for one of a choice's options, as OpenClaw spells it."""
-
-    words: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RenamedTo:
     """Former words for a choice's options: refused, with the word to write instead."""
 
@@ -207,7 +200,6 @@ class Choice:
     """One of a few words."""
 
     options: tuple[str, ...]
-    also: Mapping[str, str]
     renamed: Mapping[str, str]
 
     @property
@@ -216,11 +208,10 @@ class Choice:
         return "one of " + ", ".join(f'"{option}"' for option in self.options)
 
     def read(self, value: Any) -> str:
-        """The option, also by its other name."""
+        """The option; a former name is refused with the one it has now."""
         if isinstance(value, str):
-            word = self.also.get(value, value)
-            if word in self.options:
-                return word
+            if value in self.options:
+                return value
             if value in self.renamed:
                 raise ValueError(f'must be "{self.renamed[value]}": "{value}" is its former name')
         raise misfit(self, value)
@@ -317,9 +308,8 @@ def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
         (inner,) = (option for option in options if option is not type(None))
         return Optional(shape_of(inner, marks))
     if get_origin(hint) is Literal:
-        also = next((mark.words for mark in marks if isinstance(mark, AlsoKnownAs)), {})
         renamed = next((mark.words for mark in marks if isinstance(mark, RenamedTo)), {})
-        return Choice(options, also, renamed)
+        return Choice(options, renamed)
     if get_origin(hint) is tuple:
         return Several(shape_of(options[0], marks))
     return _plain_shape(hint, marks)

@@ -72,6 +72,8 @@ class Notice:
 
     key: str
     message: str
+    without_effect: bool = False
+    """The key was read and changes nothing."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}"

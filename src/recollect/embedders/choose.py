@@ -21,7 +21,9 @@ from recollect.embedders.static import StaticEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 from recollect.ports import Embedder
 
-LocalName: TypeAlias = Literal["auto", "hash", "static", "onnx", "onnx+static", "none"]
+LocalName: TypeAlias = Literal[
+    "auto", "hash", "static", "onnx", "onnx+static", "transformer", "none"
+]
 
 MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
 """The model that our figures are of: taken first where there are several."""
@@ -34,15 +36,23 @@ class Choice:
     embedders: tuple[Embedder, ...]
     said: str
     """Which, and why not a better one: one line for a person."""
+    lacking: str = ""
+    """What was asked for and cannot be had, where that is no error."""
 
 
 def choose(
-    name: str, *, models: Sequence[Path], onnx_model: str | None = None, threads: int = 1
+    name: str,
+    *,
+    models: Sequence[Path],
+    onnx_model: str | None = None,
+    threads: int = 1,
+    hash_instead: bool = False,
 ) -> Choice:
     """The embedders of this name; MissingExtra or EmbedderError where it cannot be had.
 
     `models` are folders that hold model folders; `onnx_model` is the name of one among them, or
-    a path; `threads` is how many cores a run of a graph may use.
+    a path; `threads` is how many cores a run of a graph may use. A "transformer" that is not here
+    is no error: recall goes by words alone, or `hash_instead`, as OpenClaw does.
     """
     if name not in get_args(LocalName):
         raise EmbedderError(
@@ -50,6 +60,8 @@ def choose(
         )
     if name == "none":
         return Choice(embedders=(), said="none: recall goes by words alone")
+    if name == "transformer":
+        return _transformer(models, onnx_model, threads, hash_instead=hash_instead)
     if name == "auto":
         return _best(models, onnx_model, threads)
     embedders: list[Embedder] = []
@@ -58,6 +70,19 @@ def choose(
     if name in ("static", "onnx+static"):
         embedders.append(StaticEmbedder())
     return _chosen(embedders or [HashEmbedder()], ())
+
+
+def _transformer(
+    models: Sequence[Path], onnx_model: str | None, threads: int, *, hash_instead: bool
+) -> Choice:
+    try:
+        return _chosen([_onnx(models, onnx_model, threads)], ())
+    except (MissingExtra, EmbedderError) as error:
+        instead = [HashEmbedder()] if hash_instead else []
+        by = "by hash vectors" if hash_instead else "by words alone"
+        lacking = f"no transformer: {error}"
+        said = f"recall goes {by}; {lacking}"
+        return Choice(embedders=tuple(instead), said=said, lacking=lacking)
 
 
 def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Choice:

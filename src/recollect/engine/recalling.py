@@ -49,11 +49,16 @@ class MemoryRecaller:
         settings: Settings,
         vectors: QuestionVectors,
         upkeep: VectorUpkeep | None = None,
+        *,
+        lacking: str = "",
     ) -> None:
         self._archive = archive
         self._settings = settings
         self._vectors = vectors
         self._upkeep = upkeep
+        self._lacking = (Reason(Cause.WORDS_ALONE, error=lacking),) if lacking else ()
+        if lacking and vectors.embedders:
+            self._lacking = (Reason(Cause.VECTORS_LEFT_OUT, kind="onnx", error=lacking),)
         self._warm: OrderedDict[SessionId | None, WarmIndex] = OrderedDict()
         self._warming = asyncio.Lock()
 
@@ -77,7 +82,7 @@ class MemoryRecaller:
             found = await self._looked(lambda store: self._recalled(store, request, vectors))
         if self._archive.spooling:
             notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
-        return replace(found, notes=(*notes, *missing, *found.notes))
+        return replace(found, notes=(*self._lacking, *notes, *missing, *found.notes))
 
     async def _recalled_openclaw(
         self, request: RecallRequest, vectors: Sequence[AskedVector]

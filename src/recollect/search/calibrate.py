@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from recollect.config.settings import CALIBRATED_MIN_SCORE
 from recollect.search.bm25 import score_ceiling, score_documents
 from recollect.search.names import date_words_in, names_in
 from recollect.search.question import Question
@@ -43,7 +44,7 @@ CALIBRATIONS: Final = (
     Calibration(vector=0.67, words=11.0, unheard=-5.5, size=-0.5, bias=-8.6),
 )
 """For no vector, one, and two."""
-THRESHOLD: Final = 0.2
+THRESHOLD: Final = CALIBRATED_MIN_SCORE
 """From which certainty on something is recalled."""
 _SPEAKER_NAMED: Final = 2.5
 """The question names somebody who speaks in this memory. It was embedded without that name, which

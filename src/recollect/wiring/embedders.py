@@ -38,6 +38,8 @@ class Embedders:
     """Looks what else is at hand: its vectors may be here from an earlier choice."""
     said: str = ""
     """Which, and why not a better one."""
+    lacking: str = ""
+    """What was asked for and cannot be had: every recall says so."""
 
 
 def choose_embedders(settings: Settings) -> Embedders:
@@ -51,11 +53,13 @@ def choose_embedders(settings: Settings) -> Embedders:
             models=models_folders(),
             onnx_model=settings.recall.onnx_model,
             threads=min(ONNX_THREADS, os.cpu_count() or 1),
+            hash_instead=settings.recall.method == "openclaw",
         )
     except (EmbedderError, MissingExtra) as error:
         raise SettingsError(f"recall.embedder: {error}") from error
     used = tuple(_shared(one) for one in choice.embedders)
-    return Embedders(used=used, others=partial(_others, used), said=choice.said)
+    others = partial(_others, used)
+    return Embedders(used=used, others=others, said=choice.said, lacking=choice.lacking)
 
 
 def _shared(embedder: Embedder) -> Embedder:

@@ -180,4 +180,5 @@ def _recaller(
         )
         if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
         else None,
+        lacking=vectors.lacking,
     )

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from recollect.config import known_keys
+from recollect.config.page import settings_page
+from recollect.config.presets import NOT_RESTORED, PRESETS
 from recollect.surfaces.cli.doctor import doctor
 
 
@@ -27,7 +29,7 @@ def test_the_table_shows_values_sources_and_deviations() -> None:
     result = run()
     assert result.exit_code == 0
     line = next(one for one in result.stdout.splitlines() if "reserve_tokens " in one)
-    assert line.split() == ["●", "reserve_tokens", "9000", "recollect.toml", "default:", "16384"]
+    assert line.split() == ["●", "reserve_tokens", "9000", "recollect.toml", "16384", "16384"]
     assert f"{len(known_keys())} settings, 1 not at their default" in result.stdout
     assert "!" not in result.stdout
 
@@ -42,7 +44,45 @@ def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
 def test_openclaws_values_that_we_leave_are_marked() -> None:
     lines = run().stdout.splitlines()
     line = next(one for one in lines if "max_segments" in one)
-    assert line.split()[-4:] == ["200000", "default", "openclaw:", "20000"]
+    assert line.split() == ["max_segments", "200000", "default", "20000"]
+
+
+def test_every_deviation_says_its_source_the_default_and_openclaws_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RECOLLECT_TRIM__PROTECT_MESSAGES", "9")
+    Path("recollect.toml").write_text('preset = "openclaw"\nindex.eviction_days = 30\n')
+    Path("openclaw.json").write_text(
+        "{agents: {defaults: {heartbeat: {}, compaction: {keepRecentTokens: 5000},"
+        " memoryContext: {autoRecallMinScore: 0.8}}}}"
+    )
+    shown = json.loads(run("--json", "--openclaw", "openclaw.json").stdout)
+    settings = {key: row for key, row in shown["settings"].items() if row["deviates"]}
+    told = {
+        key: (row["value"], row["source_kind"], row["default"], row["openclaw"])
+        for key, row in settings.items()
+    }
+    assert told["trim.protect_messages"] == (9, "environment", 6, 6)
+    assert told["index.eviction_days"] == (30, "file", None, 90)
+    assert told["compaction.keep_recent_tokens"] == (5000, "openclaw", 20_000, 20_000)
+    assert told["recall.min_score"] == (0.8, "openclaw", None, 0.7)
+    assert told["recall.decay_per_day"] == (0.995, "preset", 1.0, 0.995)
+    for key, value in PRESETS["openclaw"].items():
+        assert settings[key]["openclaw"] == value
+        assert key in told
+    assert shown["presets"]["openclaw"]["recall.embedder"] == "hash"
+    assert shown["without_effect"] == ["agents.defaults.heartbeat"]
+
+
+def test_what_the_preset_does_not_restore_is_told_under_it_and_in_the_docs() -> None:
+    assert "Not restored" not in run().stdout
+    Path("recollect.toml").write_text('preset = "openclaw"\n')
+    told = " ".join(run().stdout.split())
+    page = settings_page()
+    for one in NOT_RESTORED:
+        assert f"OpenClaw {one.openclaw}. Here {one.here}: {one.why}." in told
+        assert f"| {one.openclaw} | {one.here} | {one.why} |" in page
+    assert len(json.loads(run("--json").stdout)["not_restored"]) == len(NOT_RESTORED)
 
 
 def test_a_wide_screen_shows_the_source_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +103,7 @@ def test_json_has_every_key_and_the_notices() -> None:
         "default": "5m",
         "is_default": False,
         "openclaw": "5m",
+        "deviates": True,
         "effect": "active",
     }
     assert shown["notices"] == []

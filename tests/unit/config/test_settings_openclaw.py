@@ -15,6 +15,7 @@ from recollect.config import LoadedSettings, Settings, known_keys, load_settings
 from recollect.config.keys import camel_case, snake_case
 from recollect.config.routes import ROUTES
 from recollect.errors import SettingsError
+from recollect.search.calibrate import THRESHOLD
 
 DEFAULTS = "agents.defaults"
 CONTEXT = "plugins.entries.memory-context"
@@ -30,11 +31,11 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     ),
     (f"{DEFAULTS}.memoryContext.hardCapTokens", 3000, {"recall.hard_cap_tokens": 3000}),
     (f"{DEFAULTS}.memoryContext.embeddingModel", "hash", {"recall.embedder": "hash"}),
-    (f"{DEFAULTS}.memoryContext.embeddingModel", "transformer", {"recall.embedder": "onnx"}),
+    (f"{DEFAULTS}.memoryContext.embeddingModel", "transformer", {"recall.embedder": "transformer"}),
     (f"{DEFAULTS}.memoryContext.embeddingModel", "gemini", {"recall.remote.provider": "gemini"}),
     (f"{DEFAULTS}.memoryContext.redaction", False, {"redaction.enabled": False}),
     (f"{DEFAULTS}.memoryContext.knowledgeExtraction", False, {"facts.enabled": False}),
-    (f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.7, {"recall.min_score": 0.266}),
+    (f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.9, {"recall.min_score": 0.257}),
     (f"{DEFAULTS}.memoryContext.maxSegments", 30000, {"index.max_segments": 30000}),
     (f"{DEFAULTS}.memoryContext.evictionDays", 90, {"index.eviction_days": 90}),
     (f"{DEFAULTS}.memoryContext.crossSession", True, {"recall.scope": "space"}),
@@ -95,7 +96,7 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{DEFAULTS}.skipBootstrap", True, {"workspace.skip_bootstrap": True}),
     (f"{DEFAULTS}.memorySearch.enabled", False, {"recall.enabled": False}),
     (f"{DEFAULTS}.memorySearch.provider", "voyage", {"recall.remote.provider": "voyage"}),
-    (f"{DEFAULTS}.memorySearch.provider", "local", {"recall.embedder": "onnx"}),
+    (f"{DEFAULTS}.memorySearch.provider", "local", {"recall.embedder": "transformer"}),
     (f"{DEFAULTS}.memorySearch.model", "embed-3", {"recall.remote.model": "embed-3"}),
     (f"{DEFAULTS}.memorySearch.query.maxResults", 6, {"recall.max_results": 6}),
     (f"{DEFAULTS}.memorySearch.query.hybrid.enabled", False, {"recall.hybrid.enabled": False}),
@@ -147,7 +148,7 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{CONTEXT}.config.embeddingModel", "hash", {"recall.embedder": "hash"}),
     (f"{CONTEXT}.config.redaction", False, {"redaction.enabled": False}),
     (f"{CONTEXT}.config.knowledgeExtraction", False, {"facts.enabled": False}),
-    (f"{CONTEXT}.config.autoRecallMinScore", 0.35, {"recall.min_score": 0.133}),
+    (f"{CONTEXT}.config.autoRecallMinScore", 0.35, {"recall.min_score": 0.117}),
     (f"{CONTEXT}.config.maxSegments", 30000, {"index.max_segments": 30000}),
     (f"{CONTEXT}.config.evictionDays", 90, {"index.eviction_days": 90}),
     (f"{CONTEXT}.config.evictionDays", 0, {}),  # there 0 means no limit
@@ -306,11 +307,26 @@ def test_a_real_shape_of_openclaw() -> None:
 def test_the_imported_score_applies_as_it_is_under_the_openclaw_preset() -> None:
     content = document(f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.6)
     mapped, kept = load(content), load(content, preset="openclaw")
-    assert mapped.settings.recall.min_score == 0.228
+    assert mapped.settings.recall.min_score is None
     assert kept.settings.recall.min_score == 0.6
     key = f"{DEFAULTS}.memoryContext.autoRecallMinScore"
     assert "mapped" in next(one.message for one in mapped.notices if one.key == key)
     assert "OpenClaw's score" in next(one.message for one in kept.notices if one.key == key)
+
+
+def test_an_imported_score_is_no_stricter_than_the_default_it_stands_for() -> None:
+    key = f"{DEFAULTS}.memoryContext.autoRecallMinScore"
+
+    def effective(theirs: float) -> float:
+        ours = load(document(key, theirs)).settings.recall.min_score
+        return THRESHOLD if ours is None else ours
+
+    given = [at / 100 for at in range(101)]
+    mapped = [effective(theirs) for theirs in given]
+    assert mapped == sorted(mapped)
+    assert max(mapped[:71]) == THRESHOLD == effective(0.7) == effective(0.6)
+    assert mapped[0] == 0
+    assert THRESHOLD < mapped[-1] < 1
 
 
 def test_nothing_remote_is_switched_on_by_an_import() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.config import LoadedSettings, Recall, Settings, load_settings, preset_settings
+from recollect.config import LoadedSettings, Settings, load_settings, preset_settings
 from recollect.config.settings import Pruning, Reset
 from recollect.config.shapes import shapes_of, written
 from recollect.errors import SettingsError
@@ -182,10 +182,6 @@ def test_pruning_may_be_given_as_a_bare_mode(tmp_path: Path) -> None:
     assert by_variable.settings.pruning.mode == "off"
 
 
-def test_the_transformer_is_the_onnx_embedder(tmp_path: Path) -> None:
-    assert load_file(tmp_path, 'recall.embedder = "transformer"').settings.recall.embedder == "onnx"
-
-
 def test_broken_files_say_where_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"mine\.toml is not valid TOML: .*line 2"):
         load_file(tmp_path, "window_tokens = 5000\nrecall = = 3\n")
@@ -267,7 +263,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 def test_settings_made_by_hand_are_checked_and_take_no_aliases() -> None:
     with pytest.raises(SettingsError, match="at_hour"):
         Reset(at_hour=24)
-    with pytest.raises(SettingsError, match="must be given as 'onnx'"):
-        Recall(embedder="transformer")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"must be given as datetime\.timedelta"):
+        Pruning(ttl="5m")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         Settings().window_tokens = 3  # type: ignore[misc]

@@ -1,5 +1,7 @@
 """`recollect doctor`: every setting in force, where it came from, what it deviates from.
 
+A setting deviates when it is not at its default, or not what OpenClaw would have.
+
 Prints data on stdout and errors on stderr; changes nothing. What the table shows and what
 `--json` prints are the same rows.
 """
@@ -8,14 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect import config
-from recollect.config.presets import OPENCLAW
+from recollect.config.presets import NOT_RESTORED, OPENCLAW, PRESETS
 from recollect.config.shapes import shown, written
 from recollect.errors import ModelRefused, RecollectError, SettingsError
 from recollect.surfaces.cli.store_options import DEFAULT_SPACE
@@ -29,6 +31,7 @@ _CLIP_CHARS = 32
 _STORE_SECONDS = 5.0
 _LONG_CHARS = 200
 _WIDE_COLUMNS = 130  # from here on a source's own spelling of a key fits on the line
+_THEIRS = {"preset": "openclaw", **OPENCLAW}
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -49,12 +52,9 @@ class SettingRow:
         return bool(self.value == self.default)
 
     @property
-    def deviates_from(self) -> str:
-        """The default and OpenClaw's value, where this is not it."""
-        marks = [] if self.is_default else [f"default: {_clipped(shown(self.default))}"]
-        if self.value != self.openclaw and self.openclaw != self.default:
-            marks.append(f"openclaw: {_clipped(shown(self.openclaw))}")
-        return ", ".join(marks)
+    def deviates(self) -> bool:
+        """Whether it is not at its default, or not what OpenClaw would have."""
+        return not self.is_default or self.value != self.openclaw
 
     def as_json(self) -> dict[str, Any]:
         """The row as `--json` prints it; durations are text as in a file."""
@@ -65,6 +65,7 @@ class SettingRow:
             "default": written(self.default),
             "is_default": self.is_default,
             "openclaw": written(self.openclaw),
+            "deviates": self.deviates,
             "effect": str(self.effect),
         }
 
@@ -77,7 +78,7 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
             value=_presentable(key.path, config.value_of(loaded.settings, key.path)),
             source=loaded.sources[key.path],
             default=key.default,
-            openclaw=OPENCLAW.get(key.path, key.default),
+            openclaw=_THEIRS.get(key.path, key.default),
             effect=config.EFFECTS[key.path],
         )
         for key in config.known_keys().values()
@@ -96,7 +97,11 @@ def _presentable(path: str, value: Any) -> Any:
 @click.option("--openclaw", type=_FILE, help="Read the settings of this openclaw.json too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
-    """Show every setting in force, where it came from and what it deviates from."""
+    """Show every setting in force, where it came from and what it deviates from.
+
+    Beside a value that is not the default stands the default, beside one that is not OpenClaw's
+    stands OpenClaw's.
+    """
     try:
         loaded = config.load_settings(file=file, openclaw=openclaw)
     except SettingsError as problem:
@@ -117,6 +122,11 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
         "facts": _facts(loaded),
         "model_use": _model_use(loaded, as_json=True),
         "settings": {row.key: row.as_json() for row in rows},
+        "presets": {
+            name: {key: written(value) for key, value in of.items()} for name, of in PRESETS.items()
+        },
+        "not_restored": [asdict(one) for one in NOT_RESTORED],
+        "without_effect": [one.key for one in loaded.notices if one.without_effect],
         "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
     }
 
@@ -127,15 +137,19 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
     console = Console(highlight=False)
     console.print(_table(rows, full_sources=console.width >= _WIDE_COLUMNS))
     changed = sum(not row.is_default for row in rows)
+    unlike = sum(row.value != row.openclaw for row in rows)
     console.print(
         f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
-        f'preset "{loaded.settings.preset}"   [dim]● changed   ○ waits for a later version[/]'
+        f'[bold]{unlike}[/] not as OpenClaw\'s; preset "{loaded.settings.preset}"   '
+        "[dim]● changed   ○ waits for a later version[/]"
     )
     console.print(f"vectors: {_embedders(loaded)}", markup=False)
     console.print(f"summaries: {_summaries(loaded)}", markup=False)
     console.print(f"facts: {_facts(loaded)}", markup=False)
     console.print(f"asked of models besides: {_model_use(loaded, as_json=False)}", markup=False)
     _draw_notices(console, loaded.notices)
+    if loaded.settings.preset == "openclaw":
+        _draw_not_restored(console)
 
 
 def _summaries(loaded: config.LoadedSettings) -> str:
@@ -207,12 +221,13 @@ def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1), expand=False)
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0), expand=False)
     table.add_column("", no_wrap=True)
     table.add_column("setting", no_wrap=True)
     table.add_column("value", overflow="fold", min_width=12, max_width=_CLIP_CHARS)
     table.add_column("from", overflow="fold", no_wrap=not full_sources)
-    table.add_column("deviates from", overflow="fold", min_width=14)
+    table.add_column("default", overflow="fold", min_width=7, max_width=_CLIP_CHARS)
+    table.add_column("OpenClaw", overflow="fold", min_width=8, max_width=_CLIP_CHARS)
     group = ""
     for row in rows:
         top, _, name = row.key.partition(".")
@@ -226,7 +241,8 @@ def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
             _name_text(row, f"  {name}" if name else top),
             _value_text(row),
             Text(_source_text(row.source, full=full_sources), style=quiet),
-            Text(row.deviates_from, style=quiet or "yellow"),
+            Text("" if row.is_default else _clipped(shown(row.default)), style="yellow"),
+            Text("" if row.value == row.openclaw else _clipped(shown(row.openclaw)), style=quiet),
         )
     return table
 
@@ -264,6 +280,17 @@ def _draw_notices(console: Console, notices: tuple[config.Notice, ...]) -> None:
     for message, keys in keys_by_message.items():
         console.print(Text.assemble(("\n! ", "yellow"), (", ".join(keys), "bold")))
         console.print(Padding(Text(message), (0, 0, 0, 2)))
+
+
+def _draw_not_restored(console: Console) -> None:
+    """What the preset leaves as ours: no setting says so."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print('\nNot restored by preset "openclaw":', style="bold")
+    for one in NOT_RESTORED:
+        console.print(Padding(Text(f"OpenClaw {one.openclaw}."), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"Here {one.here}: {one.why}.", style="dim"), (0, 0, 0, 4)))
 
 
 def _clipped(text: str, at_most_chars: int = _CLIP_CHARS) -> str:
