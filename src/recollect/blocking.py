@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from recollect.compaction.undo import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
+from recollect.engine.watching import is_async_stream
 from recollect.ports import Spool
 from recollect.values.certificate import Certificate
 from recollect.values.compaction import CompactionResult, Trigger
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # they bring the rules of extraction along, which most proces
     from recollect.memory.forget import Cascade
 
 T = TypeVar("T")
+StreamT = TypeVar("StreamT")
 
 
 class BlockingEngine:
@@ -74,6 +76,16 @@ class BlockingEngine:
     def observe(self, session: Session | SessionId, reply: Any) -> Observation:
         """As `Engine.observe`, waited for."""
         return self._wait(self.engine.observe(session, reply))
+
+    def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
+        """As `Engine.watch`, for a stream that is read by `for`."""
+        if is_async_stream(stream):
+            raise TypeError("a stream that is read by `async for` is watched by `open_memory`'s")
+
+        async def watch() -> StreamT:
+            return self.engine.watch(session, stream)
+
+        return self._wait(watch())
 
     def compact(
         self,

@@ -145,6 +145,14 @@ class Part:
         return "; ".join(dict.fromkeys(self._away.values()))
 
 
+def guarded(work: Callable[[], T]) -> T | Failure:
+    """What `work` gives, or how it failed, where there is nothing to wait for."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the boundary
+        return Failure(said=str(_reason_of(error)), error=type(error))
+
+
 async def attempted(work: Awaitable[T]) -> T | Failure:
     """What `work` gives, or how it failed: the boundary of what runs beside the turns."""
     try:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from recollect.compaction.breaker import is_open
 from recollect.compaction.trigger import TriggerResult
@@ -20,7 +20,7 @@ from recollect.compaction.trigger import trigger as what_is_due
 from recollect.compaction.undo import UndoResult
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Where
-from recollect.engine.boundary import Boundary
+from recollect.engine.boundary import Boundary, Part
 from recollect.engine.clock import SystemClock
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.compactions import Compactions
@@ -49,9 +49,11 @@ from recollect.engine.session import (
 )
 from recollect.engine.telling import compaction_line
 from recollect.engine.turn_path import TurnPath
+from recollect.engine.watching import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
 from recollect.formats.request import join_request, split_request
+from recollect.formats.stream_events import StreamedReply
 from recollect.memory.jobs import BackgroundJobs
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
@@ -78,6 +80,8 @@ from recollect.values.request import FormatName, Request, Usage
 if TYPE_CHECKING:
     from recollect.engine.facts.book import FactBook
     from recollect.memory.forget import Cascade
+
+StreamT = TypeVar("StreamT")
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
@@ -162,6 +166,8 @@ class Engine:
         self._in_background = compact_in_background and self.settings.compaction.background
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
+        self._watched: dict[Session, Watching] = {}
+        self._watch_part = Part("watched stream")
         self._closed = False
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
@@ -219,6 +225,7 @@ class Engine:
         request = checked_request(request)
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
+        await self._end_watched(held)
         context = await self._turn(held, request, format, may_compact=True)
         if context is None:
             assert held.last_path is not None
@@ -328,6 +335,8 @@ class Engine:
 
         Returns how many batches still wait, in the spool or, where it takes none, in memory.
         """
+        for held in tuple(self._watched):
+            await self._end_watched(held)
         if self._keeper is None:
             return 0
         begun = time.monotonic()
@@ -339,6 +348,8 @@ class Engine:
 
         What the store could not take stays in the spool and is written next time.
         """
+        for held in tuple(self._watched):
+            await self._end_watched(held)
         self._closed = True
         if self._files is not None:
             await self._files.close()
@@ -464,12 +475,21 @@ class Engine:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
         `reply` is the provider's reply or its error: a mapping, a client's object, bytes, or
-        the exception that the client raised.
+        the exception that the client raised. Of a reply that was streamed, the list of its events,
+        or one of them that tells its usage; `watch` does that by itself.
         """
         held = self._held(session)
         check_reply(reply)
         async with held.lock:
             boundary = self._boundary()
+            if isinstance(reply, list | tuple):
+                events, none = reply, StreamedReply()
+                reply = await boundary.run(
+                    "read",
+                    lambda: StreamedReply(events),
+                    unchanged=none,
+                    reason=lambda _: Reason(Cause.USAGE_READ),
+                )
             state = held.state
             if state.sent_at is None:  # another process prepared what this is the reply to
                 state = await self._loaded(held, boundary)
@@ -495,7 +515,7 @@ class Engine:
             entries, archived = await self._keep_reply(held, reply, boundary)
             due = self._due(held, usage, sum(entry.tokens for entry in entries))
             self._note_beside(held, boundary)
-            return Observation(
+            held.observation = Observation(
                 usage=usage,
                 calibration_ratio=state.calibration.ratio,
                 learned_window_tokens=state.learned_window_tokens,
@@ -505,7 +525,36 @@ class Engine:
                 due_reason=due.reason,
                 flush_first=due.flush_first,
                 archived=archived,
+                broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
             )
+            return held.observation
+
+    def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
+        """A stream to read in place of `stream`: what it gives is observed when it ends.
+
+        `stream` is what a client gives that streams: an asynchronous or a plain iterator, or the
+        manager of one. Every event goes on at once and as it is, and all else that the client's
+        stream offers is there. A reply that ends early (by an error, by leaving the loop, by
+        closing) is kept as far as it came. What was learned is in `session(...).observation`.
+        """
+        held = self._held(session)
+
+        async def observe(reply: StreamedReply) -> None:
+            if self._watched.get(held) is watching:
+                del self._watched[held]
+            await self.observe(held, reply)
+            self._watch_part.back()
+
+        watching = Watching(observe, self._watch_part.away)
+        read = watched(stream, watching)
+        self._watched[held] = watching
+        return cast(StreamT, read)
+
+    async def _end_watched(self, held: Session) -> None:
+        """A stream that nobody reads on is observed before anything else is asked."""
+        watching = self._watched.pop(held, None)
+        if watching is not None:
+            await watching.ended()
 
     def _note_beside(self, held: Session, boundary: Boundary) -> None:
         """What goes wrong beside the turns and bears on this session."""

@@ -12,6 +12,7 @@ from typing import Any
 from recollect.config import FALLBACK_WINDOW_TOKENS
 from recollect.formats.codec import CODECS
 from recollect.formats.replies import read_error, read_reply, read_usage
+from recollect.formats.stream_events import StreamedReply
 from recollect.ports import RecogniseOverflow
 from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.weigh import Weigher
@@ -36,10 +37,11 @@ def learned_from(
     """What a reply says of usage, or an error of its size."""
     if isinstance(reply, Overflow):
         return None, reply
-    usage = read_usage(reply)
+    streamed = isinstance(reply, StreamedReply)
+    usage = read_usage(reply.reply() if streamed else reply)
     if usage is not None or recognise_overflow is None:
         return usage, None
-    said = read_error(reply)
+    said = read_error(reply.error if streamed else reply)
     if said is None:
         return None, None
     return None, recognise_overflow(status=said.status, message=said.message, body=said.body)
@@ -52,15 +54,22 @@ def replied(
     secret: bytes,
     weigher: Weigher,
 ) -> tuple[Entry, ...]:
-    """The messages of a reply, with the keys they will have when the client resends them."""
+    """The messages of a reply, with the keys they will have when the client resends them.
+
+    One that broke off is marked so, and is kept as far as it came.
+    """
     sent = next((name for name in CODECS if name == format_name), None)
     if sent is None:
         return ()  # nothing was asked yet
     parent = path[-1] if path else ROOT
     codec = CODECS[sent]
     entries: list[Entry] = []
-    for raw in read_reply(sent, reply):
+    broken_off = isinstance(reply, StreamedReply) and reply.broken_off
+    messages = read_reply(sent, reply.reply() if isinstance(reply, StreamedReply) else reply)
+    for at, raw in enumerate(messages, start=1):
         message = codec.read(raw)
+        if broken_off and at == len(messages):
+            message = replace(message, ending="aborted")
         identity = identify(message, secret)
         parent = chain(parent, identity)
         entries.append(

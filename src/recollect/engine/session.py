@@ -38,6 +38,8 @@ class Session:
         """What was last begun beside the turns: a compaction, or notes."""
         self.compacted_meanwhile: CompactionResult | None = None
         """One that ended while nobody waited; told in the next report."""
+        self.observation: Observation | None = None
+        """What the last reply taught."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ class Observation:
     due_reason: str = ""
     flush_first: bool = False
     """A compaction is due, and notes were not written in this cycle yet."""
+    broken_off: bool = False
+    """The reply was streamed and did not come to its end; it is kept as far as it came."""
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
     What was said before is there, too. None where no memory is kept."""

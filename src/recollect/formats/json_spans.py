@@ -62,7 +62,8 @@ def plain(value: Any) -> Any:
     """A client library's object as plain data, as that library would send it."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
-        return dump(mode="json", exclude_unset=True)
+        # A warning of pydantic's would show a stretch of what was said.
+        return dump(mode="json", exclude_unset=True, warnings=False)
     fields = getattr(value, "__dict__", None)
     if isinstance(fields, dict):
         return {name: field for name, field in fields.items() if not name.startswith("_")}

@@ -82,9 +82,11 @@ def _pi_messages(reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 
 def read_usage(reply: Any) -> Usage | None:
-    """The usage a reply reports, with the input counted whole; None where it reports none."""
+    """The usage that a reply, or an event of its stream, reports, with the input counted whole;
+    None where it reports none."""
     fields = _mapping(reply)
-    usage = _mapping(fields.get("usage") or _mapping(fields.get("response")).get("usage"))
+    within = (_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
+    usage = _mapping(fields.get("usage") or next((found for found in within if found), None))
     if not usage:
         return None
     if "prompt_tokens" in usage:

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 from recollect.errors import ModelRefused
 from recollect.providers.addresses import read_address
 from recollect.providers.calls import Body, Calls
-from recollect.providers.chat_reply import CHAT_WIRE
 from recollect.providers.failures import FieldRefused
 from recollect.providers.keys import bearer, sendable
 from recollect.providers.retries import Retries
 from recollect.providers.schemas import named_schema
 from recollect.providers.streaming import ask_whole, stream_whole
 from recollect.providers.windows import ask_window
+from recollect.providers.wires import CHAT_WIRE
 from recollect.values.model import Answer, Prompt, ReplyEvent
 
 OPENAI_URL: Final = "https://api.openai.com/v1"

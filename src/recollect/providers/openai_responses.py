@@ -11,11 +11,11 @@ from recollect.providers.addresses import read_address
 from recollect.providers.calls import Body, Calls
 from recollect.providers.keys import bearer, sendable
 from recollect.providers.openai_chat import OPENAI_URL
-from recollect.providers.responses_reply import RESPONSES_WIRE
 from recollect.providers.retries import Retries
 from recollect.providers.schemas import named_schema
 from recollect.providers.streaming import ask_whole, stream_whole
 from recollect.providers.windows import ask_window
+from recollect.providers.wires import RESPONSES_WIRE
 from recollect.values.model import Answer, Prompt, ReplyEvent
 
 

@@ -1,8 +1,8 @@
 """From a provider's stream to `ReplyEvent`s, the same way for every wire.
 
 Owns reading a stream to its end and what the end means: a whole reply, or an error. What a
-wire's events mean is in its `*_reply.py`. Always holds: `ReplyDone` comes last and once, or an
-error is raised; a stream that ended before its reply did is `ModelUnavailable`; leaving the
+wire's events mean is in `formats.stream_events`. Always holds: `ReplyDone` comes last and once,
+or an error is raised; a stream that ended before its reply did is `ModelUnavailable`; leaving the
 stream early cuts the connection.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelUnavailable
 from recollect.formats.json_spans import decode
 from recollect.formats.replies import read_usage
+from recollect.formats.stream_events import Assembling
 from recollect.providers.calls import Body, Calls, Reply
 from recollect.providers.failures import classify, told_in
 from recollect.providers.overflow import recognise_silent_overflow
@@ -43,23 +44,6 @@ class Heard:
     stop: StopReason
     said_stop: str | None = None
     """In the provider's own word."""
-
-
-class Assembling(Protocol):
-    """A reply that is put together from a stream's events."""
-
-    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """What this event adds."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """The reply's own end was seen: nothing that may follow changes it."""
-        ...
-
-    def reply(self) -> Mapping[str, Any] | None:
-        """The reply as it would have come without streaming; None where its end is missing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

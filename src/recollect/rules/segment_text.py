@@ -34,6 +34,8 @@ from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
 THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "
+BROKEN_OFF_MARK = "[broken off]"
+"""Stands behind a message that its model did not finish: stopped, or cut off by an error."""
 UNKNOWN_TOOL = "unknown"
 """The tool of a result whose call is not known by name."""
 
@@ -78,6 +80,8 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
             says |= worded
         if tool is None:
             tool = _tool(part, tool_names)
+    if pieces and message.ending != "complete":
+        pieces.append(BROKEN_OFF_MARK)
     results = bool(message.parts) and all(isinstance(part, ToolResult) for part in message.parts)
     return SegmentText(
         text="\n".join(pieces),

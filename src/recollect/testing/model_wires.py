@@ -239,22 +239,33 @@ def _response_events(says: Says, model: str) -> Iterator[tuple[str, Mapping[str,
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
     yield _named({"type": "response.created", "response": begun})
     for at, item in enumerate(response["output"]):
-        added = {**item, "content": [], "summary": [], "arguments": ""}
+        blank = {"content": [], "summary": [], "arguments": ""}
+        added = {name: blank.get(name, value) for name, value in item.items()}
         yield _named({"type": "response.output_item.added", "output_index": at, "item": added})
-        kind, text = _item_text(item)
-        for part in stretches(text, says):
-            yield _named({"type": f"response.{kind}.delta", "output_index": at, "delta": part})
+        place = {"item_id": item["id"], "output_index": at}
+        for event in _item_events(item, says):
+            yield _named({**place, **event})
         yield _named({"type": "response.output_item.done", "output_index": at, "item": item})
     yield _named({"type": f"response.{response['status']}", "response": response})
 
 
-def _item_text(item: Mapping[str, Any]) -> tuple[str, str]:
-    if item["type"] == "reasoning":
-        return "reasoning_summary_text", item["summary"][0]["text"]
+def _item_events(item: Mapping[str, Any], says: Says) -> Iterator[Mapping[str, Any]]:
+    """What comes between the beginning and the end of an item."""
     if item["type"] == "function_call":
-        return "function_call_arguments", item["arguments"]
-    part = item["content"][0]
-    return ("refusal", part["refusal"]) if "refusal" in part else ("output_text", part["text"])
+        for piece in stretches(item["arguments"], says):
+            yield {"type": "response.function_call_arguments.delta", "delta": piece}
+        return
+    if item["type"] == "reasoning":
+        part, place, whose = item["summary"][0], {"summary_index": 0}, "reasoning_summary_part"
+        kind, field = "reasoning_summary_text", "text"
+    else:
+        part, place, whose = item["content"][0], {"content_index": 0}, "content_part"
+        kind, field = ("refusal",) * 2 if "refusal" in part else ("output_text", "text")
+    yield {"type": f"response.{whose}.added", **place, "part": {**part, field: ""}}
+    for piece in stretches(part[field], says):
+        yield {"type": f"response.{kind}.delta", **place, "delta": piece}
+    yield {"type": f"response.{kind}.done", **place, field: part[field]}
+    yield {"type": f"response.{whose}.done", **place, "part": part}
 
 
 def _named(event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -29,7 +29,9 @@ class SdkObject:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
-    def model_dump(self, *, mode: str = "python", exclude_unset: bool = False) -> dict[str, Any]:
+    def model_dump(
+        self, *, mode: str = "python", exclude_unset: bool = False, warnings: bool = True
+    ) -> dict[str, Any]:
         assert mode in ("python", "json")
         shown = self._came if exclude_unset else {**self._defaults, **self._came}
         return {name: _unwrapped(value, exclude_unset) for name, value in shown.items()}
