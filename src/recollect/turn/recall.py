@@ -9,7 +9,7 @@ stays shut nothing is read but the candidates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -30,7 +30,7 @@ from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.quote import quote
 from recollect.turn.recall_facts import recall_facts
 from recollect.values.history import SessionId
-from recollect.values.hit import GateVerdict
+from recollect.values.hit import GateVerdict, Hit
 from recollect.values.lookup import (
     AskedVector,
     Candidate,
@@ -41,7 +41,7 @@ from recollect.values.lookup import (
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
-from recollect.values.segment import SegmentId
+from recollect.values.segment import Segment, SegmentId
 
 PASSAGE_TOKENS: Final = 105
 """About what a passage takes: so many of them are wanted as the budget holds of these, and
@@ -104,15 +104,19 @@ async def recall(
         ranking = ranking.near_best(_tail_share(question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
-    passages = await _packed(archive, ranking, request, told.facts, settings)
+    held: dict[SegmentId, Segment] = {}
+    passages = await _packed(archive, ranking, request, told.facts, settings, held)
     facts = told.beside(passages)
     if len(facts) < len(told.facts):  # what passages say in full gives its place to others
-        more = await _packed(archive, ranking, request, facts, settings)
+        more = await _packed(archive, ranking, request, facts, settings, held)
         if told.beside(more) == facts:  # a larger one may have come in its place
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     notes = () if passages or facts else (nothing_fits,)
     hits = ranking.hits(request.most_hits)
+    if not request.gated:
+        await _read(archive, [hit.passage.segment for hit in hits], held)
+    hits = tuple(_with_text(hit, held) for hit in hits)
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
 
 
@@ -269,16 +273,19 @@ async def _packed(
     request: RecallRequest,
     facts: Sequence[RecalledFact],
     settings: RecallSettings,
+    held: dict[SegmentId, Segment],
 ) -> tuple[RecalledPassage, ...]:
-    """The passages that fit what the frame and the facts leave of the budget, best first."""
+    """The passages that fit what the frame and the facts leave of the budget, best first.
+
+    `held` are the segments that were read, and takes those that it needs besides.
+    """
     count = request.count_tokens
     taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
     if facts:
         taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
     budget = request.budget_tokens - taken
     places = _first(ranking, budget)
-    wanted = dict.fromkeys(ranking.passages[at].segment for at in range(places))
-    held = {one.segment.id: one.segment for one in await archive.segments(list(wanted))}
+    await _read(archive, [ranking.passages[at].segment for at in range(places)], held)
     ready = [
         quote(held[one.segment], one, score, settings.citations)
         for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
@@ -295,6 +302,19 @@ async def _packed(
             most=settings.max_results,
         )
     )
+
+
+async def _read(
+    archive: Archive, wanted: Sequence[SegmentId], held: dict[SegmentId, Segment]
+) -> None:
+    missing = [one for one in dict.fromkeys(wanted) if one not in held]
+    if missing:
+        held.update((one.segment.id, one.segment) for one in await archive.segments(missing))
+
+
+def _with_text(hit: Hit, held: Mapping[SegmentId, Segment]) -> Hit:
+    segment, one = held.get(hit.passage.segment), hit.passage
+    return hit if segment is None else replace(hit, text=segment.text[one.start : one.end])
 
 
 def _first(ranking: Ranking, budget_tokens: int) -> int:

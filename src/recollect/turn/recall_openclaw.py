@@ -212,4 +212,5 @@ def _explained(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
         counts={},
         tool=segment.tool,
     )
-    return Hit(passage=passage, score=hit.score, parts=tuple(p for p in parts if p.points))
+    told = tuple(part for part in parts if part.points)
+    return Hit(passage=passage, score=hit.score, parts=told, text=segment.text)

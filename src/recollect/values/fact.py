@@ -9,6 +9,7 @@ the least trusted of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
 
@@ -107,6 +108,15 @@ class Fact:
             return self.content
         return f"{self.content} [{self.subject}]"
 
+    def __str__(self) -> str:
+        """What it says, its type and trust, since when, and where it came from."""
+        marks = [self.type, f"trust {self.trust}", f"since {_day(self.at)}"]
+        if self.valid_to is not None:
+            marks.append(f"until {_day(self.valid_to)}")
+        came = f"by {self.made_by}" + (f" from {self.session}" if self.session else "")
+        marks.extend([came, *(["pinned"] if self.pinned else [])])
+        return f"{self.told} [{', '.join(marks)}]"
+
     def held_at(self, moment: float) -> bool:
         """Whether it was what held at this time, by all that is known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
@@ -179,6 +189,10 @@ class ExtractedTo:
 
     session: str
     sequence: int
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).date().isoformat()
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002

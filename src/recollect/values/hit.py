@@ -38,6 +38,9 @@ class Hit:
     score: float
     """Relative to the best of its search; only compares hits of the same search."""
     parts: tuple[ScorePart, ...] = field(default=(), repr=False)
+    text: str = field(default="", repr=False)
+    """What it says; empty for those of a turn's ranking that no block could have held, whose texts
+    are not read. A search reads all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

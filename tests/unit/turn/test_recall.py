@@ -76,6 +76,14 @@ class TestWhatComesBack:
         assert texts(found)[0] == CRANE
         assert found.hits[0].passage.start == 0
         assert found.hits[0].score == found.passages[0].score
+        assert found.hits[0].text == CRANE
+        assert CRANE not in repr(found.hits[0])
+
+    def test_every_hit_of_a_search_says_its_text(self, tmp_path: Path) -> None:
+        found = recalled(tmp_path, ASKS, *TALK, every_turn=True, budget=1)
+        assert not found.passages, "nothing of it was packed"
+        assert found.hits
+        assert all(hit.text for hit in found.hits)
 
     def test_what_the_view_shows_never_does(self, tmp_path: Path) -> None:
         async def work(held: Memory) -> None:

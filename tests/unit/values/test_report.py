@@ -9,6 +9,7 @@ from typing import Any
 
 from recollect import Engine, Settings, open_memory
 from recollect.engine.session import Context, Observation
+from recollect.values.fact import Fact, FactId
 
 SAID = "the heron of Uppsala"
 
@@ -87,3 +88,21 @@ def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> N
     assert json.loads(json.dumps(seen.to_dict()))["usage"]["input_tokens"] == 700
     assert str(compacted).startswith("failed: no model")
     assert json.loads(json.dumps(compacted.to_dict()))["convergence"] == "failed"
+
+
+def test_a_fact_shows_what_it_says_and_how_far_it_may_be_trusted() -> None:
+    fact = Fact(
+        id=FactId("f"),
+        type="config",
+        content="The API listens on port 8000",
+        at=1_767_571_200.0,
+        trust="high",
+        made_by="rules",
+        session="work",
+        pinned=True,
+    )
+    assert str(fact) == (
+        "The API listens on port 8000 "
+        "[config, trust high, since 2026-01-05, by rules from work, pinned]"
+    )
+    assert "8000" not in repr(fact)

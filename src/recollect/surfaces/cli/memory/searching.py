@@ -221,10 +221,9 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
 
 def _as_json(found: Found, *, explain: bool) -> dict[str, Any]:
     passage = found.hit.passage
-    text = found.stored.segment.text[passage.start : passage.end]
     told = segment_as_json(found.stored)
     told.pop("text")
-    shown = {"score": round(found.hit.score, 4), "passage": text, "start": passage.start}
+    shown = {"score": round(found.hit.score, 4), "passage": found.hit.text, "start": passage.start}
     if explain:
         shown["parts"] = [
             {"name": part.name, "points": round(part.points, 4), "why": part.why}
@@ -282,8 +281,7 @@ def _snippet(found: Found) -> Text:
     """The passage around its first match, matches marked."""
     from rich.text import Text as RichText
 
-    passage = found.hit.passage
-    line = plain_line(found.stored.segment.text[passage.start : passage.end])
+    line = plain_line(found.hit.text)
     spans = [
         match.span() for match in _SHOWN_WORDS.finditer(line) if _matches(match[0], found.words)
     ]
