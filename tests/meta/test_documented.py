@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -11,6 +13,9 @@ import pytest
 
 import recollect
 from recollect import errors
+from recollect.config import known_keys
+from recollect.config.keys import known_groups
+from recollect.config.presets import PRESETS
 from recollect.surfaces.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
@@ -98,3 +103,101 @@ def test_decisions_name_the_test_that_holds_them() -> None:
         held = re.search(r"Held by: `([^`:]+)", record.read_text())
         assert held, record.name
         assert (ROOT / held.group(1)).exists(), record.name
+
+
+GUIDES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELLS = ("", "sh", "bash", "console", "text")
+SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?: = ([^`]+))?`")
+NOT_SETTINGS = (".py", ".md", ".json", ".jsonl", ".toml", ".db", ".bin")
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """What a reader could type: lines of blocks, and commands in the running text."""
+    for language, block in BLOCK.findall(text):
+        if language not in SHELLS:
+            continue
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            if re.match(r"(?:\$ )?recollect ", line):
+                yield line.removeprefix("$ ")
+    for line in re.findall(r"`(recollect [^`]+)`", text):
+        yield " ".join(line.split())
+
+
+def wrong_in(line: str) -> str:
+    """Why the command line is none of ours; empty where it is one."""
+    # a comment, another program behind it, and the marks of a usage line are not typed
+    typed = re.split(r"\s{2,}|\s#|\s[|>&]|;", line.replace("\u2026", " ").strip())[0]
+    words = shlex.split(re.sub(r"[\[\]]", " ", typed))[1:]
+    command: click.Command = main
+    context = click.Context(main, info_name="recollect")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
+            return f"there is no {words[0]!r}"
+        command, words = found, words[1:]
+        context = click.Context(command, parent=context, info_name=command.name)
+    try:
+        command.make_parser(context).parse_args(list(words))
+    except click.BadOptionUsage:
+        return ""  # an option is only named, without its value
+    except click.UsageError as problem:
+        return problem.format_message()
+    return ""
+
+
+@pytest.mark.parametrize("page", sorted(GUIDES))
+def test_every_command_line_of_the_docs_can_be_typed(page: str) -> None:
+    wrong = {line: why for line in command_lines(GUIDES[page]) if (why := wrong_in(line))}
+    assert wrong == {}
+
+
+def test_a_command_line_that_is_wrong_is_noticed() -> None:
+    assert wrong_in("recollect memory search webhook --limit 5   # a comment") == ""
+    assert "no 'chatter'" in wrong_in("recollect chatter")
+    assert "no 'searches'" in wrong_in("recollect memory searches x")
+    assert "--limits" in wrong_in("recollect memory search x --limits 5")
+
+
+@pytest.mark.parametrize("page", sorted(GUIDES))
+def test_every_setting_that_the_docs_name_exists(page: str) -> None:
+    groups = set(known_groups())
+    tops = {path.partition(".")[0] for path in groups}
+    for name, value in SETTING.findall(GUIDES[page]):
+        if name.partition(".")[0] not in tops or name.endswith(NOT_SETTINGS):
+            continue
+        assert name in known_keys() or name in groups, name
+        if value and name in known_keys():
+            read_as(name, value)
+
+
+def read_as(name: str, value: str) -> object:
+    return known_keys()[name].shape.read_text(value.strip().strip('"'))
+
+
+def quoted_defaults(text: str) -> Iterator[tuple[str, str]]:
+    """Settings with a number beside them: "`a.b` (2,000)", "`a.b` is 5 by default"."""
+    yield from re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`(?: of the window)? \((\d[\d,.]*%?)", text)
+    yield from re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)` is (\d[\d,.]*%?) by default", text)
+
+
+@pytest.mark.parametrize("page", sorted(GUIDES))
+def test_a_default_beside_a_setting_is_the_codes(page: str) -> None:
+    for name, number in quoted_defaults(GUIDES[page]):
+        if name in known_keys() and page != "docs/settings.md":  # that page is the code's own
+            plain = float(number.rstrip("%.").replace(",", ""))
+            said = plain / 100 if number.endswith("%") else plain
+            assert known_keys()[name].default == pytest.approx(said), name
+
+
+def test_presets_are_called_in_the_docs_as_in_the_code() -> None:
+    for page, text in GUIDES.items():
+        for name in re.findall(r'preset = "([a-z]+)"', text):
+            former = "0040" in page and name == "seeds"
+            assert name in PRESETS or former, f"{page}: {name}"
