@@ -4,9 +4,12 @@ large its request is, and that nothing runs on after `close`."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,20 @@ import apsw
 import pytest
 
 from recollect import Context, Engine, open_memory
+from recollect.config import build
 from recollect.config.sources import read_arguments
-from recollect.errors import SettingsError
+from recollect.engine.archive import DurableArchive
+from recollect.engine.housekeeping import in_process_jobs
+from recollect.errors import SettingsError, StoreUnavailable
+from recollect.ports import Store
+from recollect.stores.spool import FileSpool
+from recollect.stores.sqlite import SQLiteStore
+from recollect.values.batch import Batch, Written
 from recollect.wiring import open_store
 
 WINDOW = 6_000
 NOTE = "cargo and winch over the quay, with ropes and tide tables of the day "
+REPLY = {"role": "assistant", "content": [{"type": "text", "text": "an answer"}]}
 QUIET = {"jobs.in_process": False, "window_tokens": WINDOW}
 
 
@@ -50,7 +61,7 @@ def lines_of(context: Context, stage: str) -> list[tuple[str, str]]:
     return [(line.outcome, line.said) for line in context.report.lines if line.stage == stage]
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
     """Somebody else writes to the file all the time."""
     other = apsw.Connection(str(file))
@@ -139,6 +150,207 @@ def test_a_locked_file_delays_no_turn_after_the_first(tmp_path: Path) -> None:
             await talk.exchange(memory)
             assert await memory.settle(0) == 0, "the store takes batches again"
         assert len(await stored(file)) == len(talk.messages)
+
+    asyncio.run(run())
+
+
+class Disk:
+    """A small disk of its own that can be filled, and freed again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._filler = folder / "filler"
+
+    def fill(self) -> None:
+        with self._filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def free(self) -> None:
+        self._filler.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a disk that can be filled needs the right to mount one")
+    monkeypatch.setenv("RECOLLECT_HOME", str(folder / "home"))
+    try:
+        yield Disk(folder)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    patience = 1.5
+
+    async def run() -> None:
+        talk, file = Talk(), disk.folder / "m.db"
+        settings = {**QUIET, "store.undurable_seconds": patience, "recall.enabled": False}
+        async with open_memory(store=file, settings=settings) as memory:
+            for _ in range(3):
+                await talk.exchange(memory)
+            assert await memory.settle() == 0
+            disk.fill()
+            over, told, since, slowest = 0, 0, time.monotonic(), 0.0
+            while (full := time.monotonic() - since) < 2 * patience:
+                begun = time.monotonic()
+                context = await talk.exchange(memory)
+                slowest = max(slowest, time.monotonic() - begun)
+                over += context.report.over_limit
+                failed = [
+                    said for outcome, said in lines_of(context, "ingest") if outcome == "failed"
+                ]
+                told += any("durable nowhere, and may leave the view" in said for said in failed)
+                assert failed or full < 0.1, "every turn says that nothing is kept"
+                if full > patience + 0.5:
+                    assert not context.report.over_limit, "bounded, though nothing can be kept"
+                elif full < patience / 2:
+                    shown = str(context.request["messages"])
+                    gone = [one for one in talk.messages[6:-1] if one["content"] not in shown]
+                    assert not gone, "what is durable nowhere stays while there is hope"
+                await asyncio.sleep(0.05)
+            assert told
+            assert over, "what is durable nowhere stayed in the view at first"
+            assert slowest < 0.6
+            assert await memory.settle(0) > 0, "what is kept nowhere is counted"
+            disk.free()
+            assert await memory.settle(10) == 0
+            assert not (await talk.exchange(memory)).report.over_limit
+        assert await stored(file) == [str(one["content"]) for one in talk.messages]
+
+    asyncio.run(run())
+    given_up = [one for one in caplog.records if "although they are durable nowhere" in one.message]
+    assert len(given_up) == 1
+
+
+def test_a_long_history_on_a_full_disk_is_read_once(disk: Disk) -> None:
+    """800 messages that can be kept nowhere cost their turn once, and no turn after it."""
+
+    async def run() -> None:
+        talk = Talk()
+        texts = [f"number {at}: {NOTE * 3}" for at in range(800)]
+        talk.messages = [
+            {"role": ("user", "assistant")[at % 2], "content": text}
+            for at, text in enumerate(texts)
+        ]
+        settings = {**QUIET, "store.undurable_seconds": 0.2, "recall.enabled": False}
+        async with open_memory(store=disk.folder / "m.db", settings=settings) as memory:
+            await memory.prepare("warm", talk.body("x"))
+            assert await memory.settle() == 0
+            disk.fill()
+            await talk.exchange(memory)
+            begun = time.monotonic()
+            context = await talk.exchange(memory)
+            assert time.monotonic() - begun < 1.0
+            assert not context.report.over_limit
+            disk.free()
+            assert await memory.settle(10) == 0
+
+    asyncio.run(run())
+
+
+def test_what_is_kept_nowhere_is_counted_by_settle() -> None:
+    async def no_store() -> Store:
+        raise StoreUnavailable("no such server")
+
+    async def run() -> None:
+        memory = Engine(build({}), archive=DurableArchive(no_store, None))
+        await memory.prepare("s", Talk().body("a question about the harbour"))
+        assert (await memory.observe("s", REPLY)).archived == "nowhere"
+        assert await memory.settle(0) == 2, "the question's batch and the reply's"
+        await memory.close()
+
+    asyncio.run(run())
+
+
+class Slow(SQLiteStore):
+    """A real store that takes its time to open and to write."""
+
+    seconds = 0.0
+
+    async def write(self, batch: Batch) -> Written:
+        await asyncio.sleep(self.seconds)
+        return await super().write(batch)
+
+
+def slow_engine(tmp: Path, opening: float, writing: float) -> Engine:
+    async def opened() -> Store:
+        await asyncio.sleep(opening)
+        store = await Slow.open(tmp / "m.db", space="default")
+        store.seconds = writing
+        return store
+
+    async def spooled() -> FileSpool:
+        await asyncio.sleep(opening / 2)
+        return await asyncio.to_thread(FileSpool.open, tmp / "spool", space="default")
+
+    settings = build({"store.open_seconds": 0.05, "store.write_seconds": 0.05})
+    archive = DurableArchive(opened, spooled, settings.store)
+    return Engine(settings, archive=archive, jobs=in_process_jobs(archive, settings, None))
+
+
+def ours() -> list[str]:
+    """Our tasks and threads; those of `asyncio.to_thread` are the loop's."""
+    try:
+        tasks = [str(one) for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    except RuntimeError:
+        tasks = []
+    return tasks + [one.name for one in threading.enumerate() if one.name.startswith("recollect")]
+
+
+@pytest.mark.parametrize("opening", [0.0, 0.02, 0.3], ids=lambda seconds: f"open {seconds}")
+@pytest.mark.parametrize("writing", [0.0, 0.2], ids=lambda seconds: f"write {seconds}")
+@pytest.mark.parametrize("after", [0.0, 0.03, 0.15], ids=lambda seconds: f"after {seconds}")
+def test_nothing_runs_on_after_close(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, opening: float, writing: float, after: float
+) -> None:
+    async def run() -> None:
+        assert ours() == []
+        memory = slow_engine(tmp_path, opening, writing)
+        turns = [
+            asyncio.create_task(memory.prepare(f"s{n}", Talk().body(f"question {n}")))
+            for n in range(3)
+        ]
+        await asyncio.sleep(after)
+        begun = time.monotonic()
+        await memory.close()
+        assert time.monotonic() - begun < 5.0
+        await asyncio.gather(*turns, return_exceptions=True)
+        assert ours() == []
+
+    asyncio.run(run(), debug=False)
+    gc.collect()
+    assert ours() == []
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
+
+
+def test_nothing_runs_on_after_a_close_in_another_event_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = slow_engine(tmp_path, 0.0, 0.2)
+    asyncio.run(memory.prepare("s", Talk().body("a question")))
+    asyncio.run(memory.close())
+    gc.collect()
+    assert ours() == []
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
+
+
+def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory = open_memory(store=tmp_path / "m.db", settings=QUIET)
+        await Talk().exchange(memory)
+        with locked(tmp_path / "m.db"):
+            await memory.prepare("other", Talk().body("a question while it is locked"))
+            begun = time.monotonic()
+            await memory.close()
+            assert time.monotonic() - begun < 6.0
+            assert ours() == []
 
     asyncio.run(run())
 

@@ -343,12 +343,13 @@ class DurableArchive:
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._settings.write_seconds)
+        until = time.monotonic() + STOP_SECONDS
         for opened, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
             if opened is not None:
                 await self._bounded(opened.close, seconds)
         self._store = self._spool = None
+        if self._running:
+            await asyncio.wait(self._running, timeout=max(0.5, until - time.monotonic()))
         while self._running:  # what hangs beyond that is not waited for
             for late in tuple(self._running):
                 late.cancel()
@@ -415,14 +416,22 @@ class DurableArchive:
     async def _open_spool_once(self) -> None:
         if self._spool is not None or self._open_spool is None or self._closed:
             return
-        opened = await self._bounded(self._open_spool, SPOOL_SECONDS)
+        open_spool = self._open_spool
+
+        async def open_and_keep() -> Spool:
+            spool = await open_spool()
+            if self._closed:
+                await spool.close()
+            else:  # here, so that it is closed even where nobody waits for it any more
+                self._spool = spool
+            return spool
+
+        opened = await self._bounded(open_and_keep, SPOOL_SECONDS)
+        if self._closed:
+            return
         if isinstance(opened, Failure):
             self._spool_part.away(opened.said)
             return
-        if self._closed:
-            await self._bounded(opened.close, SPOOL_SECONDS)
-            return
-        self._spool = opened
         self._spool_part.back()
         waiting = await self._bounded(opened.waiting, SPOOL_SECONDS)
         self._spool_hangs = isinstance(waiting, Failure)
@@ -470,8 +479,9 @@ class DurableArchive:
         self._start_draining()
 
     def _start_draining(self) -> None:
-        if self._closed:
-            return
+        caller = asyncio.current_task()
+        if self._closed or (caller is not None and caller.cancelling()):
+            return  # a loop that ends has cancelled the caller: nobody would end what begins now
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain())
 
@@ -527,24 +537,27 @@ class DurableArchive:
 
     async def _hand_over(self) -> Failure | None:
         """One try: the spool into the store, then what is in memory behind it."""
-        spool, failed = self._spool, None
+        spool = self._spool
+        failed: Failure | None = None
         if spool is not None:
             drained = await attempted(spool.drain(self._take))
             failed = drained if isinstance(drained, Failure) else None
             self._spool_hangs = False
         while self._held:
-            kept: Kept | Failure = failed or Failure(said="")
-            if failed is None:
-                kept = await attempted(self._take_held(self._held[0].record))
-            if isinstance(kept, Failure) and spool is not None:
-                appended = await attempted(self._append(spool, self._held[0].record))
+            record = self._held[0].record
+            kept: Kept | Failure | None = failed
+            if kept is None:
+                kept = await attempted(self._take_held(record))
+            if isinstance(kept, Failure):
+                failed = kept  # what follows goes the same way, or it would overtake this one
+                if spool is None:
+                    return failed
+                appended = await attempted(self._append(spool, record))
                 if isinstance(appended, Failure):
                     self._spool_part.away(appended.said)
-                else:
-                    kept, self._spooling = Kept(where="spool", said=kept.said), True
-                    self._spool_part.back()
-            if isinstance(kept, Failure):
-                return kept
+                    return failed
+                kept, self._spooling = Kept(where="spool", said=failed.said), True
+                self._spool_part.back()
             done = self._held.popleft()
             self._held_bytes -= len(done.record)
             done.later(kept)

@@ -36,17 +36,33 @@ BUSY_SECONDS: Final = REWRITE_SECONDS + STEP_SECONDS
 
 class _Threads:
     """A few threads for the spools of all spaces; not the loop's own, which a disk that hangs
-    would take from everybody else."""
+    would take from everybody else. They end when the last spool that used them is closed."""
 
     def __init__(self) -> None:
-        self._renew()
+        self._lock = threading.Lock()
+        self._users: set[int] = set()
+        self._executor: ThreadPoolExecutor | None = None
         os.register_at_fork(after_in_child=self._renew)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+    async def run(self, user: int, work: Callable[[], T]) -> T:
+        with self._lock:
+            self._users.add(user)
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(4, thread_name_prefix="recollect-spool")
+            running = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await running
+
+    async def leave(self, user: int) -> None:
+        """This spool is closed."""
+        with self._lock:
+            self._users.discard(user)
+            if self._users or self._executor is None:
+                return
+            ended, self._executor = self._executor, None
+        await asyncio.to_thread(ended.shutdown, wait=True)
 
     def _renew(self) -> None:
-        self._executor = ThreadPoolExecutor(4, thread_name_prefix="recollect-spool")
+        self._lock, self._executor = threading.Lock(), None
 
 
 _THREADS: Final = _Threads()
@@ -136,12 +152,14 @@ class FileSpool:
 
     async def close(self) -> None:
         """Close the files; what waits stays for the next to open the spool."""
-        async with self._draining:
-            if not self._closed:
-                await self._later(self._close, seconds=STEP_SECONDS)
+        if not self._closed:
+            await self._later(self._close, seconds=STEP_SECONDS)
+        await _THREADS.leave(id(self))
 
     async def _later(self, work: Callable[[], T], *, seconds: float = BUSY_SECONDS) -> T:
-        return await _THREADS.run(lambda: self._blocking(work, seconds=seconds))
+        if self._closed:
+            raise StoreUnavailable("the spool is closed")
+        return await _THREADS.run(id(self), lambda: self._blocking(work, seconds=seconds))
 
     def _blocking(self, work: Callable[[], T], *, seconds: float = BUSY_SECONDS) -> T:
         """Run one piece of work at a time; what the system refuses is told as ours."""
