@@ -163,7 +163,7 @@ def within(spent: Spent) -> bool:
 
 def honest(done: CompactionResult) -> None:
     """A result says what happened: a success shrank the view, anything else left it."""
-    assert done.reason
+    assert str(done.reason)
     assert within(done.spent)
     if done.compacted:
         assert done.summary

@@ -123,7 +123,7 @@ def test_a_summary_that_fails_costs_no_history(fault: str, tmp_path: Path) -> No
             if fault != "a bug":  # what was spent until then is lost with its result
                 assert context.compaction.spent.calls == len(model.prompts)
             assert "berth 3" not in repr(context.report), "errors quote nothing"
-            assert "berth 3" not in context.compaction.reason
+            assert "berth 3" not in str(context.compaction.reason)
             await memory.settle()
             await unharmed(context, talk, tmp_path / "m.db")
             away = False
@@ -143,7 +143,7 @@ def test_a_call_that_can_never_succeed_is_made_once(tmp_path: Path) -> None:
             context = await filled(memory, Talk())
             assert context.compaction is not None
             assert len(model.prompts) == 1
-            assert "refused" in context.compaction.reason
+            assert "refused" in str(context.compaction.reason)
 
     asyncio.run(run())
 
@@ -269,7 +269,7 @@ def test_a_model_that_hangs_costs_a_turn_no_more_than_the_deadline(tmp_path: Pat
             context = await filled(memory, talk)
             assert time.monotonic() - begun < 5
             assert context.compaction is not None
-            assert "compaction.deadline_seconds" in context.compaction.reason
+            assert "compaction.deadline_seconds" in str(context.compaction.reason)
             assert context.compaction.seconds >= 0.3
             await memory.settle()
             await unharmed(context, talk, tmp_path / "m.db")
@@ -374,7 +374,7 @@ def test_every_size_of_window_ends_in_a_result(tmp_path: Path) -> None:
             context = await memory.prepare(SESSION, talk.body())
             assert context.compaction is not None
             assert context.compaction.convergence == "irreducible"
-            assert context.compaction.reason
+            assert str(context.compaction.reason)
             assert model.prompts == [], "there is nothing that a summary could stand for"
             assert context.report.tokens_after > LIMIT
             assert context.report.over_limit

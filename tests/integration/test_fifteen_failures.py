@@ -80,7 +80,7 @@ def test_02_without_a_summary_the_history_stays(tmp_path: Path) -> None:
             done = await memory.compact(SESSION)
             honest(done)
             assert done.convergence == "failed"
-            assert "no model is set" in done.reason
+            assert "no model is set" in str(done.reason)
             again = sound(await memory.prepare(SESSION, talk.body("which berth?")))
             assert not [edit for edit in again.edits if isinstance(edit, Cut)]
             assert "unavailable" not in shown(again)

@@ -139,7 +139,7 @@ def _one_cut(
     before = story.view(size)
     plan = cut(known, story.edits, story.codec.rules, keep_tokens=keep_tokens, least_freed_tokens=0)
     if isinstance(plan, NoCut):
-        assert plan.reason
+        assert str(plan.reason)
         return False
     at = _check_range(story, plan, size, covered)
     new = Cut(

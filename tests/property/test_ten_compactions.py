@@ -79,9 +79,11 @@ class Compacted:
         await self._prepared(body)
 
     def _ended_well(self, done: CompactionResult) -> None:
-        too_short = "longer than what it summarises" in done.reason  # our summary is a fixed one
+        too_short = "longer than what it summarises" in str(
+            done.reason
+        )  # our summary is a fixed one
         assert done.convergence in ("reduced", "irreducible") or too_short, done.reason
-        assert done.reason
+        assert str(done.reason)
         if done.convergence == "reduced":
             assert done.tokens_after < done.tokens_before
             assert done.compacted_messages > 0

@@ -15,6 +15,7 @@ from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Cut
 from recollect.values.history import SessionState, newest_cut
 from recollect.values.message import EntryKey
+from recollect.values.reason import Cause, Reason
 
 
 def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
@@ -31,7 +32,7 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
         return (made,)
     found = CompactionResult(
         convergence="reduced",
-        reason="made earlier, and recorded now",
+        reason=Reason(Cause.MADE_EARLIER),
         trigger="threshold",
         number=cut.number,
         summary=cut.summary,

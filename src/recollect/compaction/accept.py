@@ -16,6 +16,7 @@ from typing import Final
 from recollect.compaction.render import defuse
 from recollect.rules.clean_text import quote_labels
 from recollect.values.model import Answer
+from recollect.values.reason import Cause, Reason
 
 _THOUGHT: Final = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCED: Final = re.compile(r"\A```[a-z]{0,12}\n(.*?)\n?```\Z", re.DOTALL)
@@ -54,7 +55,7 @@ class Accepted:
 class Rejected:
     """An answer that may not, or none, and why; what follows from it."""
 
-    reason: str
+    reason: Reason
     terminal: bool = False
     """Nothing that could be tried would help."""
     overflow: bool = False
@@ -73,21 +74,21 @@ def accept(
     """Hold an answer against the material (conversation or partial summaries) it summarises."""
     text = _unwrapped(answer.text)
     if answer.stop == "refusal" or (len(text) < _REFUSAL_CHARS and _REFUSAL.match(text)):
-        return Rejected(reason="the model refused to summarise")
+        return Rejected(reason=Reason(Cause.REFUSED))
     if not text:
-        return Rejected(reason="the answer was empty")
+        return Rejected(reason=Reason(Cause.ANSWER_EMPTY))
     if previous and text == _unwrapped(previous):
-        return Rejected(reason="the answer was the summary before, unchanged")
-    if fault := _noise(text):
-        return Rejected(reason=fault)
+        return Rejected(reason=Reason(Cause.ANSWER_UNCHANGED))
+    if (fault := _noise(text)) is not None:
+        return Rejected(reason=Reason(fault))
     if _echoes(text, material):
-        return Rejected(reason="the answer was the conversation given back")
+        return Rejected(reason=Reason(Cause.ANSWER_ECHOES))
     given = count_tokens(material) + (count_tokens(previous) if previous else 0)
     if count_tokens(text) >= max(given, LEAST_TOKENS):
-        return Rejected(reason="the summary was longer than what it summarises")
+        return Rejected(reason=Reason(Cause.ANSWER_TOO_LONG))
     text = _without_focus(text, focus, material)
     if not text:
-        return Rejected(reason="the answer was nothing but what it was told to look at")
+        return Rejected(reason=Reason(Cause.ANSWER_ONLY_FOCUS))
     return Accepted(text=quote_labels(defuse(text)), cut_off=answer.stop == "length")
 
 
@@ -100,17 +101,17 @@ def _unwrapped(text: str) -> str:
     return bare
 
 
-def _noise(text: str) -> str:
+def _noise(text: str) -> Cause | None:
     visible = [sign for sign in text[:20_000] if not sign.isspace()]
     if sum(map(str.isalpha, visible)) < _LEAST_LETTERS * len(visible):
-        return "the answer held hardly a letter"
+        return Cause.ANSWER_NO_LETTERS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if line.strip("-* .").casefold() not in {"none", "n/a"}]
     if len(said) >= _LOOP_LINES and len(set(said)) < len(said) / 2:
-        return "the answer repeated itself"
+        return Cause.ANSWER_REPEATS
     if _loops(text):
-        return "the answer repeated itself"
-    return ""
+        return Cause.ANSWER_REPEATS
+    return None
 
 
 def _loops(text: str) -> bool:

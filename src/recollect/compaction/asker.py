@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from recollect.compaction.accept import Accepted, Rejected, accept
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.values.compaction import Spent
 from recollect.values.model import Answer, Prompt
 from recollect.values.overflow import Overflow
+from recollect.values.reason import Cause, Reason
 
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
 CountTokens: TypeAlias = Callable[[str], int]
-_LATE: Final = "no summary in time (compaction.deadline_seconds)"
 
 
 class Asker:
@@ -54,30 +54,30 @@ class Asker:
         """Ask, and hold the answer against its material."""
         while True:
             if self._spent.calls >= self._spent.max_calls:
-                return Rejected(reason="the calls that were set aside are used up", terminal=True)
+                return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
             if self._now() >= self._deadline:
-                return Rejected(reason=_LATE, terminal=True)
+                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
             self._add(calls=1)
             try:
                 async with asyncio.timeout(self._deadline - self._now()):
                     answer = await self._ask(prompt)
             except TimeoutError:
-                return Rejected(reason=_LATE, terminal=True)
+                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
             except ModelUnavailable as error:
                 if self._spare:
                     self._spare -= 1
                     continue
-                return Rejected(reason=f"the model is away: {error}", terminal=True)
+                return Rejected(reason=Reason(Cause.MODEL_AWAY, error=str(error)), terminal=True)
             except ModelRefused as error:
-                return Rejected(reason=f"the provider refused the call: {error}", terminal=True)
+                return Rejected(reason=Reason(Cause.MODEL_REFUSED, error=str(error)), terminal=True)
             except ModelOverflow as error:
                 limit = (
                     error.overflow.limit_tokens if isinstance(error.overflow, Overflow) else None
                 )
-                said = "the summarising call did not fit the model's window"
-                return Rejected(reason=said, overflow=True, limit_tokens=limit)
+                reason = Reason(Cause.MODEL_OVERFLOW)
+                return Rejected(reason=reason, overflow=True, limit_tokens=limit)
             except ModelError as error:
-                return Rejected(reason=f"the model did not answer as it must: {error}")
+                return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
             self._account(prompt, answer)
             return accept(
                 answer, material, count_tokens=self._count, previous=previous, focus=self._focus

@@ -22,6 +22,7 @@ from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Edit
 from recollect.values.history import Entry, behind_cut, newest_cut
 from recollect.values.message import Text, ToolResult
+from recollect.values.reason import Cause, Reason
 from recollect.values.wire import WireRules
 
 SLACK = 1.5
@@ -65,16 +66,14 @@ def cut(
     newest = len(ground.entries) - 1
     place = next((at for at in range(newest, -1, -1) if ground.kept[at] >= keep_tokens), None)
     if place is None:
-        return NoCut(reason=f"all that is shown fits the {keep_tokens:,} tokens that are kept")
+        return NoCut(reason=Reason(Cause.ALL_FITS, tokens=keep_tokens))
     points = _points(ground, rules)
     if not points:
-        return NoCut(reason="the newest exchange is all there is: no cut can part it")
+        return NoCut(reason=Reason(Cause.ONE_EXCHANGE))
     worth = [at for at in points if _freed(ground, at) > least_freed_tokens]
     if not worth:
-        return NoCut(
-            reason=f"the newest exchange alone is larger than what may be kept: a cut before it "
-            f"frees {_freed(ground, points[-1]):,} tokens, less than a summary takes"
-        )
+        freed = _freed(ground, points[-1])
+        return NoCut(reason=Reason(Cause.EXCHANGE_TOO_LARGE, tokens=freed))
     return _planned(ground, _chosen(ground, worth, place, keep_tokens), keep_tokens)
 
 
@@ -152,7 +151,6 @@ def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
             split, continues = 0, True  # the last cut lay within this very turn
     history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
-    where = "within a turn" if turn_prefix else "between turns"
     return CutPlan(
         anchor=entries[at].key,
         history=history,
@@ -161,8 +159,12 @@ def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
         kept=tuple(entries[at:]),
         kept_tokens=ground.kept[at],
         summarised_tokens=sum(entry.tokens for entry in history + turn_prefix),
-        reason=f"cut {where}: {len(history) + len(turn_prefix)} messages are summarised, "
-        f"{ground.kept[at]:,} tokens kept where {keep_tokens:,} were asked for",
+        reason=Reason(
+            Cause.CUT_WITHIN if turn_prefix else Cause.CUT_BETWEEN,
+            messages=len(history) + len(turn_prefix),
+            tokens=ground.kept[at],
+            wanted=keep_tokens,
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from recollect.formats.summaries import part_pinned
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
 from recollect.values.history import Entry
+from recollect.values.reason import Cause, Reason
 from recollect.values.wire import WireRules
 
 NO_HISTORY = "No prior history."
@@ -241,7 +242,7 @@ async def _drafted(
         said = stages.sizes.scribe.text(plan.turn_prefix)
         turn = Staged(text="\n\n".join(one for one in (turn_before, said) if one))
     if not history.text and (turn is None or not turn.text):
-        return Rejected(reason="there is nothing in it to summarise", terminal=True)
+        return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)
 
 

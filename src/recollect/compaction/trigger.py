@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from recollect.config.settings import Compaction
 from recollect.rules.budget import Limits
 from recollect.values.compaction import Due
+from recollect.values.reason import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class TriggerResult:
     """What is due, and why."""
 
     due: Due
-    reason: str
+    reason: Reason
     flush_first: bool = False
     """A compaction is due and no flush was made in this cycle: there is still room for one."""
 
@@ -40,38 +41,27 @@ def trigger(
     `paused`: a compaction was undone, and the session has not been told to compact again.
     """
     if used_tokens is None:
-        return TriggerResult(due="nothing", reason="how full the window is has to be counted anew")
+        return TriggerResult(due="nothing", reason=Reason(Cause.COUNT_STALE))
     if not settings.enabled:
-        return TriggerResult(due="nothing", reason="compaction is off in the settings")
+        return TriggerResult(due="nothing", reason=Reason(Cause.COMPACTION_OFF))
     flush_due = (
         settings.flush.enabled
         and used_tokens >= limits.flush_tokens
         and (flushed_in is None or flushed_in != compactions)
     )
     if used_tokens > limits.compact_tokens:
-        over = f"{used_tokens:,} tokens are over the limit of {limits.compact_tokens:,}"
-        held_back = _held_back(paused=paused, breaker_open=breaker_open)
-        if not held_back:
+        limit = limits.compact_tokens
+        if not paused and not breaker_open:
+            over = Reason(Cause.DUE_OVER, tokens=used_tokens, limit=limit)
             return TriggerResult(due="compaction", reason=over, flush_first=flush_due)
-        return TriggerResult(
-            due="flush" if flush_due else "nothing", reason=f"{over}, but {held_back}"
-        )
+        why = Reason(Cause.COMPACTION_UNDONE if paused else Cause.BREAKER_OPEN)
+        held_back = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why)
+        return TriggerResult(due="flush" if flush_due else "nothing", reason=held_back)
     if flush_due:
-        return TriggerResult(
-            due="flush",
-            reason=f"{used_tokens:,} tokens: from {limits.flush_tokens:,} on notes are written",
-        )
+        due = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
+        return TriggerResult(due="flush", reason=due)
     if used_tokens >= limits.flush_tokens:
-        why = "notes were written in this cycle" if settings.flush.enabled else "flushes are off"
-        return TriggerResult(due="nothing", reason=f"no compaction is due yet, and {why}")
-    return TriggerResult(
-        due="nothing", reason=f"{used_tokens:,} tokens are under {limits.flush_tokens:,}"
-    )
-
-
-def _held_back(*, paused: bool, breaker_open: bool) -> str:
-    if paused:
-        return "the last compaction was undone: the session waits to be told to compact again"
-    if breaker_open:
-        return "compactions made no progress lately and are paused for a while"
-    return ""
+        written = Reason(Cause.FLUSHED if settings.flush.enabled else Cause.FLUSHES_OFF)
+        return TriggerResult(due="nothing", reason=written)
+    room = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
+    return TriggerResult(due="nothing", reason=room)

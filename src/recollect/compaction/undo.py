@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from recollect.values.edit import Cut, Edit, Insert
 from recollect.values.message import EntryKey
+from recollect.values.reason import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class UndoResult:
 
     edits: tuple[Edit, ...] = field(repr=False)
     undone: Cut | None = field(repr=False)
-    reason: str
+    reason: Reason
 
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
@@ -30,26 +31,23 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
     """
     at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
     if at is None:
-        return UndoResult(
-            edits=tuple(edits), undone=None, reason="no compaction stands in this session"
-        )
+        return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
     undone = edits[at]
     assert isinstance(undone, Cut)
     if undone.before and not any(isinstance(edit, Cut) for edit in edits[:at]):
         return UndoResult(
             edits=tuple(edits),
             undone=None,
-            reason=f"what stood before compaction {undone.number} is no longer kept",
+            reason=Reason(Cause.UNDO_LOST, number=undone.number),
         )
     rest = [*edits[:at], *edits[at + 1 :]]
     back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
     older = any(isinstance(edit, Cut) for edit in rest)
-    shown = "the summary before it stands again" if older else "the whole history is shown again"
     return UndoResult(
         # Older blocks first: where two stand at one message, this is the order they came in.
         edits=(*back, *rest),
         undone=undone,
-        reason=f"compaction {undone.number} undone: {shown}",
+        reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),
     )
 
 

@@ -35,10 +35,7 @@ WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
 
 
-ANOTHER_WAY = "the session went on another way meanwhile"
-ANOTHER_PROCESS = "another process went on with the session"
-FORGOTTEN_MEANWHILE = "something that it stands for was forgotten meanwhile"
-LOST_RACES = frozenset({ANOTHER_WAY, ANOTHER_PROCESS, FORGOTTEN_MEANWHILE})
+LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTEN_MEANWHILE})
 """Nothing failed: it was too late, and can be tried again."""
 
 
@@ -71,7 +68,7 @@ async def commit(
             state = path.aligned_state(state)
         base = _base(state, path)
         if base is None or plan.anchor not in state.path:
-            return replace(nothing, reason=ANOTHER_WAY)
+            return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
         number = state.compactions + 1
         before = newest_cut(base)
         earlier = () if before is None else before.covers
@@ -91,12 +88,12 @@ async def commit(
         view = path.applied(edits).view
         after = path.calibrated(path.fixed_tokens + view.tokens)
         if after > WORTHWHILE_RATIO * nothing.tokens_before:
-            why = "the summary, with what has to stay, is as long as what it would replace"
+            why = Reason(Cause.SUMMARY_AS_LONG)
             return replace(nothing, convergence="irreducible", reason=why)
         result = replace(
             nothing,
             convergence="reduced",
-            reason=f"{len(plan.summarised)} messages became a summary",
+            reason=Reason(Cause.SUMMARISED, messages=len(plan.summarised)),
             number=number,
             summary=proved.text,
             first_kept=plan.anchor,
@@ -120,12 +117,12 @@ async def commit(
                 held.id, new, held.keeping, now=now, compactions=(record,)
             )
             if kept.where == "nowhere":
-                return replace(nothing, reason=f"it could not be kept: {kept.said}")
+                return replace(nothing, reason=Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said))
             written = kept.written
             if written is not None and written.session_stale:
-                return replace(nothing, reason=ANOTHER_PROCESS)
+                return replace(nothing, reason=Reason(Cause.ANOTHER_PROCESS))
             if written is not None and written.session_cleaned:
-                return replace(nothing, reason=FORGOTTEN_MEANWHILE)
+                return replace(nothing, reason=Reason(Cause.FORGOTTEN_MEANWHILE))
         held.state = new
         return result
 
@@ -177,7 +174,7 @@ def _masked(
         receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
     return replace(
         result,
-        reason=masked(result.reason),
+        reason=result.reason.masked(masked),
         notes=tuple(masked(note) for note in result.notes),
         summary=masked(result.summary),
         receipt=receipt,

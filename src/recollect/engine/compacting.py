@@ -39,6 +39,7 @@ from recollect.values.compaction import (
 from recollect.values.edit import Cut
 from recollect.values.history import SessionState, newest_cut
 from recollect.values.message import MessageId
+from recollect.values.reason import NOT_RUN, Cause, Reason
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """How much of what is usually kept is tried, one after the other, until the view would fit."""
@@ -99,23 +100,22 @@ class Compactor:
         """Works for a session, or fails for it: then its view is trimmed instead."""
 
     @property
-    def nobody(self) -> str:
-        """Why no summary can ever be had; empty where one can."""
+    def nobody(self) -> Reason | None:
+        """Why no summary can ever be had; None where one can."""
         return self._summariser.why_not
 
-    def why_not(self, state: SessionState, *, asked_for: bool = False) -> str:
-        """Why there can be no compaction now; empty where there can."""
-        if nobody := self._summariser.why_not:
+    def why_not(self, state: SessionState, *, asked_for: bool = False) -> Reason | None:
+        """Why there can be no compaction now; None where there can."""
+        nobody = self._summariser.why_not
+        if nobody is not None or asked_for:
             return nobody
-        if asked_for:
-            return ""
         if not self._settings.compaction.enabled:
-            return "compaction is off (compaction.enabled)"
+            return Reason(Cause.COMPACTION_OFF)
         if state.compaction_paused:
-            return "the last compaction was undone; there is none until you ask for one"
+            return Reason(Cause.COMPACTION_UNDONE)
         if is_open(state.breaker, self._settings.compaction, now=self._clock.now()):
-            return "compactions made no progress lately and are paused for a while"
-        return ""
+            return Reason(Cause.BREAKER_OPEN)
+        return None
 
     async def compact(
         self, held: Session, path: TurnPath, order: CompactionOrder
@@ -125,16 +125,17 @@ class Compactor:
         used = path.used_tokens()
         nothing = CompactionResult(
             convergence="failed",
-            reason="",
+            reason=NOT_RUN,
             trigger=order.trigger,
             tokens_before=used,
             tokens_after=used,
         )
-        if why_not := self.why_not(held.state, asked_for=order.trigger == "manual"):
+        why_not = self.why_not(held.state, asked_for=order.trigger == "manual")
+        if why_not is not None:
             return replace(nothing, reason=why_not)
         if path.request.continues:
-            why = "the provider holds the earlier messages itself: only it can shorten them"
-            return replace(nothing, convergence="irreducible", reason=why)
+            holds = Reason(Cause.PROVIDER_HOLDS)
+            return replace(nothing, convergence="irreducible", reason=holds)
         bill = Bill()
         seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
         work = self._made_ready(held, path, order, nothing, begun, bill)
@@ -143,13 +144,14 @@ class Compactor:
             ready = await attempted(self._committed(held, path, ready, begun))
         if isinstance(ready, Failure):
             late = issubclass(ready.error, TimeoutError)
-            why = "it did not end in time (compaction.deadline_seconds)" if late else ready.said
+            error = Reason(Cause.ERROR, error=ready.said)
+            why = Reason(Cause.COMPACTION_LATE) if late else error
             ready = replace(nothing, reason=why, spent=bill.spent)
         done = replace(ready, seconds=time.monotonic() - begun)
-        if done.reason not in LOST_RACES:
+        if done.reason.cause not in LOST_RACES:
             await self._count(held, path, done)
             if done.convergence == "failed":
-                self.part.away(done.reason, whose=held.id)
+                self.part.away(str(done.reason), whose=held.id)
             elif done.compacted:
                 self.part.back(whose=held.id)
         return await self._told(held, path, done)
@@ -172,8 +174,9 @@ class Compactor:
     ) -> _Ready | CompactionResult:
         plan = self._plan(path)
         if isinstance(plan, CutPlan):
-            if said := await self._not_durable(held, path, plan):
-                return replace(nothing, reason=said)
+            if missing := await self._not_durable(held, path, plan):
+                why = Reason(Cause.SOME_NOT_DURABLE, messages=missing)
+                return replace(nothing, reason=why)
             plan = _without(plan, held.keeping.forgotten)
         if isinstance(plan, NoCut):
             return replace(nothing, convergence="irreducible", reason=plan.reason)
@@ -194,7 +197,7 @@ class Compactor:
         notes = (*heard.notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
-            return replace(nothing, reason=mask.text(summary.reason))
+            return replace(nothing, reason=summary.reason.masked(mask.text))
         proved = await prove(
             path,
             masked,
@@ -260,7 +263,7 @@ class Compactor:
         limits = path.limits
         allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
         added = self._added_tokens(path)
-        best: CutPlan | NoCut = NoCut(reason="there is nothing before the newest exchange")
+        best: CutPlan | NoCut = NoCut(reason=Reason(Cause.NOTHING_BEFORE))
         for share in KEEP_SHARES:
             plan = cut(
                 path.entries,
@@ -284,13 +287,12 @@ class Compactor:
         pins = int(window * self._settings.compaction.pin_ratio)
         return self._summariser.summary_tokens(path) + names + pins
 
-    async def _not_durable(self, held: Session, path: TurnPath, plan: CutPlan) -> str:
-        """Why the past may not be cut yet; empty where all of it is durable."""
+    async def _not_durable(self, held: Session, path: TurnPath, plan: CutPlan) -> int:
+        """How many messages are not durable yet, so that the past may not be cut."""
         if self._keeper is None:
-            return ""
+            return 0
         await self._keeper.make_durable(held.id, path.entries, held.keeping, now=self._clock.now())
-        missing = self._keeper.not_durable(plan.summarised, held.keeping)
-        return f"{len(missing)} messages are not durable yet, so none may leave" if missing else ""
+        return len(self._keeper.not_durable(plan.summarised, held.keeping))
 
     def context(self, held: Session) -> dict[str, str | None]:
         """Whose compaction it is, as hooks are told."""
@@ -319,5 +321,5 @@ def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
     history = tuple(entry for entry in plan.history if entry.id not in forgotten)
     prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
     if not history and not prefix:
-        return NoCut(reason="all that could be summarised was forgotten")
+        return NoCut(reason=Reason(Cause.ALL_FORGOTTEN))
     return replace(plan, history=history, turn_prefix=prefix)

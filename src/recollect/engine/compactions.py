@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from recollect.compaction.trigger import TriggerResult
 from recollect.compaction.undo import UndoResult, undo
 from recollect.engine.boundary import Failure, attempted
-from recollect.engine.committing import ANOTHER_WAY
 from recollect.engine.compacting import CompactionOrder, Compactor
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeping import SessionKeeper
@@ -25,6 +24,7 @@ from recollect.engine.turn_path import TurnPath
 from recollect.ports import Clock
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import SessionId, SessionState
+from recollect.values.reason import Cause, Reason
 
 KEEP_TRIES = 2
 """A state that came too late is put on top of what another process left, once."""
@@ -67,7 +67,7 @@ class Compactions:
         or it came too late."""
         while order.trigger != "manual" and (ahead := self._queue(held)):
             done = await _waited(ahead[0])
-            if done.reason != ANOTHER_WAY:
+            if done.reason.cause is not Cause.ANOTHER_WAY:
                 return done
         return await _waited(self._started(held, path, order, flush_first=False))
 
@@ -99,7 +99,8 @@ class Compactions:
             written = kept.written
             stale = written is not None and (written.session_stale or written.session_cleaned)
             if kept.where == "nowhere" or stale:
-                why = "another process went on with the session; try again" if stale else kept.said
+                lost = Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said)
+                why = Reason(Cause.ANOTHER_PROCESS) if stale else lost
                 return UndoResult(edits=state.edits, undone=None, reason=why)
         held.state = new
         return done
@@ -175,7 +176,7 @@ class Compactions:
         async def work() -> CompactionResult:
             await self._flush(held, path)
             return CompactionResult(
-                convergence="irreducible", reason="only notes were due", trigger="threshold"
+                convergence="irreducible", reason=Reason(Cause.ONLY_NOTES), trigger="threshold"
             )
 
         beside.flush = self._task(held, work, "threshold")
@@ -188,7 +189,8 @@ class Compactions:
         async def ended() -> CompactionResult:
             done = await attempted(work())
             if isinstance(done, Failure):
-                return CompactionResult(convergence="failed", reason=done.said, trigger=trigger)
+                why = Reason(Cause.ERROR, error=done.said)
+                return CompactionResult(convergence="failed", reason=why, trigger=trigger)
             return done
 
         task = held.compacting = asyncio.create_task(ended())
@@ -255,6 +257,6 @@ async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:
     await asyncio.wait({task})
     if task.cancelled():
         return CompactionResult(
-            convergence="failed", reason="the engine was closed meanwhile", trigger="threshold"
+            convergence="failed", reason=Reason(Cause.ENGINE_CLOSED), trigger="threshold"
         )
     return task.result()

@@ -263,9 +263,9 @@ class Engine:
             state = await self._loaded(held, boundary)
             path = await self._path(held, state, request, format_name, boundary)
             path.why_not_compact = self._compactor.why_not(state)
-            if path.request.continues and not path.why_not_compact:
-                path.why_not_compact = "the provider holds the earlier messages itself"
-            path.may_compact = may_compact and not path.why_not_compact
+            if path.request.continues and path.why_not_compact is None:
+                path.why_not_compact = Reason(Cause.PROVIDER_HOLDS)
+            path.may_compact = may_compact and path.why_not_compact is None
             outgoing = await self._shape(path, held) if path.readable else None
             if path.wants_compaction:
                 held.last_path, held.compacted_meanwhile = path, ended
@@ -413,7 +413,7 @@ class Engine:
             if not readable:
                 path = None
         if path is None:
-            why = "there is no request to start from: prepare one, or give it"
+            why = Reason(Cause.NOTHING_TO_START_FROM)
             return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
         order = CompactionOrder(trigger=trigger, instructions=instructions)
         return await self._compactions.run(held, path, order)
@@ -576,8 +576,9 @@ class Engine:
         elif state.sent_estimate_tokens:
             used = path.calibrated(state.sent_estimate_tokens + reply_tokens)
         if path is None:
-            return TriggerResult(due="nothing", reason="nothing was prepared in this process")
-        if nobody := self._compactor.nobody:
+            return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
+        nobody = self._compactor.nobody
+        if nobody is not None:
             return TriggerResult(due="nothing", reason=nobody)
         settings = self.settings.compaction
         due = what_is_due(

@@ -47,7 +47,7 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         path.wants_compaction = True
         return
     if path.used_tokens() > _enough_tokens(path, moment):
-        if path.why_not_compact:
+        if path.why_not_compact is not None:
             path.boundary.note(
                 "compact", "skipped", Reason(Cause.NO_COMPACTION, why=path.why_not_compact)
             )

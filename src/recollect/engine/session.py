@@ -16,6 +16,7 @@ from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
 from recollect.values.overflow import LimitDoubt
+from recollect.values.reason import NOT_RUN, Reason
 from recollect.values.recalled import Recalled
 from recollect.values.report import Report, StageLine
 from recollect.values.request import Usage
@@ -87,7 +88,7 @@ class Observation:
     beside the turns (jobs, a compaction that was due)."""
     due: Due = "nothing"
     """What the window asks for next: a flush, a compaction, or nothing."""
-    due_reason: str = ""
+    due_reason: Reason = NOT_RUN
     flush_first: bool = False
     """A compaction is due, and notes were not written in this cycle yet."""
     broken_off: bool = False
@@ -114,7 +115,7 @@ class Observation:
             "doubted_limit": None if self.doubted_limit is None else self.doubted_limit.value,
             "failures": [line.to_dict() for line in self.failures],
             "due": self.due,
-            "due_reason": str(self.due_reason),
+            "due_reason": {"said": str(self.due_reason), **self.due_reason.to_dict()},
             "flush_first": self.flush_first,
             "archived": self.archived,
         }

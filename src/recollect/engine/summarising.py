@@ -24,6 +24,7 @@ from recollect.values.carried import Carried
 from recollect.values.compaction import CutPlan, NoSummary, Spent, Summarised
 from recollect.values.edit import Cut
 from recollect.values.model import Answer, Prompt
+from recollect.values.reason import Cause, Reason
 
 HOOK_SHARE = 0.5
 """Of the time that a compaction has, what a hook may take that could supply the summary."""
@@ -59,14 +60,11 @@ class Summariser:
         self._critical_rules = critical_rules
 
     @property
-    def why_not(self) -> str:
-        """Why nobody can be asked; empty where somebody can."""
+    def why_not(self) -> Reason | None:
+        """Why nobody can be asked; None where somebody can."""
         if self._model is None and not self._hooks.listens("session_before_compact"):
-            return (
-                "no model is set that could summarise: set models.provider and models.main, "
-                "or give `model=`"
-            )
-        return ""
+            return Reason(Cause.NO_MODEL)
+        return None
 
     def summary_tokens(self, path: TurnPath) -> int:
         """The longest summary, without the names and pins that code adds."""
@@ -128,7 +126,7 @@ class Summariser:
     ) -> Summarised | NoSummary:
         model, settings = self._model, self._settings
         if model is None:
-            why = "no hook supplied a summary, and no model is set"
+            why = Reason(Cause.NO_SUPPLIER)
             return NoSummary(reason=why, spent=Spent())
 
         async def ask(prompt: Prompt) -> Answer:
@@ -196,7 +194,7 @@ class Summariser:
             seconds=self._settings.deadline_seconds * HOOK_SHARE,
         )
         if cancelled(heard.answers):
-            why = "a session_before_compact hook said no"
+            why = Reason(Cause.HOOK_SAID_NO)
             return NoSummary(reason=why, spent=Spent()), heard.notes
         return supplied_summary(heard.answers), heard.notes
 

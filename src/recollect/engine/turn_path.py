@@ -97,7 +97,7 @@ class TurnPath:
     """What memory found for this turn, whether or not it was put back."""
     may_compact: bool = False
     """A compaction can happen before this request goes out."""
-    why_not_compact: str = ""
+    why_not_compact: Reason | None = None
     """Why it cannot, for the report of a turn that has to trim instead."""
     wants_compaction: bool = False
     """It should: the turn waits for it and begins anew."""

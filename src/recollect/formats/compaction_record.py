@@ -25,6 +25,7 @@ from recollect.values.compaction import (
     Trigger,
 )
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Reason
 
 VERSION: Final = 1
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
             "at": at,
             "trigger": result.trigger,
             "convergence": result.convergence,
-            "reason": result.reason,
+            "reason": result.reason.to_dict(),
             "summary": result.summary,
             "first_kept": result.first_kept,
             "compacted_messages": result.compacted_messages,
@@ -94,7 +95,7 @@ def _read(held: Mapping[str, Any]) -> RecordedCompaction:
     first_kept = held["first_kept"]
     result = CompactionResult(
         convergence=_one_of(held["convergence"], Convergence),
-        reason=_is(held["reason"], str),
+        reason=Reason.from_dict(held["reason"]),
         trigger=_one_of(held["trigger"], Trigger),
         number=_is(held["number"], int),
         summary=_is(held["summary"], str),

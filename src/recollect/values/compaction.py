@@ -15,6 +15,7 @@ from recollect.values.carried import Carried as Carried
 from recollect.values.carried import ToolFailure as ToolFailure
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import Reason
 
 Convergence: TypeAlias = Literal["reduced", "irreducible", "failed"]
 """How a compaction ended; there is no fourth way."""
@@ -43,7 +44,7 @@ class CutPlan:
     kept_tokens: int
     """Estimate before calibration, as all here."""
     summarised_tokens: int
-    reason: str
+    reason: Reason
 
     @property
     def splits_a_turn(self) -> bool:
@@ -60,7 +61,7 @@ class CutPlan:
 class NoCut:
     """There is no place for a cut, and why."""
 
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Summarised:
 class NoSummary:
     """Summarising failed; the history stays as it is."""
 
-    reason: str
+    reason: Reason
     spent: Spent
     notes: tuple[str, ...] = ()
 
@@ -173,8 +174,8 @@ class CompactionResult:
     """How a compaction ended. Never a success that changed nothing."""
 
     convergence: Convergence
-    reason: str
-    """One sentence, also where it worked."""
+    reason: Reason
+    """Why it ended so, also where it worked; `str` of it is a sentence."""
     trigger: Trigger
     number: int = 0
     """Which compaction of its session this is, from 1; 0 where none was made."""
@@ -215,6 +216,8 @@ class CompactionResult:
             "trigger": self.trigger,
             "convergence": self.convergence,
             "reason": str(self.reason),
+            "cause": self.reason.cause.name.lower(),
+            "numbers": self.reason.to_dict()["numbers"],
             "tokens_before": self.tokens_before,
             "tokens_after": self.tokens_after,
             "compacted_messages": self.compacted_messages,
@@ -234,7 +237,7 @@ class CompactionResult:
         shaped: dict[str, Any] = {
             "ok": self.ok,
             "compacted": self.compacted,
-            "reason": self.reason,
+            "reason": str(self.reason),
             "convergence": self.convergence,
         }
         if self.compacted:

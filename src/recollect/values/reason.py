@@ -7,7 +7,7 @@ are told in the new words. Names stay; one that is no longer used may go once no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, unique
 from string import Formatter
 from typing import Any, TypeAlias
@@ -152,6 +152,79 @@ class Cause(Enum):
     NOTHING_TO_SEARCH = "nothing to search in it, oldest first"
     QUERY_TOO_SHORT_TO_TRIM = "the query is too short to trim by (OpenClaw)"
 
+    # when a compaction is due
+    COUNT_STALE = "how full the window is has to be counted anew"
+    NOTHING_PREPARED = "nothing was prepared in this process"
+    COMPACTION_OFF = "compaction is off (compaction.enabled)"
+    COMPACTION_UNDONE = "the last compaction was undone; there is none until you ask for one"
+    BREAKER_OPEN = "compactions made no progress lately and are paused for a while"
+    PROVIDER_HOLDS = "the provider holds the earlier messages itself: only it can shorten them"
+    NO_MODEL = (
+        "no model is set that could summarise: set models.provider and models.main, "
+        "or give `model=`"
+    )
+    DUE_OVER = "{tokens:,} tokens are over the limit of {limit:,}"
+    DUE_HELD_BACK = "{tokens:,} tokens are over the limit of {limit:,}, but {why}"
+    FLUSH_DUE = "{tokens:,} tokens: from {limit:,} on notes are written"
+    FLUSHED = "no compaction is due yet, and notes were written in this cycle"
+    FLUSHES_OFF = "no compaction is due yet, and flushes are off"
+    NOT_FULL = "{tokens:,} tokens are under {limit:,}"
+
+    # where the past may be cut
+    ALL_FITS = "all that is shown fits the {tokens:,} tokens that are kept"
+    ONE_EXCHANGE = "the newest exchange is all there is: no cut can part it"
+    EXCHANGE_TOO_LARGE = (
+        "the newest exchange alone is larger than what may be kept: a cut before it "
+        "frees {tokens:,} tokens, less than a summary takes"
+    )
+    NOTHING_BEFORE = "there is nothing before the newest exchange"
+    ALL_FORGOTTEN = "all that could be summarised was forgotten"
+    CUT_BETWEEN = (
+        "cut between turns: {messages} messages are summarised, "
+        "{tokens:,} tokens kept where {wanted:,} were asked for"
+    )
+    CUT_WITHIN = (
+        "cut within a turn: {messages} messages are summarised, "
+        "{tokens:,} tokens kept where {wanted:,} were asked for"
+    )
+
+    # what a model answered
+    REFUSED = "the model refused to summarise"
+    ANSWER_EMPTY = "the answer was empty"
+    ANSWER_UNCHANGED = "the answer was the summary before, unchanged"
+    ANSWER_NO_LETTERS = "the answer held hardly a letter"
+    ANSWER_REPEATS = "the answer repeated itself"
+    ANSWER_ECHOES = "the answer was the conversation given back"
+    ANSWER_TOO_LONG = "the summary was longer than what it summarises"
+    ANSWER_ONLY_FOCUS = "the answer was nothing but what it was told to look at"
+    CALLS_USED_UP = "the calls that were set aside are used up"
+    SUMMARY_LATE = "no summary in time (compaction.deadline_seconds)"
+    MODEL_AWAY = "the model is away: {error}"
+    MODEL_REFUSED = "the provider refused the call: {error}"
+    MODEL_OVERFLOW = "the summarising call did not fit the model's window"
+    MODEL_WRONG = "the model did not answer as it must: {error}"
+    NOTHING_TO_SUMMARISE = "there is nothing in it to summarise"
+    NO_SUPPLIER = "no hook supplied a summary, and no model is set"
+    HOOK_SAID_NO = "a session_before_compact hook said no"
+
+    # how a compaction ended
+    SUMMARISED = "{messages} {messages:message|messages} became a summary"
+    SUMMARY_AS_LONG = "the summary, with what has to stay, is as long as what it would replace"
+    NOTHING_TO_START_FROM = "there is no request to start from: prepare one, or give it"
+    SOME_NOT_DURABLE = "{messages} messages are not durable yet, so none may leave"
+    COMPACTION_LATE = "it did not end in time (compaction.deadline_seconds)"
+    COULD_NOT_BE_KEPT = "it could not be kept: {error}"
+    ANOTHER_WAY = "the session went on another way meanwhile"
+    ANOTHER_PROCESS = "another process went on with the session"
+    FORGOTTEN_MEANWHILE = "something that it stands for was forgotten meanwhile"
+    ONLY_NOTES = "only notes were due"
+    ENGINE_CLOSED = "the engine was closed meanwhile"
+    MADE_EARLIER = "made earlier, and recorded now"
+    NOTHING_TO_UNDO = "no compaction stands in this session"
+    UNDO_LOST = "what stood before compaction {number} is no longer kept"
+    UNDONE_TO_SUMMARY = "compaction {number} undone: the summary before it stands again"
+    UNDONE = "compaction {number} undone: the whole history is shown again"
+
     # compact
     CUT = "compaction {number}: {cut}"
     COMPACTED = "{why}: {before:,} to {after:,} tokens in {seconds:.1f} s"
@@ -227,6 +300,16 @@ class Reason:
 
     def __deepcopy__(self, memo: object) -> Reason:
         return self
+
+    def masked(self, mask: Callable[[str], str]) -> Reason:
+        """The same with its texts masked: an error may quote what nobody may store."""
+        numbers: dict[str, Number] = {}
+        for name, value in self.numbers.items():
+            if isinstance(value, Reason):
+                numbers[name] = value.masked(mask)
+            else:
+                numbers[name] = mask(value) if isinstance(value, str) else value
+        return Reason(self.cause, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: the cause's name, and its numbers."""

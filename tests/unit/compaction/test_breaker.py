@@ -10,6 +10,7 @@ from recollect.compaction import breaker
 from recollect.config import build
 from recollect.values.breaker import Breaker
 from recollect.values.compaction import CompactionResult, Convergence, Trigger
+from recollect.values.reason import NOT_RUN
 
 SETTINGS = build({"compaction.breaker_failures": 3, "compaction.breaker_seconds": 600}).compaction
 WINDOW = 100_000
@@ -18,7 +19,7 @@ WINDOW = 100_000
 def ended(convergence: Convergence, freed: int = 0, kind: Trigger = "threshold") -> Any:
     return CompactionResult(
         convergence=convergence,
-        reason="r",
+        reason=NOT_RUN,
         trigger=kind,
         tokens_before=90_000,
         tokens_after=90_000 - freed,

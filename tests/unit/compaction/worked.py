@@ -12,6 +12,7 @@ from recollect.formats.codec import CODECS
 from recollect.values.compaction import CutPlan
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
+from recollect.values.reason import NOT_RUN
 
 RULES = CODECS["anthropic"].rules
 WORDS = "the parser keeps its place in the stream while readers wait for more of it to arrive "
@@ -64,7 +65,7 @@ def plan_of(entries: tuple[Entry, ...], prefix: tuple[Entry, ...] = ()) -> CutPl
         turn_prefix=prefix,
         kept_tokens=0,
         summarised_tokens=sum(entry.tokens for entry in entries + prefix),
-        reason="r",
+        reason=NOT_RUN,
     )
 
 

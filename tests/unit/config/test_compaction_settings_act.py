@@ -187,7 +187,7 @@ def _(tmp: Path) -> None:
     late, _ = compact(tmp, {"compaction__deadline_seconds": 0.1}, scribe(delay_seconds=30))
     assert time.monotonic() - begun < 10
     assert late.convergence == "failed"
-    assert "compaction.deadline_seconds" in late.reason
+    assert "compaction.deadline_seconds" in str(late.reason)
     patient, _ = compact(tmp, {"compaction__deadline_seconds": 30.0}, scribe(delay_seconds=0.15))
     assert patient.compacted
 

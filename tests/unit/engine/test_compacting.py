@@ -215,7 +215,7 @@ def test_compact_needs_something_to_start_from(tmp_path: Path) -> None:
             done = await memory.compact("nobody")
             honest(done)
             assert done.convergence == "irreducible"
-            assert "prepare" in done.reason
+            assert "prepare" in str(done.reason)
             talk = Talk().exchange(9)
             assert (await memory.compact(SESSION, talk.body("so?"))).compacted
             unreadable = await memory.compact("other", {"messages": "no list"}, format="anthropic")

@@ -23,6 +23,7 @@ from recollect.values.compaction import (
     Trigger,
 )
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN, Cause, Reason
 
 COUNT = st.integers(0, 2**40)
 FINDINGS = st.builds(
@@ -41,7 +42,7 @@ FINDINGS = st.builds(
 RESULTS = st.builds(
     CompactionResult,
     convergence=st.sampled_from(get_args(Convergence)),
-    reason=st.text(),
+    reason=st.text().map(lambda said: Reason(Cause.ERROR, error=said)),
     trigger=st.sampled_from(get_args(Trigger)),
     number=COUNT,
     summary=st.text(),
@@ -80,7 +81,7 @@ def held() -> dict[str, Any]:
     )
     result = CompactionResult(
         convergence="reduced",
-        reason="it worked",
+        reason=NOT_RUN,
         trigger="manual",
         receipt=Receipt(findings=(Finding(probe=probe, standing="lost"),)),
     )
@@ -116,3 +117,12 @@ def test_a_word_of_a_newer_version_is_refused_without_being_quoted() -> None:
     with pytest.raises(FormatError) as refused:
         read_record(json.dumps(told).encode())
     assert "secret" not in str(refused.value)
+
+
+def test_a_record_of_an_older_version_is_read_with_its_sentence() -> None:
+    result = CompactionResult(convergence="reduced", reason=NOT_RUN, trigger="manual")
+    held = json.loads(write_record(result, turn=3, at=1.0))
+    held["reason"] = "12 messages became a summary"
+    read = read_record(json.dumps(held).encode()).result
+    assert str(read.reason) == "12 messages became a summary"
+    assert read.reason.cause is Cause.RECORDED

@@ -84,7 +84,7 @@ def _title(page: ReceiptPage, sheet: Sheet) -> Text:
 
 def _what_happened(page: ReceiptPage) -> str:
     result = page.recorded.result
-    said = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(result.reason)}"
+    said = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
     if result.splits_a_turn:
         said += "; a turn was split"
     spent = result.spent

@@ -39,11 +39,11 @@ def undo(*, session: str, url: str | None, space: str, as_json: bool) -> None:
                 "session": session,
                 "undone": done.undone is not None,
                 "number": number,
-                "reason": done.reason,
+                "reason": str(done.reason),
             }
         )
     else:
-        click.echo(plain_line(done.reason), err=done.undone is None)
+        click.echo(plain_line(str(done.reason)), err=done.undone is None)
     if done.undone is None:
         raise SystemExit(1)
 

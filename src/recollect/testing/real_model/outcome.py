@@ -87,7 +87,7 @@ class Outcome:
             {
                 "convergence": one.convergence,
                 "trigger": one.trigger,
-                "reason": one.reason,
+                "reason": str(one.reason),
                 "tokens_before": one.tokens_before,
                 "tokens_after": one.tokens_after,
                 "spent": asdict(one.spent),

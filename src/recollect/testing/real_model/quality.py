@@ -123,7 +123,7 @@ class Quality:
                 "summary_calls": sum(one.spent.calls for one in self.compactions),
                 "seconds": round(self.seconds, 1),
             },
-            "notes": [note for one in self.compactions for note in (one.reason, *one.notes)],
+            "notes": [note for one in self.compactions for note in (str(one.reason), *one.notes)],
         }
 
 
