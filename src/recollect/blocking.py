@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from recollect.compaction.undo import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
-from recollect.engine.watching import is_async_stream
 from recollect.ports import Spool
 from recollect.values.certificate import Certificate
 from recollect.values.compaction import CompactionResult, Trigger
@@ -79,11 +78,9 @@ class BlockingEngine:
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
         """As `Engine.watch`, for a stream that is read by `for`."""
-        if is_async_stream(stream):
-            raise TypeError("a stream that is read by `async for` is watched by `open_memory`'s")
 
         async def watch() -> StreamT:
-            return self.engine.watch(session, stream)
+            return self.engine._watch(session, stream, plain=True)
 
         return self._wait(watch())
 

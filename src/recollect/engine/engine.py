@@ -335,6 +335,7 @@ class Engine:
 
         Returns how many batches still wait, in the spool or, where it takes none, in memory.
         """
+        self._check_open()
         for held in tuple(self._watched):
             await self._end_watched(held)
         if self._keeper is None:
@@ -537,6 +538,10 @@ class Engine:
         stream offers is there. A reply that ends early (by an error, by leaving the loop, by
         closing) is kept as far as it came. What was learned is in `session(...).observation`.
         """
+        return self._watch(session, stream, plain=False)
+
+    def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:
+        """As `watch`; the blocking façade reads by `for` what can be read both ways."""
         held = self._held(session)
 
         async def observe(reply: StreamedReply) -> None:
@@ -546,7 +551,7 @@ class Engine:
             self._watch_part.back()
 
         watching = Watching(observe, self._watch_part.away)
-        read = watched(stream, watching)
+        read = watched(stream, watching, plain=plain)
         self._watched[held] = watching
         return cast(StreamT, read)
 

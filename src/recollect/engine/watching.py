@@ -76,24 +76,25 @@ class Watching:
             self._fail(done.said)
 
 
-def watched(stream: Any, watching: Watching) -> WatchedAsync | WatchedSync:
-    """The stream, to be read in place of the one given; TypeError for what is none."""
+def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
+    """The stream, to be read in place of the one given; TypeError for what is none.
+
+    `plain`: it is read by `for`. Some clients' streams are both.
+    """
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):
             stream.close()
         raise TypeError(f"this stream has not begun ({kind.__name__}): `await` the client's call")
-    if is_async_stream(stream):
+    asynchronous = any(hasattr(kind, name) for name in ("__aiter__", "__anext__", "__aenter__"))
+    if asynchronous and plain and not hasattr(kind, "__iter__"):
+        raise TypeError("a stream that is read by `async for` is watched by `open_memory`'s")
+    if asynchronous and not plain:
         return WatchedAsync(stream, watching)
     whole = isinstance(stream, Mapping | list | tuple | str | bytes) or hasattr(kind, "model_dump")
     if whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
         raise TypeError(f"this is no stream but a {kind.__name__}: give a reply to `observe`")
     return WatchedSync(stream, watching)
-
-
-def is_async_stream(stream: Any) -> bool:
-    """Whether it is read by `async for`, or entered by `async with`."""
-    return any(hasattr(type(stream), name) for name in ("__aiter__", "__anext__", "__aenter__"))
 
 
 class WatchedAsync:

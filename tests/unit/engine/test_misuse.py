@@ -30,6 +30,7 @@ CALLS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "undo": lambda memory: memory.undo("s"),
     "flushed": lambda memory: memory.flushed("s"),
     "facts": lambda memory: memory.facts(),
+    "settle": lambda memory: memory.settle(),
 }
 
 

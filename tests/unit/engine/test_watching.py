@@ -283,6 +283,30 @@ def test_a_plain_stream_in_an_event_loop(in_thread: bool, tmp_path: Path) -> Non
     assert asyncio.run(kept(tmp_path / "m.db")) == ["where is the crane?", TEXT, "so?"]
 
 
+class Both(Stream):
+    """Read by `for` or by `async for`, as some clients' are."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._events
+
+    def __next__(self) -> Any:
+        return next(self._events)
+
+
+def test_a_stream_that_can_be_read_both_ways() -> None:
+    with BlockingEngine(Engine()) as memory:
+        memory.prepare("s", REQUEST)
+        assert list(memory.watch("s", Both())) == EVENTS
+        assert memory.session("s").observation is not None
+
+    async def run() -> None:
+        engine = Engine()
+        await engine.prepare("s", REQUEST)
+        assert [event async for event in engine.watch("s", Both())] == EVENTS
+
+    asyncio.run(run())
+
+
 async def coming() -> Any:
     return Stream()
 
