@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.unit.config.test_recall_settings_act import Clock
 
 from recollect import open_memory
 from recollect.engine.session import Context
 from recollect.search.openclaw import WarmIndex, WarmMessage, Weights
+from recollect.surfaces.cli import main
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, FactType
 from recollect.values.segment import SegmentId
@@ -445,3 +449,36 @@ def test_a_transformer_that_is_not_here_stops_nobody(
     else:
         assert "onnx vectors are left out: no transformer: " in told
         assert all(name.startswith("hash:") for name in made)
+
+
+def test_the_search_command_asks_as_a_turn_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    talk = [Said(now, one.role, one.text) for one in TALK]
+
+    async def remember() -> None:
+        memory = open_memory(store=tmp_path / "m.db", preset="openclaw", clock=Clock(now))
+        await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in talk]})
+        await memory.close()
+
+    asyncio.run(remember())
+    monkeypatch.setenv("RECOLLECT_PRESET", "openclaw")
+
+    def search(*words: str) -> dict[str, Any]:
+        arguments = ["memory", "search", "--store", str(tmp_path / "m.db"), "--json", *words]
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    expected = hits_of(talk, ASKED, now)
+    found = search(ASKED)
+    assert found["a_turn_would_recall"]
+    by_text = {hit["passage"]: hit["score"] for hit in found["hits"]}
+    assert by_text == {
+        talk[at].text: pytest.approx(score, abs=2e-4) for at, score in expected.items()
+    }
+    silent = search("does our crane carry forty tons over the northern quay")
+    assert not silent["a_turn_would_recall"]
+    assert "no message scores 0.70" in silent["reason"]

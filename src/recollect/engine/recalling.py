@@ -22,7 +22,7 @@ from recollect.engine.asking import QuestionVectors
 from recollect.engine.boundary import Failure
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import StoreError, StoreUnavailable
-from recollect.ports import Store
+from recollect.ports import Embedder, Store
 from recollect.search.openclaw import WarmIndex
 from recollect.turn.recall import recall
 from recollect.turn.recall_openclaw import recall_openclaw, warm_message
@@ -30,10 +30,11 @@ from recollect.values.history import SessionId
 from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.segment import StoredSegment
 
 T = TypeVar("T")
 
-_WARM_PAGE: Final = 200
+WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
 """Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
 _WARM_SCOPES: Final = 8
@@ -106,27 +107,20 @@ class MemoryRecaller:
     async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
         """The index of the request's scope with what was said since, and whether that is all."""
         scope = request.session if request.scope == "session" else None
-        warm = self._settings.index
+        kept = self._settings.index
         index = self._warm.pop(scope, None) or WarmIndex(
-            max_segments=warm.max_segments, eviction_days=warm.eviction_days
+            max_segments=kept.max_segments, eviction_days=kept.eviction_days
         )
         self._warm[scope] = index
         if len(self._warm) > _WARM_SCOPES:
             self._warm.popitem(last=False)
-        hashing = next((one for one in self._vectors.embedders if one.kind == "hash"), None)
         until = time.monotonic() + _WARM_SHARE * _recall_seconds(self._settings)
         while time.monotonic() < until:
             page = await self._looked(
-                lambda store: store.page(after=index.reached, limit=_WARM_PAGE, session=scope)
+                lambda store: store.page(after=index.reached, limit=WARM_PAGE, session=scope)
             )
-            said = [warm_message(stored.segment) for stored in page if not stored.cold]
-            new = [one for one in said if one is not None and not index.holds(one)]
-            vectors = () if hashing is None else await hashing.embed([one.text for one in new])
-            for at, one in enumerate(new):
-                index.add(one, vectors[at] if vectors else None)
-            if page:
-                index.reached = page[-1].sequence
-            if len(page) < _WARM_PAGE:
+            await warm(index, page, self._vectors.embedders)
+            if len(page) < WARM_PAGE:
                 return index, True
         return index, False
 
@@ -156,6 +150,20 @@ class MemoryRecaller:
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._vectors.close()
+
+
+async def warm(
+    index: WarmIndex, page: Sequence[StoredSegment], embedders: Sequence[Embedder]
+) -> None:
+    """Read a page of stored messages into OpenClaw's index."""
+    hashing = next((one for one in embedders if one.kind == "hash"), None)
+    said = [warm_message(stored.segment) for stored in page if not stored.cold]
+    new = [one for one in said if one is not None and not index.holds(one)]
+    vectors = () if hashing is None else await hashing.embed([one.text for one in new])
+    for at, one in enumerate(new):
+        index.add(one, vectors[at] if vectors else None)
+    if page:
+        index.reached = page[-1].sequence
 
 
 def _recall_seconds(settings: Settings) -> float:

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recollect.search.bm25 import LENGTH_SHARE, SATURATION, inverse_document_frequency
 from recollect.values.fact import Fact
@@ -40,6 +41,7 @@ _DAY_SECONDS: Final = 86_400.0
 _IDEOGRAPHS: Final = "\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff"
 _WORDS: Final = re.compile(f"[{_IDEOGRAPHS}]+|[^ {_IDEOGRAPHS}]+")
 _HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+Rows: TypeAlias = NDArray[np.float32]
 _FACT_WORDS: Final = re.compile(rf"[{_HAN}]+|[^\s{_HAN}]+")
 
 
@@ -148,7 +150,8 @@ class WarmIndex:
         self._ids: list[SegmentId] = []
         self._said_at: list[float] = []
         self._lengths: list[int] = []
-        self._vectors: list[np.ndarray | None] = []
+        self._vectors = np.zeros((0, 0), np.float32)
+        """A row a message; zeros where it has no vector."""
         self._postings: dict[str, dict[int, int]] = {}
         self._known: set[bytes] = set()
         self._gone: set[int] = set()
@@ -170,7 +173,8 @@ class WarmIndex:
         self._ids.append(message.id)
         self._said_at.append(message.said_at)
         self._lengths.append(counts.total())
-        self._vectors.append(None if vector is None else np.frombuffer(vector, "<f4"))
+        if vector is not None:
+            self._keep(at, np.frombuffer(vector, "<f4"))
         for word, count in counts.items():
             self._postings.setdefault(word, {})[at] = count
 
@@ -180,9 +184,15 @@ class WarmIndex:
         for held in self._postings.values():
             for at in gone & held.keys():
                 del held[at]
-        for at in gone:
-            self._vectors[at] = None
+        self._vectors[[at for at in gone if at < len(self._vectors)]] = 0.0
         self._gone |= gone
+
+    def _keep(self, at: int, row: Rows) -> None:
+        if at >= len(self._vectors):
+            held = self._vectors
+            self._vectors = np.zeros((max(64, 2 * at), len(row)), np.float32)
+            self._vectors[: len(held), : held.shape[1]] = held
+        self._vectors[at] = row
 
     def search(
         self,
@@ -200,7 +210,10 @@ class WarmIndex:
         `near` are cosines from elsewhere, where the vectors are not kept here.
         """
         places = list(self._warm(now, frozenset(leave_out)))
-        cosines = self._cosines(places, vector) if near is None else self._named(places, near)
+        if near is None:
+            cosines = self._cosines(places, vector, most=2 * limit)
+        else:
+            cosines = self._named(places, near)
         nearest = sorted(cosines, key=lambda at: (-cosines[at], at))[: 2 * limit]
         by_words = self._by_words(places, words_of(query))
         wordiest = sorted(by_words, key=lambda at: (-by_words[at], at))[: 2 * limit]
@@ -229,13 +242,16 @@ class WarmIndex:
             if self._said_at[at] >= oldest and self._ids[at] not in leave_out:
                 yield at
 
-    def _cosines(self, places: Sequence[int], vector: bytes | None) -> dict[int, float]:
-        with_vector = [at for at in places if self._vectors[at] is not None]
-        if vector is None or not with_vector:
+    def _cosines(
+        self, places: Sequence[int], vector: bytes | None, *, most: int
+    ) -> dict[int, float]:
+        """Of the nearest messages; none that points the other way, as OpenClaw has it."""
+        among = np.array([at for at in places if at < len(self._vectors)], np.intp)
+        if vector is None or not len(among):
             return {}
-        rows = np.stack([self._vectors[at] for at in with_vector])  # type: ignore[misc]
-        found = (rows @ np.frombuffer(vector, "<f4")).tolist()
-        return {at: near for at, near in zip(with_vector, found, strict=True) if near >= 0}
+        near = (self._vectors @ np.frombuffer(vector, "<f4"))[among]
+        first = np.argsort(-near, kind="stable")[:most]
+        return {int(among[at]): float(near[at]) for at in first if near[at] >= 0}
 
     def _named(self, places: Sequence[int], near: Mapping[SegmentId, float]) -> dict[int, float]:
         return {at: near[self._ids[at]] for at in places if near.get(self._ids[at], -1.0) >= 0}

@@ -106,10 +106,15 @@ async def recall_openclaw(
     passages = [_quoted(held[hit.id], hit) for hit in hits]
     facts = [_told(fact) for fact in search_facts(request.query, await _facts(archive, request))]
     kept_facts, kept = pack_openclaw(facts, passages, request.count_tokens, request.budget_tokens)
+    reason = Reason(Cause.ASKED_FOR)
+    if not facts and not passages:
+        reason = Reason(Cause.BELOW_MIN_SCORE, threshold=weights.min_score)
+    elif not kept_facts and not kept:
+        reason = Reason(Cause.FACTS_DO_NOT_FIT, tokens=request.budget_tokens)
     return Recalled(
         facts=tuple(kept_facts),
         passages=tuple(kept),
-        gate=GateVerdict(open=True, reason=Reason(Cause.ASKED_FOR), threshold=weights.min_score),
+        gate=GateVerdict(open=bool(kept_facts or kept), reason=reason),
         hits=tuple(_explained(held[hit.id], hit, weights) for hit in hits[: request.most_hits]),
     )
 
@@ -189,7 +194,7 @@ def _explained(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
     segment = stored.segment
     near, words = weights.vector * hit.cosine, weights.text * hit.words
     if hit.distance:
-        away = f"{hit.distance} messages away from a hit"
+        away = "beside a hit" if hit.distance == 1 else f"{hit.distance} messages from a hit"
         parts = [ScorePart(name="neighbours", points=hit.score, why=away)]
     else:
         parts = [

@@ -259,6 +259,9 @@ class Cause(Enum):
     TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
     FACT_ANSWERS = "a fact that was written down answers it"
     ASKED_FOR = "asked for"
+    BELOW_MIN_SCORE = (
+        "no message scores {threshold:.2f} by OpenClaw's formula, and no fact holds enough words"
+    )
     INDEX_READ = "OpenClaw's index is still being read: {messages:,} messages so far"
     NOT_SEARCHED_YET = "what was said last waits in the spool, and was not searched"
     WORDS_ALONE = "searched by words alone: {error}"

@@ -141,14 +141,18 @@ async def _search(
         most_hits=limit * _HITS_A_MESSAGE,
     )
     vectors, notes, embedders = await _vectors(store, place, request)
-    # as a turn would ask it, with nothing in view: whether it would have been given anything
-    turn = await recall(
-        replace(request, gated=True, newest=asked),
-        archive=store,
-        vectors=vectors,
-        settings=place.settings.recall,
-    )
-    recalled = await recall(request, archive=store, vectors=vectors, settings=place.settings.recall)
+    settings = place.settings.recall
+    if settings.method == "openclaw":
+        turn = recalled = await _by_openclaw(store, place, request, vectors)
+    else:
+        # as a turn would ask it, with nothing in view: whether it would have been given anything
+        turn = await recall(
+            replace(request, gated=True, newest=asked),
+            archive=store,
+            vectors=vectors,
+            settings=settings,
+        )
+        recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
     best: dict[SegmentId, Hit] = {}
     for hit in recalled.hits:
         best.setdefault(hit.passage.segment, hit)
@@ -168,6 +172,28 @@ async def _search(
         recalled=replace(recalled, notes=notes, gate=gate),
         embedders=embedders,
         spool_waiting=place.spool_waiting,
+    )
+
+
+async def _by_openclaw(
+    store: Store, place: Place, request: RecallRequest, vectors: tuple[AskedVector, ...]
+) -> Recalled:
+    """As a turn asks under `recall.method = "openclaw"`, of all messages there are."""
+    from recollect.engine.recalling import WARM_PAGE, warm
+    from recollect.search.openclaw import WarmIndex
+    from recollect.turn.recall_openclaw import recall_openclaw
+    from recollect.wiring.embedders import choose_embedders
+
+    settings = place.settings
+    index = WarmIndex(
+        max_segments=settings.index.max_segments, eviction_days=settings.index.eviction_days
+    )
+    session = request.session if request.scope == "session" else None
+    embedders = choose_embedders(settings).used
+    while page := await store.page(after=index.reached, limit=WARM_PAGE, session=session):
+        await warm(index, page, embedders)
+    return await recall_openclaw(
+        request, archive=store, index=index, vectors=vectors, settings=settings.recall
     )
 
 
