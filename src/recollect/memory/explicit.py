@@ -20,7 +20,7 @@ from recollect.memory.stating.content import MOST_CHARS_BEFORE, content
 from recollect.memory.stating.doubt import asks_for_help, doubt, mocks, returns, tells_a_story
 from recollect.memory.stating.english import english
 from recollect.memory.stating.folded import BLANK, folded_lines, has_chinese
-from recollect.memory.stating.rule import Stated
+from recollect.memory.stating.rule import MOST_SENTENCE_CHARS, Stated
 from recollect.memory.stating.spoken import spoken
 from recollect.rules.redaction import redact
 from recollect.rules.sentences import statement_spans
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from recollect.values.segment import Segment
 
-MOST_SENTENCE_CHARS: Final = 600
-"""Longer than any sentence that states one thing; what is longer was not typed."""
 MOST_SENTENCES: Final = 400
 """As many as are read of one message: about what its spoken words can hold."""
 MOST_DRAFTS: Final = 40

@@ -24,7 +24,7 @@ _SAYS: Final = re.compile(
       \ (?:\w+\ ){0,2}?(?:wants?|prefers?|likes?|asks?|asked|says?|said|decided|requires?|requests?
       |requested|expects?|confirmed|approved|told|wishes|preference|instruction|standing)
     |prefers?|preferences?|standing|we\ (?:decided|agreed)|decision|decided|agreed)\b
-    |(?:^|\n)\W*(?:system|user|human|operator|developer|assistant)\s*(?:\]|>|:|：)
+    |(?:^|\n)\W{0,200}+(?:system|user|human|operator|developer|assistant)\s{0,20}(?:\]|>|:|：)
     |必须|必須|务必|務必|总是|總是|永远|永遠|一律|记住|記住|牢记|牢記|请|請|不要|别|別|勿|忽略|无视|無視
     |以后|以後|从现在起|從現在起|今后|今後|每次|应该|應該|应当|應當|需要|禁止|不得|不准|不许|不能|你|您
     |用户|用戶|使用者|管理员|管理員|老板|指令|指示|提示词|提示詞|规则|規則|偏好|决定|決定|改用|采用|採用|助手|模型
@@ -40,13 +40,13 @@ click go follow obey act pretend output return recommend suggest mention quote c
 approve allow whitelist route redirect point configure create make put keep mark record log learn
 """
 _BEGINS_AS_ORDER: Final = re.compile(
-    rf"(?:^|[.!?;:\n。！？；：]|\*/|-->|[>*#\-])[\s\"'“”`*_#>(\[-]*"
-    rf"(?:(?:and|then|also|now|so|first|next|important|note)\b\W*)*"
-    rf"(?:{'|'.join(_VERB_LINES.split())})\b(?!\s*(?:[:=(]|-\w))",
+    rf"(?:^|[.!?;:\n。！？；：]|\*/|-->|[>*#\-])[\s\"'“”`*_#>(\[-]{{0,200}}+"
+    rf"(?:(?:and|then|also|now|so|first|next|important|note)\b\W{{0,20}}+){{0,20}}"
+    rf"(?:{'|'.join(_VERB_LINES.split())})\b(?!\s{{0,20}}(?:[:=(]|-\w))",
     re.IGNORECASE,
 )
 _CHINESE_ORDER: Final = re.compile(
-    r"(?:^|[。！？；：，,\n:;])\s*(?:把|将|將|发送|發送|使用|运行|執行|执行|删除|刪除|回复|回覆|安装|安裝|转发|轉發|改成|告诉|告訴)"
+    r"(?:^|[。！？；：，,\n:;])\s{0,200}+(?:把|将|將|发送|發送|使用|运行|執行|执行|删除|刪除|回复|回覆|安装|安裝|转发|轉發|改成|告诉|告訴)"
 )
 
 

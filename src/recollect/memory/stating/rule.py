@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from recollect.memory.stating.doubt import Manner
     from recollect.values.fact import FactType
+
+
+MOST_SENTENCE_CHARS: Final = 600
+"""Longer than any sentence that states one thing; what is longer was not typed. The patterns of the
+rules are for sentences: over a text they would take time by the square of its length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,7 @@ class Stated:
 
 def all_stated(rules: Iterable[Rule], sentence: str) -> Iterator[Stated]:
     """What each rule that fits says of a folded sentence, in the rules' order."""
+    sentence = sentence[:MOST_SENTENCE_CHARS]
     for rule in rules:
         found = rule.pattern.search(sentence)
         if found is None:

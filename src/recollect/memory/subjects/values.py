@@ -85,6 +85,8 @@ _ROOTS: Final = (
 )
 """How paths of two parts begin; other words joined by a stroke are words."""
 
+MOST_STATEMENT_CHARS: Final = 2_000
+"""As long as a fact may be."""
 _TOKENS: Final = re.compile(
     r"(?P<code>`[^`\n]{1,80}`)"
     r"|(?P<email>[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,6})"
@@ -120,8 +122,9 @@ _LONGEST_CHINESE: Final = max(map(len, (*CHINESE_WORDS, *CHINESE_FILLER)))
 
 
 def cut(text: str) -> list[Token]:
-    """The words and values of a statement, in order."""
-    return [token for found in _TOKENS.finditer(text) for token in _tokens_of(found)]
+    """The words and values of a statement, in order; of one that is too long, of its beginning."""
+    found = _TOKENS.finditer(text, 0, MOST_STATEMENT_CHARS)
+    return [token for one in found for token in _tokens_of(one)]
 
 
 def _tokens_of(found: re.Match[str]) -> Iterator[Token]:
