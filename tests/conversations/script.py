@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 from tests.conversations.texts import big_text, long_text, recalled_block, short_text, sized_text
 
 Part: TypeAlias = tuple[object, ...]
-"""A kind and what it holds: text, image, thinking, redacted, call, result, unknown, search."""
+"""A kind and what it holds: text, image, thinking, redacted, call, result, unknown, search,
+program (code that the provider runs) and its output; a call made by a program names it last."""
 
 CODE_BITS = 24  # beyond it hypothesis draws mostly tiny integers, and every flag would be zero
 TOOL_NAMES = ("read", "bash", "edit", "web_fetch", "mcp__db__query")
@@ -229,6 +230,22 @@ def _searched(script: Script, size: int, bits: int) -> None:
     )
 
 
+def _programmed(script: Script, size: int, bits: int, *, whole: bool = False) -> None:
+    """Code that calls tools: the program, its calls in one or more turns, and its output."""
+    program = f"srvtoolu_p{len(script.used)}_{bits & 0xFFF}"
+    opened = whole or not flag(bits, 6, 4)
+    for step in range(1 + (bits >> 4) % 3):
+        calls: list[Part] = [(*call, program) for call in script.calls(1 + bits % 2, bits)]
+        script.add("assistant", [("program", program), *calls] if opened and not step else calls, 0)
+        kept = calls if whole or not flag(bits, 9, 4) else calls[:-1]
+        results = [result_for(call, size & 63, 0) for call in kept]
+        if results:
+            script.add("results", results, 0)
+    if whole or not flag(bits, 12, 4):
+        text: Part = ("text", short_text(size, bits))
+        script.add("assistant", [("program-output", program), text], 0)
+
+
 def _legacy(script: Script, size: int, bits: int) -> None:
     call = script.calls(1, bits)[0]
     if not flag(bits, 7, 2):
@@ -270,7 +287,8 @@ _WEIGHTED: Sequence[tuple[Event, int]] = (
     (_system, 2),
     (_summary, 1),
     (_shell, 1),
-    (_searched, 2),
+    (_searched, 3),
+    (_programmed, 3),
     (_legacy, 2),
     (_trailing_space, 1),
     (_same_again, 1),
@@ -317,6 +335,9 @@ def tidy_turns(codes: Sequence[int]) -> list[Turn]:
         for step in range(bits % 4):
             own = mixed((code >> 8) + step * 7_919 + 1)
             _exchange(script, (size + step * 31) & 255, own)
+        if flag(bits, 17, 4):
+            _programmed(script, size, bits, whole=True)
+            script.add("user", [("text", short_text(size, bits))], bits)
         closing: list[Part] = [("text", sized_text(size, bits))]
         if flag(bits, 5, 3):
             closing.insert(0, ("thinking", short_text(size, bits), f"Sig{bits:x}=="))

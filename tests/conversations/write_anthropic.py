@@ -14,6 +14,20 @@ SUMMARY = (
     "\n\n<summary>\n{}\n</summary>"
 )
 _SPELLINGS = ("tool_use", "toolUse", "toolCall", "functionCall")
+_SERVER_TOOLS = (
+    ("server_tool_use", "web_search", "web_search_tool_result"),
+    ("server_tool_use", "web_fetch", "web_fetch_tool_result"),
+    ("server_tool_use", "code_execution", "code_execution_tool_result"),
+    ("server_tool_use", "bash_code_execution", "bash_code_execution_tool_result"),
+    (
+        "server_tool_use",
+        "text_editor_code_execution",
+        "text_editor_code_execution_tool_result",
+    ),
+    ("server_tool_use", "tool_search_tool_regex", "tool_search_tool_result"),
+    ("server_tool_use", "advisor", "advisor_tool_result"),
+    ("mcp_tool_use", "echo", "mcp_tool_result"),
+)
 _EMPTY: tuple[Any, ...] = ("", [], None)
 _MOST_MARKS = 4
 
@@ -119,6 +133,10 @@ def _result(part: Part, bits: int, *, tidy: bool) -> dict[str, Any]:
     return block
 
 
+def _server(kind: str, identity: object, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "id": identity, "name": name, "input": given}
+
+
 def _image() -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 
@@ -134,19 +152,24 @@ def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
             return [{"type": "thinking", "thinking": words, **signed}]
         case ("redacted", data):
             return [{"type": "redacted_thinking", "data": data}]
-        case ("call", identity, name, args):
+        case ("call", identity, name, args, *program):
             spelling = "tool_use" if tidy or not flag(bits, 17, 32) else _SPELLINGS[bits % 4]
-            return [{"type": spelling, "id": identity, "name": name, "input": args}]
+            made: dict[str, Any] = {"type": spelling, "id": identity, "name": name, "input": args}
+            if program:
+                made["caller"] = {"type": "code_execution_20260120", "tool_id": program[0]}
+            return [made]
+        case ("program", identity):
+            code = {"code": "await read({})"}
+            return [_server("server_tool_use", identity, "code_execution", code)]
+        case ("program-output", identity):
+            return [{"type": "code_execution_tool_result", "tool_use_id": identity, "content": {}}]
         case ("unknown", number):
             return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
         case (kind, identity):
-            made = {"type": "server_tool_use", "id": identity, "name": "web_search", "input": {}}
-            hit = {
-                "type": "web_search_result",
-                "url": "https://example.org",
-                "encrypted_content": "E",
-            }
-            found = {"type": "web_search_tool_result", "tool_use_id": identity, "content": [hit]}
+            call, name, result = _SERVER_TOOLS[(bits >> 2) % len(_SERVER_TOOLS)]
+            made = _server(call, identity, name, {})
+            hit = {"type": "text", "text": "found"}
+            found = {"type": result, "tool_use_id": identity, "content": [hit]}
             return [made, found] if kind == "search" else [(made, found)[bits & 1]]
         case _:
             raise AssertionError(part)

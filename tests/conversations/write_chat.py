@@ -105,7 +105,7 @@ def _assistant(turn: Turn, *, tidy: bool) -> dict[str, Any]:
 
 
 def _call(part: Part, bits: int, *, tidy: bool) -> dict[str, Any]:
-    _, identity, name, args = part
+    _, identity, name, args, *_ = part
     if flag(bits, 23, 10):
         custom = {"name": name, "input": json.dumps(args, ensure_ascii=False)}
         return {"id": identity, "type": "custom", "custom": custom}

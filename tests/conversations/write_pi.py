@@ -90,7 +90,7 @@ def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
         case ("redacted", data):
             block = {"type": "thinking", "thinking": "", "redacted": True}
             return [{**block, "thinkingSignature": data}]
-        case ("call", identity, name, args):
+        case ("call", identity, name, args, *_):
             spelling = "toolCall" if tidy or not flag(bits, 17, 16) else _SPELLINGS[bits % 4]
             return [{"type": spelling, "id": identity, "name": name, "arguments": args}]
         case ("unknown", number):

@@ -14,6 +14,18 @@ _OTHER_CALLS = (
     "local_shell_call",
     "computer_call",
 )
+_HOSTED: tuple[dict[str, Any], ...] = (
+    {"type": "web_search_call", "status": "completed", "action": {"query": "q"}},
+    {"type": "file_search_call", "status": "completed", "queries": ["q"]},
+    {"type": "code_interpreter_call", "status": "completed", "code": "1", "container_id": "c"},
+    {"type": "image_generation_call", "status": "completed", "result": "aGk="},
+    {"type": "mcp_call", "name": "n", "arguments": "{}", "server_label": "s", "output": "o"},
+    {"type": "mcp_list_tools", "server_label": "s", "tools": []},
+    {"type": "tool_search_call", "execution": "server", "arguments": {}},
+    {"type": "tool_search_output", "execution": "server", "tools": []},
+    {"type": "compaction", "encrypted_content": "E"},
+    {"type": "hologram_output", "call_id": "call_000", "payload": [None]},
+)
 Kinds = dict[object, str]
 
 
@@ -91,10 +103,16 @@ def _answer(turn: Turn, place: int, kinds: Kinds, *, tidy: bool) -> list[dict[st
                 item["encrypted_content"] = f"gAAA{place}.{index}"
                 if part[0] == "thinking":
                     item["summary"] = [{"type": "summary_text", "text": words}]
-            case ("call", identity, name, args):
+            case ("call", identity, name, args, *program):
                 item = _call(identity, name, args, bits, kinds, tidy=tidy)
+                if program:
+                    item["caller"] = {"type": "program", "caller_id": program[0]}
+            case ("program", identity):
+                item = {"type": "program", "call_id": identity, "code": "", "fingerprint": "F"}
+            case ("program-output", identity):
+                item = {"type": "program_output", "call_id": identity, "result": "r"}
             case ("search" | "search-cut", _):
-                item = {"type": "web_search_call", "status": "completed", "action": {"query": "q"}}
+                item = dict(_HOSTED[(bits >> 2) % len(_HOSTED)])
             case _:
                 pieces: Any = _pieces(part, "output_text")
                 if flag(bits, 2, 3) and "text" in pieces[0]:
@@ -140,6 +158,6 @@ def _output(part: Part, bits: int, kinds: Kinds, *, tidy: bool) -> dict[str, Any
             item["output"] = {**picture, "type": "computer_screenshot"}
     elif flag(bits, 12, 3):
         item["output"] = [{"type": "input_text", "text": words}]
-    if not tidy and flag(bits, 23, 40):
+    if not tidy and flag(bits, 23, 20):
         del item[("output", "call_id")[bits >> 5 & 1]]
     return item

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from recollect.compaction.shown import shown_tokens
 from recollect.compaction.ties import ties
 from recollect.rules.weigh import Weigher
-from recollect.rules.well_formed import is_own_block
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Edit
 from recollect.values.history import Entry, behind_cut, newest_cut
@@ -186,9 +185,10 @@ def _starts_a_turn(entry: Entry) -> bool:
     """Whether the user says something here, not only a tool or we."""
     if entry.role != "user" or entry.message.summary:
         return False
+    unfit = {flaw.part for flaw in entry.message.flaws}
     return any(
         not isinstance(part, ToolResult)
-        and not is_own_block(part)
+        and at not in unfit
         and not (isinstance(part, Text) and not part.text.strip())
-        for part in entry.parts
+        for at, part in enumerate(entry.parts)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from recollect.config import Settings
 from recollect.engine.boundary import Boundary
@@ -23,7 +23,7 @@ from recollect.engine.telling import (
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
-from recollect.rules.identity import ROOT, continued_root
+from recollect.rules.identity import ROOT, block_mark, continued_root
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
@@ -216,7 +216,12 @@ class TurnPath:
         done = await self.boundary.run(
             "read",
             lambda: read(
-                self.request.messages, self.codec, self.secret, self.weigher, self.remembered
+                self.request.messages,
+                self.codec,
+                self.secret,
+                self.weigher,
+                self.remembered,
+                self.state.blocks,
             ),
             unchanged=None,
             reason=lambda result: result.reason,
@@ -452,7 +457,20 @@ class TurnPath:
             sent_estimate_tokens=self.fixed_tokens + self.view.tokens,
             sent_model=self.request.model,
             sent_format=self.request.format,
+            blocks=self._marked_blocks(),
         )
+
+    def _marked_blocks(self) -> tuple[str, ...]:
+        """The marks of the blocks in this session, with those of this turn."""
+        known = self.state.blocks
+        before = set(self.state.edits)
+        new = [e.text for e in self.edits if isinstance(e, Insert) and e not in before]
+        marks = (block_mark(text, self.secret) for text in new)
+        return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]
+
+
+MOST_BLOCKS: Final = 512
+"""So many recalled blocks of a session are recognised when they come back."""
 
 
 def without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:

@@ -7,8 +7,10 @@ alternate (newer endpoints merge equal roles themselves, compatible hosts refuse
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from recollect.formats.block_types import ANTHROPIC_TYPES
 from recollect.formats.blocks import (
     RESULT_TYPES,
     read_block,
@@ -20,7 +22,16 @@ from recollect.formats.blocks import (
 )
 from recollect.formats.json_spans import encode
 from recollect.formats.summaries import is_summary
-from recollect.values.message import CallId, Flaw, Message, Role, Text
+from recollect.values.message import (
+    CallId,
+    Flaw,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    ToolCall,
+)
 from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
 from recollect.values.wire import WireRules
@@ -32,10 +43,17 @@ RULES = WireRules(
     results_adjacent=True,
     refuses_blank_text=True,
     ids_unique=True,
+    provider_calls_answered=True,
 )
 
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
-_ROLES: dict[str, Role] = {"assistant": "assistant", "system": "system", "user": "user"}
+_ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "system",
+    "system": "system",
+    "user": "user",
+}
+_OWN_ROLES = frozenset({"assistant", "system", "user"})
 
 
 class AnthropicCodec:
@@ -44,14 +62,30 @@ class AnthropicCodec:
     rules = RULES
 
     def read(self, raw: bytes) -> Message:
-        """One message; unknown roles are read as the user's."""
-        wire = read_wire(raw)
+        """One message; roles of other formats are mapped, unknown ones read as the user's."""
+        wire = _read_message(raw)
         role = _ROLES.get(word(wire, "role"), "user")
         content = wire.get("content")
-        flaws = _flaws(content) if isinstance(content, list) else wire_flaws(raw)
+        flaws = wire_flaws(raw)
+        if word(wire, "role") not in _OWN_ROLES and not flaws:
+            flaws = (Flaw(part=None, reason=Reason(Cause.ROLE_FOREIGN)),)
         parts = read_content(content)
+        opens: tuple[CallId, ...] = ()
+        joins: tuple[CallId, ...] = ()
+        if isinstance(content, list) and not _is_plain(content):
+            flaws += _flaws(content, role)
+            parts = tuple(
+                [_linked(part, block) for part, block in zip(parts, content, strict=True)]
+            )
+            opens, joins = _links(parts)
         return Message(
-            role=role, parts=parts, raw=raw, flaws=flaws, summary=is_summary(role, parts)
+            role=role,
+            parts=parts,
+            raw=raw,
+            flaws=flaws,
+            summary=is_summary(role, parts),
+            opens=opens,
+            joins=joins,
         )
 
     def compose(self, slot: Slot) -> bytes:
@@ -63,8 +97,10 @@ class AnthropicCodec:
 
     def _block(self, piece: Piece, wires: dict[int, Any]) -> Any:
         if isinstance(piece, Kept):
-            block = _source_block(piece.entry.raw, piece.part, wires)
-            return _with_id(_without_blanks(block), piece.call_id)
+            block = _with_id(
+                _without_blanks(_source_block(piece.entry.raw, piece.part, wires)), piece.call_id
+            )
+            return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
         if isinstance(piece, Reworded):
             block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
             if isinstance(piece.entry.parts[piece.part], Text):
@@ -89,27 +125,78 @@ def _with_id(block: Any, call_id: CallId | None) -> Any:
     return {**block, key: call_id}
 
 
-def _flaws(blocks: list[Any]) -> tuple[Flaw, ...]:
-    """Server tools must pair within their message; results hold no blank text."""
+def _read_message(raw: bytes) -> dict[str, Any]:
+    """A message as this API has it; a `tool` message of OpenAI's becomes the user's result."""
+    wire = read_wire(raw)
+    call_id = word(wire, "tool_call_id") or word(wire, "tool_use_id")
+    if word(wire, "role") != "tool" or not call_id:
+        return wire
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": wire.get("content") or ""}
+    return {"role": "tool", "content": [result]}
+
+
+def _is_plain(blocks: list[Any]) -> bool:
+    """Whether no block needs a closer look; most messages."""
+    return all(
+        isinstance(block, dict) and block.get("type") in PLAIN_TYPES and "caller" not in block
+        for block in blocks
+    )
+
+
+def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
+    """Results hold no blank text; the tools that the provider runs are the assistant's."""
     flaws: list[Flaw] = []
-    waiting: dict[Any, int] = {}
     for at, block in enumerate(blocks):
         if not isinstance(block, dict):
             flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
             continue
-        kind = block.get("type")
-        if kind in PLAIN_TYPES or not isinstance(kind, str):
-            continue
-        if kind == "server_tool_use":
-            waiting[block.get("id")] = at
-        elif kind in RESULT_TYPES:
+        row = ANTHROPIC_TYPES.get(word(block, "type"))
+        if block.get("type") in RESULT_TYPES:
             if _without_blanks(block) is not block:
                 flaws.append(Flaw(part=None, reason=Reason(Cause.RESULT_BLANK)))
-        elif kind.endswith("_tool_result") and waiting.pop(block.get("tool_use_id"), None) is None:
-            flaws.append(Flaw(part=at, reason=Reason(Cause.SERVER_RESULT_ALONE)))
-    unanswered = Reason(Cause.SERVER_CALL_ALONE)
-    flaws.extend(Flaw(part=at, reason=unanswered, allowed_last=True) for at in waiting.values())
+        elif row is not None and row.run_by == "provider" and role != "assistant":
+            flaws.append(Flaw(part=at, reason=Reason(Cause.MISPLACED_PART)))
     return tuple(flaws)
+
+
+def _linked(part: Part, block: Any) -> Part:
+    """The part with the call of a provider-run tool that it is, answers, or is made by."""
+    if isinstance(part, ToolCall):
+        caller = block.get("caller")
+        made_by = word(caller, "tool_id") if isinstance(caller, dict) else ""
+        return replace(part, caller=CallId(made_by)) if made_by else part
+    if not isinstance(part, Other) or not isinstance(block, dict):
+        return part
+    row = ANTHROPIC_TYPES.get(part.kind)
+    if row is None:
+        named = word(block, "tool_use_id")
+        return replace(part, answers=CallId(named), certain=False) if named else part
+    if row.run_by != "provider":
+        return part
+    named = word(block, row.id_field)
+    if row.pair == "call":
+        return replace(part, opens=CallId(named))
+    return replace(part, answers=CallId(named))
+
+
+def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
+    """Provider-run calls left open by these parts, and those of other messages they belong to."""
+    opened: dict[CallId, None] = {}
+    called: set[CallId] = set()
+    joined: dict[CallId, None] = {}
+    for part in parts:
+        if isinstance(part, ToolCall) and part.caller is not None and part.caller not in called:
+            joined.setdefault(part.caller)
+        if not isinstance(part, Other):
+            continue
+        if part.opens is not None:
+            opened.setdefault(part.opens)
+            called.add(part.opens)
+        elif part.answers in opened:
+            del opened[part.answers]
+        elif part.answers is not None:
+            joined.setdefault(part.answers)
+    return tuple(opened), tuple(joined)
 
 
 def _without_blanks(block: Any) -> Any:
@@ -129,7 +216,7 @@ def _without_blanks(block: Any) -> Any:
 
 def _wire(raw: bytes, wires: dict[int, Any]) -> Any:
     if id(raw) not in wires:
-        wires[id(raw)] = read_wire(raw)
+        wires[id(raw)] = _read_message(raw)
     return wires[id(raw)]
 
 

@@ -7,8 +7,10 @@ followed by the item it led to. Items are small: most messages have exactly one 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from recollect.formats.block_types import RESPONSES_TYPES, BlockType
 from recollect.formats.blocks import (
     read_arguments,
     read_content,
@@ -37,16 +39,6 @@ from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
 from recollect.values.wire import WireRules
 
-CALL_ITEMS = frozenset(
-    {
-        "function_call",
-        "custom_tool_call",
-        "local_shell_call",
-        "shell_call",
-        "apply_patch_call",
-        "computer_call",
-    }
-)
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Where a call's arguments stand; by the schema they are strings."""
 TEXT_ANSWERED = frozenset(ARGUMENTS)
@@ -83,7 +75,8 @@ class OpenAIResponsesCodec:
     def read(self, raw: bytes) -> Message:
         """One item: a message, a call, an output, reasoning, or something we only carry."""
         wire = read_wire(raw)
-        kind = word(wire, "type") or ("message" if "role" in wire else "item")
+        kind = word(wire, "type") or ("message" if "role" in wire else "item_reference")
+        row = RESPONSES_TYPES.get(kind)
         if kind == "message":
             role = _ROLES.get(word(wire, "role"), "user")
             content = read_content(wire.get("content"))
@@ -95,7 +88,8 @@ class OpenAIResponsesCodec:
                 summary=is_summary(role, content),
                 wire_id=_text(wire, "id"),
             )
-        if kind in CALL_ITEMS:
+        run_by = "" if row is None or _is_hosted(wire, kind) else row.run_by
+        if row is not None and run_by == "client" and row.pair == "call":
             parts: tuple[Part, ...] = (_call(wire, kind),)
             return Message(
                 role="assistant",
@@ -103,18 +97,23 @@ class OpenAIResponsesCodec:
                 raw=raw,
                 flaws=_call_flaws(wire, kind),
                 wire_id=_text(wire, "id"),
+                joins=() if (made_by := _made_by(wire)) is None else (made_by,),
             )
-        if kind.endswith("_output"):
+        if row is not None and run_by == "client" and row.pair == "result":
             missing = Flaw(part=None, reason=Reason(Cause.OUTPUT_MISSING))
             flaws = (missing,) if kind in TEXT_OUTPUTS and wire.get("output") is None else ()
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
-        parts = (_carried(wire, kind),)
+        part = _carried(wire, kind, row)
+        opens = part.opens if isinstance(part, Other) else None
+        joins = part.answers if isinstance(part, Other) else None
         return Message(
-            role="assistant",
-            parts=parts,
+            role="assistant" if row is None or row.run_by == "client" else row.said_by,
+            parts=(part,),
             raw=raw,
-            summary=is_summary("assistant", parts),
-            wire_id=_text(wire, "id"),
+            summary=is_summary("assistant", (part,)),
+            wire_id=None if kind == "item_reference" else _text(wire, "id"),
+            opens=() if opens is None else (opens,),
+            joins=() if joins is None else (joins,),
         )
 
     def compose(self, slot: Slot) -> bytes:
@@ -124,13 +123,17 @@ class OpenAIResponsesCodec:
         wire = read_wire(slot.base.raw)
         if slot.anonymous:
             wire.pop("id", None)
+        if any(isinstance(piece, Kept) and piece.direct for piece in slot.pieces):
+            wire.pop("caller", None)
         name = ARGUMENTS.get(str(wire.get("type")))
         if name is not None and not isinstance(wire.get(name), str):
             wire[name] = read_arguments(wire.get(name))
-        if "content" not in wire and slot.base.role != "tool":
+        is_message = "content" in wire and (wire.get("type") or "message") == "message"
+        if not is_message and slot.base.role != "tool":
             return encode(wire)
         if slot.base.role == "tool":
-            wire["output"] = "" if wire.get("output") is None else wire["output"]
+            if wire.get("output") is None and wire.get("type") in TEXT_OUTPUTS:
+                wire["output"] = ""
             for piece in slot.pieces:
                 if isinstance(piece, Reworded):
                     wire["output"] = reword_result(wire.get("output"), piece.text)
@@ -179,7 +182,9 @@ def _call_id(wire: dict[str, Any]) -> str:
     A local shell's items may name the call in `id` alone. Codex answers them with function
     outputs, which is what a result's alternative is for.
     """
-    kind = str(wire.get("type")).removesuffix("_output")
+    kind = word(wire, "type")
+    row = RESPONSES_TYPES.get(kind)
+    kind = row.answers[0] if row is not None and row.answers else kind
     named = _text(wire, "call_id")
     if kind == "local_shell_call":
         named = named or _text(wire, "id")
@@ -202,7 +207,22 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
         name=str(wire.get("name") or kind.removesuffix("_call")),
         arguments=read_arguments(given),
         variant=kind,
+        caller=_made_by(wire),
     )
+
+
+def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
+    """Whether the provider searched for tools by itself: such items name no call."""
+    return kind in ("tool_search_call", "tool_search_output") and (
+        wire.get("execution") == "server" or not wire.get("call_id")
+    )
+
+
+def _made_by(wire: dict[str, Any]) -> CallId | None:
+    """The program that made a call, by the id that its own item opens."""
+    caller = wire.get("caller")
+    named = word(caller, "caller_id") if isinstance(caller, dict) else ""
+    return CallId(f"program:{named}") if named else None
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:
@@ -217,10 +237,17 @@ def _result(wire: dict[str, Any]) -> ToolResult:
     )
 
 
-def _carried(wire: dict[str, Any], kind: str) -> Part:
+def _carried(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
     if kind == "reasoning":
         summary = wire.get("summary")
         texts = [part.text for part in read_content(summary) if isinstance(part, Text)]
         sealed = wire.get("encrypted_content")
         return Thinking(text="\n".join(texts), sealed=sealed if isinstance(sealed, str) else None)
-    return Other(kind=kind, payload=canonical(without_cache_marks(wire)))
+    carried = Other(kind=kind, payload=canonical(without_cache_marks(wire)))
+    named = "" if row is None or row.run_by == "client" else word(wire, row.id_field)
+    if row is None or not named:
+        return carried
+    if row.pair == "call":
+        return replace(carried, opens=CallId(f"{kind}:{named}"))
+    link = CallId(f"{row.answers[0]}:{named}")
+    return replace(carried, answers=link, certain=row.pair == "result")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recollect.rules.units import part_of, pieces_of, repair_of
 from recollect.values.edit import Repair
@@ -87,6 +88,4 @@ def _renamed_piece(piece: Piece, names: dict[CallId, CallId]) -> Piece:
         return piece
     if name is None:
         return piece
-    if isinstance(piece, Reworded):
-        return Reworded(entry=piece.entry, part=piece.part, text=piece.text, call_id=name)
-    return Kept(entry=piece.entry, part=piece.part, call_id=name)
+    return replace(piece, call_id=name)

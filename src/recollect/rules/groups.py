@@ -1,4 +1,5 @@
-"""What leaves a view together: a call with its results, a run of items with its reasoning.
+"""What leaves a view together: a call with its results, a run of items with its reasoning, a
+provider-run call with its result and all that was called for it.
 
 Groups partition the parts of a history. Leaving out a whole group never parts a pair; words
 of the user that share a message with results form a group of their own.
@@ -28,6 +29,7 @@ def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
     """The groups of a history, by place of their first member."""
     groups: list[Group] = []
     caller: dict[CallId, Group] = {}
+    opened: dict[CallId, Group] = {}
     run: Group | None = None
     for at, entry in enumerate(entries):
         if entry.results:
@@ -35,7 +37,13 @@ def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
             run = None
             continue
         in_run = rules.thinking_leads and run is not None and entry.role == "assistant"
-        if not in_run:
+        joined = next((opened[c] for c in entry.message.joins if c in opened), None)
+        if joined is not None:
+            if in_run and run is not None and run is not joined:
+                _merge(joined, run, (caller, opened))
+                groups.remove(run)
+            run = joined
+        elif not in_run:
             run = Group(first=at)
             groups.append(run)
         assert run is not None
@@ -44,9 +52,21 @@ def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
         for call_id in entry.calls:
             run.calls = True
             caller[call_id] = run
+        for call_id in entry.message.opens:
+            run.calls = True
+            opened[call_id] = run
         if entry.role != "assistant":
             run = None
     return groups
+
+
+def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) -> None:
+    """Put another group's members into a group, and let it own what the other owned."""
+    group.members += other.members
+    group.entries += other.entries
+    group.calls |= other.calls
+    for owned in owners:
+        owned.update({call_id: group for call_id, owner in owned.items() if owner is other})
 
 
 def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:

@@ -30,6 +30,7 @@ ROOT = EntryKey("")
 """The key before the first message."""
 
 _DIGEST_BYTES = 16
+_MARK_BYTES = 8
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -64,6 +65,12 @@ def identify(message: Message, secret: bytes) -> MessageId:
     except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can carry
         canonical = json.dumps(described).encode("ascii")
     return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def block_mark(text: str, secret: bytes) -> str:
+    """What a recalled block is known by when it comes back."""
+    said = text.strip().encode("utf-8", "surrogatepass")
+    return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:

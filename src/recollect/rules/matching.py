@@ -6,6 +6,7 @@ its id before it; only a result that no earlier call waits for may answer a late
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from recollect.rules.units import Unit, is_thinking, part_of, repair_of
@@ -26,21 +27,43 @@ class Match:
 
 
 def drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
-    """Where results may stand anywhere, a call id may not open again before its result."""
-    waiting: set[CallId] = set()
-    for unit in units:
+    """Where results may stand anywhere, a call id may not open again before its result; and a
+    call that comes again after its result, for no other, did run: it needs no stand-in."""
+    waiting: dict[CallId, ToolCall] = {}
+    done: dict[CallId, ToolCall] = {}
+    results = [part for unit in units if unit.base for part in unit.base.parts]
+    left = Counter(
+        call_id for part in results if isinstance(part, ToolResult) for call_id in _may_answer(part)
+    )
+    for u, unit in enumerate(units):
         base = unit.base
-        if base is None or not unit.pieces:
-            continue
-        if any(call_id in waiting for call_id in base.calls):
-            repairs.append(repair_of("left-out", base, None, Reason(Cause.CALL_OPEN)))
-            unit.change([])
-            continue
-        waiting.update(base.calls)
-        for part in base.parts:
-            if isinstance(part, ToolResult):
-                answered = part.call_id if part.call_id in waiting else part.alternative
-                waiting.discard(answered or part.call_id)
+        for part in base.parts if base is not None and unit.pieces else ():
+            assert base is not None
+            if isinstance(part, ToolCall):
+                repeated = part.id in done and not left[part.id] and _same(part, done[part.id])
+                if part.id not in waiting and not repeated:
+                    waiting[part.id] = part
+                    continue
+                cause = Cause.CALL_OPEN if part.id in waiting else Cause.CALL_TOLD_AGAIN
+                repairs.append(repair_of("left-out", base, None, Reason(cause), part.id))
+                unit.change([])
+                if repeated:
+                    _drop_its_reasoning(units, u, repairs)
+            elif isinstance(part, ToolResult):
+                left.subtract(_may_answer(part))
+                answered = next((c for c in _may_answer(part) if c in waiting), None)
+                if answered is not None:
+                    done[answered] = waiting.pop(answered)
+
+
+def _may_answer(result: ToolResult) -> tuple[CallId, ...]:
+    """The ids of the calls that a result may answer."""
+    also = () if result.alternative is None else (result.alternative,)
+    return (result.call_id, *also)
+
+
+def _same(call: ToolCall, other: ToolCall) -> bool:
+    return (call.name, call.arguments) == (other.name, other.arguments)
 
 
 def matched(units: list[Unit]) -> Match:

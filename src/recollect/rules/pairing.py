@@ -21,6 +21,7 @@ from recollect.rules.matching import (
     report_strays,
     result_id,
 )
+from recollect.rules.provider_calls import Misfits, misfits
 from recollect.rules.units import Unit, cleaned, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
@@ -55,7 +56,7 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
     With `continues` the provider holds earlier items itself: a result without a call stays.
     """
     repairs: list[Repair] = []
-    units = _units(rows, rules, repairs)
+    units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):
         return _finished(units, rules, repairs)
     if not rules.results_adjacent:
@@ -95,15 +96,17 @@ def _answered_elsewhere(units: list[Unit], match: Match) -> list[tuple[int, int]
     return left
 
 
-def _units(rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair]) -> list[Unit]:
+def _units(
+    rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair], unfit: Misfits
+) -> list[Unit]:
     """Stretches that are in order, and the rows between them, cleaned."""
     units: list[Unit] = []
-    blocks = _blocks(rows, rules)
+    blocks = _blocks(rows, rules, unfit)
     if not rules.results_adjacent:
         blocks = _without_shared_ids(blocks)
     for block, in_order in blocks:
         if not in_order:
-            cleaned_rows = [cleaned(r, rules, repairs, last=r is rows[-1]) for r in block]
+            cleaned_rows = [cleaned(row, rules, repairs, unfit) for row in block]
             units.extend(unit for unit in cleaned_rows if unit is not None)
         elif units and isinstance(units[-1], _Stretch):
             units[-1].rows.extend(block)
@@ -145,7 +148,9 @@ def _answered_in_stretches(units: Sequence[Unit]) -> set[CallId]:
     return {call_id for entry in shapes if entry is not None for call_id in entry.results}
 
 
-def _blocks(rows: Sequence[Arranged], rules: WireRules) -> list[tuple[list[Arranged], bool]]:
+def _blocks(
+    rows: Sequence[Arranged], rules: WireRules, unfit: Misfits
+) -> list[tuple[list[Arranged], bool]]:
     """Runs that belong together, a caller and what answers it, and whether each is in order."""
     blocks: list[tuple[list[Arranged], bool]] = []
     block: list[Arranged] = []
@@ -163,6 +168,8 @@ def _blocks(rows: Sequence[Arranged], rules: WireRules) -> list[tuple[list[Arran
             blocks.append((block, in_order and _answered(calls, results, block, rules)))
             block, calls, results, in_order = [], (), (), True
         if entry is None or not whole or entry.odd or (row_results and not block):
+            in_order = False
+        if unfit.touches(entry):
             in_order = False
         block.append(row)
         if entry is not None:

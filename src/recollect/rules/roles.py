@@ -6,19 +6,23 @@ not alternate it only makes sure that there is something to send.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 
 from recollect.rules.pairing import Pairing
 from recollect.rules.units import is_thinking, part_of, pieces_of, repair_of
 from recollect.values.edit import Repair
 from recollect.values.history import Entry
-from recollect.values.message import Text
+from recollect.values.message import EntryKey, Text
 from recollect.values.reason import Cause, Reason
 from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, Written
 from recollect.values.wire import WireRules
 
 OPENING = "[recollect] No user message stands before this."
 """Stands for the user where a history would begin with the assistant."""
+NOTHING_TO_SEND = "[recollect] The message that stood here held nothing further to send."
+"""Stands for a message of the user's that had to go, where the assistant would speak twice or
+last: a request that ends with the assistant asks a model to go on with its own words."""
 
 
 def settle(
@@ -27,15 +31,19 @@ def settle(
     *,
     continued: bool = False,
     thinking: bool = True,
+    given: Sequence[Arranged] = (),
 ) -> Pairing:
-    """Join neighbours of one role, let a user begin, end without trailing space.
+    """Join neighbours of one role, let a user begin, end as the client ended.
 
     `continued`: other rows stand before these, so nobody has to begin. Without `thinking` the
-    request has it disabled, and a final assistant message may hold none.
+    request has it disabled, and a final assistant message may hold none. `given` are the rows
+    before any was repaired: they tell where a message of the user's is gone.
     """
     repairs: list[Repair] = []
+    if rows:
+        rows = _with_absent(rows, given, rules, repairs)
     if not rules.alternates or not rows:
-        return Pairing(rows=tuple(rows), repairs=())
+        return Pairing(rows=tuple(rows), repairs=tuple(repairs))
     settled: list[Arranged] = []
     if rows[0].role == "assistant" and not continued:
         repairs.append(
@@ -62,6 +70,54 @@ def settle(
     last = _fit_to_end(settled[-1], repairs, thinking=thinking)
     settled[-1:] = [] if last is None else [last]
     return Pairing(rows=tuple(settled), repairs=tuple(repairs))
+
+
+def _with_absent(
+    rows: Sequence[Arranged], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
+) -> list[Arranged]:
+    """The rows with a text of ours for messages of the user's of which nothing stands there."""
+    if not given or (len(rows) == len(given) and all(map(operator.is_, rows, given))):
+        return list(rows)
+    shown = {entry.key for row in rows for entry in _entries_of(row)}
+    places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
+    absent = [
+        at
+        for at, row in enumerate(given)
+        if row.role != "assistant" and shown.isdisjoint(e.key for e in _entries_of(row))
+    ]
+    out: list[Arranged] = []
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
+        out.append(row)
+        if row.role != "assistant" or (after is not None and after.role != "assistant"):
+            continue
+        gone: list[int] = []
+        if after is None:
+            gone = [at for at in (len(given) - 1,) if given[at].role != "assistant"]
+        if absent and not gone and (after is None or rules.alternates):
+            first, last = _places(row, places), _places(after, places) or [len(given)]
+            gone = [at for at in absent if first and first[-1] < at < last[0]]
+        if gone:
+            out.append(Slot(role="user", pieces=(Written(text=NOTHING_TO_SEND, note="absent"),)))
+            entry = next(_entries_of(given[gone[-1]]))
+            reason = Reason(Cause.ASSISTANT_LAST_BY_REPAIR)
+            repairs.append(repair_of("synthesised", entry, None, reason))
+    return out
+
+
+def _places(row: Arranged | None, places: Mapping[EntryKey, int]) -> list[int]:
+    """Where what a row shows stood, in order."""
+    keys = [entry.key for entry in _entries_of(row)] if row is not None else []
+    return sorted(places[key] for key in keys if key in places)
+
+
+def _entries_of(row: Arranged) -> Iterator[Entry]:
+    """The messages that a row shows something of."""
+    if isinstance(row, Entry):
+        yield row
+        return
+    for piece in row.pieces:
+        if isinstance(piece, Kept | Reworded):
+            yield piece.entry
 
 
 def _joined(first: Arranged, second: Arranged) -> Slot:

@@ -6,7 +6,10 @@ listed when somebody asks for them.
 
 from __future__ import annotations
 
-from recollect.rules.well_formed import is_misplaced, is_own_block
+from dataclasses import replace
+
+from recollect.rules.provider_calls import CALLER_GONE, NONE, Misfits
+from recollect.rules.well_formed import is_misplaced
 from recollect.values.edit import Repair, RepairKind
 from recollect.values.history import Entry
 from recollect.values.message import CallId, Part, Role, Text, Thinking, ToolCall, ToolResult
@@ -68,12 +71,12 @@ def part_of(piece: Kept | Reworded) -> Part:
 
 
 def cleaned(
-    row: Arranged, rules: WireRules, repairs: list[Repair], *, last: bool = False
+    row: Arranged, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
     """The row without what no provider takes; None when nothing is left."""
     unit = Unit(row)
     entry = unit.base
-    if entry is None or (isinstance(row, Entry) and not row.odd):
+    if entry is None or (isinstance(row, Entry) and not row.odd and not misfits.touches(entry)):
         return unit
     if entry.message.ending != "complete":
         aborted = entry.message.ending == "aborted"
@@ -87,7 +90,7 @@ def cleaned(
         if flaw.part is None:
             unit.change(unit.pieces)
             repairs.append(repair_of("respelled", entry, None, flaw.reason))
-    _drop_pieces(unit, entry, rules, repairs, last=last)
+    _drop_pieces(unit, entry, rules, repairs, misfits)
     blank = all(is_blank(piece) for piece in unit.pieces)
     if not unit.pieces or (blank and entry.role == "assistant"):
         gone(entry, Reason(Cause.EMPTY_MESSAGE), repairs)
@@ -96,12 +99,12 @@ def cleaned(
 
 
 def _drop_pieces(
-    unit: Unit, entry: Entry, rules: WireRules, repairs: list[Repair], *, last: bool
+    unit: Unit, entry: Entry, rules: WireRules, repairs: list[Repair], misfits: Misfits
 ) -> None:
     """Leave out what the codec found unfit, and what the message's role cannot hold."""
-    unfit = {
-        flaw.part: flaw.reason for flaw in entry.message.flaws if not (flaw.allowed_last and last)
-    }
+    flawed = {flaw.part: flaw.reason for flaw in entry.message.flaws if flaw.part is not None}
+    unfit = {**flawed, **misfits.out.get(entry.key, {})}
+    direct = misfits.direct.get(entry.key, frozenset())
     kept: list[Piece] = []
     called: set[CallId] = set()
     for piece in unit.pieces:
@@ -112,8 +115,6 @@ def _drop_pieces(
         reason = unfit.get(piece.part)
         if rules.refuses_blank_text and is_blank(piece):
             reason = Reason(Cause.BLANK_TEXT)
-        elif entry.role == "user" and is_own_block(part):
-            reason = Reason(Cause.EARLIER_BLOCK)
         elif is_misplaced(part, entry.role):
             reason = Reason(Cause.MISPLACED_PART)
         elif isinstance(part, ToolCall):
@@ -122,9 +123,12 @@ def _drop_pieces(
             called.add(part.id)
         if reason is not None:
             repairs.append(repair_of("left-out", entry, piece.part, reason))
+        elif piece.part in direct and isinstance(piece, Kept):
+            repairs.append(repair_of("respelled", entry, piece.part, CALLER_GONE))
+            kept.append(replace(piece, direct=True))
         else:
             kept.append(piece)
-    if len(kept) != len(unit.pieces):
+    if kept != unit.pieces:
         unit.change(kept)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.rules.provider_calls import misfits
 from recollect.values.history import Entry
 from recollect.values.message import (
     CallId,
@@ -19,7 +20,6 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.wire import WireRules
 
 
@@ -33,11 +33,7 @@ def is_odd(message: Message, rules: WireRules) -> bool:
         return True
     if len(parts) == 1 and isinstance(part := parts[0], Text):
         refused = rules.refuses_blank_text or role == "assistant"
-        if refused and (not part.text or part.text.isspace()):
-            return True
-        return role == "user" and is_own_block(part)
-    if role == "user" and any(is_own_block(part) for part in parts):
-        return True
+        return refused and (not part.text or part.text.isspace())
     if any(is_misplaced(part, role) for part in parts) or _has_blank(message, rules):
         return True
     if role == "assistant":
@@ -46,15 +42,6 @@ def is_odd(message: Message, rules: WireRules) -> bool:
         calls = call_ids(message)
         return len(calls) != len(set(calls))
     return rules.results_share_a_message and _results_not_first(message)
-
-
-def is_own_block(part: Part) -> bool:
-    """Whether the part is a recalled block that came back: evidence is not kept twice."""
-    return (
-        isinstance(part, Text)
-        and part.text.startswith(BLOCK_OPENING)
-        and part.text.rstrip().endswith(BLOCK_CLOSING)
-    )
 
 
 def is_misplaced(part: Part, role: Role) -> bool:
@@ -76,7 +63,7 @@ def result_ids(message: Message) -> tuple[CallId, ...]:
 
 def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
     """Whether every call is answered where the format wants it, and nothing else is odd."""
-    if not entries:
+    if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
         return _shared(entries)

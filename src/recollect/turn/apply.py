@@ -66,6 +66,7 @@ def apply(
     standing, gone = _sorted(edits, {entry.key for entry in entries})
     hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
     rows, notes = _remaining(entries, standing, hidden)
+    given = list(rows)
     repairs: tuple[Repair, ...] = ()
     if continues or not _all_entries_well_formed(rows, codec):
         paired = pair(rows, codec.rules, continues=continues)
@@ -75,7 +76,7 @@ def apply(
         rows = make_acceptable(rows, renamed)
         repairs = (*repairs, *renamed)
     rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
-    settled = settle(rows, codec.rules, continued=continued, thinking=thinking)
+    settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
     memory: dict[Slot, Composed] = {} if composed is None else composed
     shown = [compose(row, codec, weigh, memory) for row in settled.rows]
     return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))

@@ -53,6 +53,8 @@ def extend(
         return None
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
+    if any(entry.message.opens for entry in entries[:entry_at]):
+        return None  # whether it is still at work is told by what follows
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
     if any(isinstance(edit, Cut) for edit in tail_edits):
@@ -114,6 +116,8 @@ def _stands_alone(tail: Sequence[Entry], view: View) -> bool:
     """Whether no call or result in the tail belongs to one before it."""
     called: set[CallId] = set()
     for entry in tail:
+        if entry.message.joins:
+            return False
         called.update(entry.calls)
     if any(call_id not in called for entry in tail for call_id in entry.results):
         return False

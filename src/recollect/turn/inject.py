@@ -19,12 +19,13 @@ from recollect.formats.recalled_block import (
     write_block,
     write_openclaw_block,
 )
+from recollect.rules.provider_calls import calls_at_work
 from recollect.rules.weigh import Weigher
 from recollect.search.facts import FACTS_SHARE
 from recollect.turn.query import spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
-from recollect.values.message import MessageId
+from recollect.values.message import MessageId, Other
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
 
@@ -59,6 +60,8 @@ def inject(
         return _none(Reason(Cause.NO_MESSAGE))
     if entries[-1].role == "assistant":
         return _none(Reason(Cause.ASSISTANT_LAST))
+    if calls_at_work(entries) or all(isinstance(part, Other) for part in entries[-1].parts):
+        return _none(Reason(Cause.PROVIDER_WAITS))
     packed = _packed_openclaw if method == "openclaw" else _packed
     text, fill, facts, details = packed(recalled, weigher, budget_tokens)
     if not text:

@@ -6,18 +6,19 @@ message. Must never keep more than the last two requests' messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from recollect.formats.codec import Codec
-from recollect.rules.identity import identify
+from recollect.rules.identity import block_mark, identify
 from recollect.rules.weigh import Weigher
 from recollect.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.turn.extend import LastView
 from recollect.values.history import Composed, Entry
-from recollect.values.message import CallId, EntryKey, Message, MessageId
+from recollect.values.message import CallId, EntryKey, Flaw, Message, MessageId, Text
 from recollect.values.reason import Cause, Reason
+from recollect.values.recalled import BLOCK_OPENING
 from recollect.values.slot import Slot
 
 SPARE_ROWS = 256
@@ -64,9 +65,15 @@ class ReadResult:
 
 
 def read(
-    raws: Sequence[bytes], codec: Codec, secret: bytes, weigher: Weigher, remembered: Remembered
+    raws: Sequence[bytes],
+    codec: Codec,
+    secret: bytes,
+    weigher: Weigher,
+    remembered: Remembered,
+    blocks: Collection[str] = (),
 ) -> ReadResult:
-    """Read what was not at this place last time."""
+    """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
+    were put into the session."""
     settled = 0
     for raw, known in zip(raws, remembered.raws, strict=False):
         if raw != known:
@@ -76,7 +83,10 @@ def read(
     for raw in raws[settled:]:
         reading = remembered.readings.get(raw)
         if reading is None:
-            reading = _read_one(raw, codec, secret, weigher)
+            message = codec.read(raw)
+            if blocks and message.role == "user":
+                message = _without_own_blocks(message, blocks, secret)
+            reading = _reading_of(message, codec, secret, weigher)
         fresh.append(reading)
     return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
 
@@ -134,8 +144,19 @@ def _reading(entry: Entry) -> Reading:
     )
 
 
-def _read_one(raw: bytes, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:
-    message = codec.read(raw)
+def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes) -> Message:
+    """The message, with every block of ours that came back marked to be left out."""
+    own = [
+        Flaw(part=at, reason=Reason(Cause.EARLIER_BLOCK))
+        for at, part in enumerate(message.parts)
+        if isinstance(part, Text)
+        and part.text.startswith(BLOCK_OPENING)
+        and block_mark(part.text, secret) in blocks
+    ]
+    return replace(message, flaws=(*message.flaws, *own)) if own else message
+
+
+def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:
     return Reading(
         message=message,
         id=identify(message, secret),

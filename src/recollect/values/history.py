@@ -108,6 +108,9 @@ class SessionState:
     flushed_in: int | None = None
     """How many compactions there had been at the last flush; None: it was never flushed."""
     breaker: Breaker = field(default_factory=Breaker)
+    blocks: tuple[str, ...] = field(default=(), repr=False)
+    """The marks of the newest recalled blocks that were put into it (`rules.identity.block_mark`):
+    a client that keeps our view sends them back, and no other text is one of ours."""
 
 
 def requests_of(state: SessionState) -> int:

@@ -52,11 +52,17 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A block we carry but do not interpret: documents, server-side tools, audio."""
+    """A block we carry but do not interpret: documents, provider-run tools, audio."""
 
     kind: str
     payload: str
     """Canonical JSON of the block without cache marks."""
+    opens: CallId | None = None
+    """It is a call, under this id, of a tool that the provider runs itself."""
+    answers: CallId | None = None
+    """It is the result of such a call, or may be one."""
+    certain: bool = True
+    """Its type is known; of one that nobody knows nothing is demanded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,8 @@ class ToolCall:
     """Canonical JSON where the wire holds JSON, else the text as it stands."""
     variant: str = ""
     """The wire's own word for this kind of call, where the format has several."""
+    caller: CallId | None = None
+    """The provider-run call whose code made it; None where the model called by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +115,6 @@ class Flaw:
 
     part: int | None
     reason: Reason
-    allowed_last: bool = False
-    """The provider takes it in the last message (a turn that was paused)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +131,10 @@ class Message:
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
     """The item's own id, in formats that refuse one twice."""
+    opens: tuple[CallId, ...] = ()
+    """Provider-run calls that it leaves without their result."""
+    joins: tuple[CallId, ...] = ()
+    """Provider-run calls of other messages that it answers, or whose code it calls for."""
 
 
 def text_of(message: Message) -> str:

@@ -277,6 +277,7 @@ def _own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
 
 
 _OWN = {
+    "absent": Cause.ABSENT,
     "gap": Cause.GAP_NOTE,
     "inject": Cause.OWN_BLOCK,
     "opening": Cause.OPENING,

@@ -19,6 +19,8 @@ class Kept:
     entry: Entry
     part: int
     call_id: CallId | None = None
+    direct: bool = False
+    """A call, shown as one of the model's own: the code that made it is not in the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,5 +23,7 @@ class WireRules:
     """A reasoning item must be followed by the item that it led to."""
     ids_unique: bool = False
     """A call id stands once in the whole request, and holds plain characters only."""
+    provider_calls_answered: bool = False
+    """A call of a tool that the provider runs needs its result, unless it is still at work."""
     stand_in_variants: frozenset[str] | None = None
     """Kinds of call a text result can answer; None for all."""

@@ -230,12 +230,6 @@ class TestAnthropic:
         )
         assert out[1]["content"][0]["id"] == out[2]["content"][0]["tool_use_id"] == "a_b"
 
-    def test_a_recalled_block_that_comes_back_is_not_kept(self) -> None:
-        block = '<recalled-context source="memory-context">\n\nold\n\n</recalled-context>'
-        blocks = [{"type": "text", "text": block}, {"type": "text", "text": "which port?"}]
-        out = sent("anthropic", [{"role": "user", "content": blocks}])
-        assert out == [{"role": "user", "content": [{"type": "text", "text": "which port?"}]}]
-
 
 class TestOpenAIChat:
     def test_results_follow_their_call_and_duplicates_go(self) -> None:

@@ -55,6 +55,7 @@ def full_state() -> SessionState:
         "edits": (out, short, BLOCK, CUT),
         "dormant": ((CUT, 2), (short, 1)),
         "calibration": grown,
+        "blocks": ("mark", "other"),
     }
     rest: dict[str, Any] = {}
     for field in fields(SessionState):  # also those that come later

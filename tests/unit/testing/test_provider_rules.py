@@ -176,6 +176,28 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
     "server-call-unanswered": [
         ("messages[1].content[0]", {"messages": [HI, assistant(search(), text()), HI]})
     ],
+    "server-result-duplicate": [
+        (
+            "messages[1].content[2]",
+            {"messages": [HI, assistant(search(), found(), found(), text()), HI]},
+        ),
+        (
+            "messages[3].content[0]",
+            {"messages": [HI, assistant(search(), found()), HI, assistant(found(), text()), HI]},
+        ),
+    ],
+    "caller-missing": [
+        (
+            "messages[1].content[0]",
+            {
+                "messages": [
+                    HI,
+                    assistant({**call("a"), "caller": {"type": "x", "tool_id": "srv_9"}}),
+                    user(result("a")),
+                ]
+            },
+        )
+    ],
     "cache-marks-over-four": [
         ("messages", {"system": [text(**MARK)], "messages": [user(*[text(**MARK)] * 4)]})
     ],
@@ -383,6 +405,23 @@ RESPONSES_BROKEN: dict[str, list[tuple[str, Body]]] = {
         ("input[1]", {"input": [function_call(), THOUGHT, output()]}),
     ],
     "item-id-duplicate": [("input[2]", {"input": [THOUGHT, MODEL_SAYS, THOUGHT, MODEL_SAYS]})],
+    "provider-result-orphan": [
+        ("input[1]", {"input": [HI, {"type": "program_output", "call_id": "p1", "result": ""}]}),
+        ("input[1]", {"input": [HI, {"type": "multi_agent_call_output", "call_id": "p1"}]}),
+        ("input[1]", {"input": [HI, {"type": "mcp_approval_response"}]}),
+    ],
+    "caller-missing": [
+        (
+            "input[1]",
+            {
+                "input": [
+                    HI,
+                    function_call(caller={"type": "program", "caller_id": "p1"}),
+                    output(),
+                ]
+            },
+        )
+    ],
 }
 
 # --- pi -------------------------------------------------------------------------------------------
@@ -575,5 +614,26 @@ def test_an_item_keeps_the_reasoning_it_came_with() -> None:
     ]
 
 
-def test_chat_has_nothing_to_be_unfaithful_to() -> None:
-    assert unfaithful("openai-chat", {"messages": [HI]}, {"messages": [MODEL_SAYS]}) == []
+@pytest.mark.parametrize("format_name", ["anthropic", "openai-chat"])
+def test_the_assistant_speaks_last_only_where_it_did(format_name: str) -> None:
+    asked, answered = {"messages": [HI]}, {"messages": [HI, MODEL_SAYS]}
+
+    assert unfaithful(format_name, answered, answered) == []
+    assert unfaithful(format_name, answered, asked) == []
+    reported = unfaithful(format_name, asked, answered)
+    assert [(item.rule, item.where) for item in reported] == [
+        ("ends-with-assistant", "messages[1]")
+    ]
+
+
+def test_what_must_stand_alone_at_the_end_does() -> None:
+    code = {"type": "server_tool_use", "id": "srv_1", "name": "code_execution", "input": {}}
+    made = {**call("a"), "caller": {"type": "code_execution_20260120", "tool_id": "srv_1"}}
+    begun = [HI, assistant(code, made)]
+    alone, mixed = [*begun, user(result("a"))], [*begun, user(result("a"), text())]
+    reported = unfaithful("anthropic", {"messages": alone}, {"messages": mixed})
+    assert [item.rule for item in reported] == ["results-not-alone"]
+    assert unfaithful("anthropic", {"messages": alone}, {"messages": alone}) == []
+    trigger = {"type": "compaction_trigger"}
+    reported = unfaithful("openai-responses", {"input": [HI, trigger]}, {"input": [trigger, HI]})
+    assert [item.rule for item in reported] == ["trigger-not-last"]

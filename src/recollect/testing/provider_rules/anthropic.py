@@ -45,10 +45,24 @@ RULES = (
     "final-thinking-disabled",
     "final-trailing-whitespace",
     "server-result-orphan",
+    "server-result-duplicate",
     "server-call-unanswered",
+    "caller-missing",
     "cache-marks-over-four",
 )
 
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+_SERVER_RESULTS = {
+    "web_search_tool_result": "server_tool_use",
+    "web_fetch_tool_result": "server_tool_use",
+    "code_execution_tool_result": "server_tool_use",
+    "bash_code_execution_tool_result": "server_tool_use",
+    "text_editor_code_execution_tool_result": "server_tool_use",
+    "tool_search_tool_result": "server_tool_use",
+    "advisor_tool_result": "server_tool_use",
+    "mcp_tool_result": "mcp_tool_use",
+}
+"""Results that the API sends itself, and the kind of call that each needs."""
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
@@ -68,6 +82,7 @@ def check(body: Mapping[str, Any]) -> list[Violation]:
         *_block_homes(messages, blocks),
         *_pairs(messages, blocks),
         *_server_pairs(blocks),
+        *_callers(blocks),
         *_thinking(blocks),
         *_final(body, messages, blocks),
         *_cache_marks(body, blocks),
@@ -145,7 +160,12 @@ def _block_homes(
             kind = block.get("type")
             if kind in RESULT_TYPES:
                 home = "user"
-            elif kind in CALL_TYPES or kind in THINKING_TYPES or kind == "server_tool_use":
+            elif (
+                kind in CALL_TYPES
+                or kind in THINKING_TYPES
+                or kind in _SERVER_CALLS
+                or kind in _SERVER_RESULTS
+            ):
                 home = "assistant"
             else:
                 continue
@@ -208,25 +228,71 @@ def _results_against(
 
 
 def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """A server tool's call and its result stay in one message.
+    """A server tool's result has its call before it, in this message or an earlier one.
 
     "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before it"
     (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may end on
-    its call, so only the last message may hold an unanswered one.
+    its call. Code may call the client's tools while it runs ("Programmatic tool calling" of the
+    documentation): the result then comes in a later message, and until it does only calls of that
+    code and their results follow. Types that are not listed are not judged.
     """
+    waiting: dict[tuple[str, str], tuple[int, str]] = {}
+    answered: set[tuple[str, str]] = set()
     for place, own in enumerate(blocks):
-        waiting: dict[str, str] = {}
         for where, block in own:
-            kind = str(block.get("type"))
-            if kind == "server_tool_use":
-                waiting[call_id(block)] = where
-            elif kind in RESULT_TYPES or not kind.endswith("_tool_result"):
-                continue
-            elif waiting.pop(call_id(block), None) is None:
-                yield _broken("server-result-orphan", where, "No server_tool_use before it.")
-        if place + 1 < len(blocks):
-            for where in waiting.values():
-                yield _broken("server-call-unanswered", where, "Its result is not in the message.")
+            kind, identity = str(block.get("type")), call_id(block)
+            if kind in _SERVER_CALLS:
+                waiting[kind, identity] = (place, where)
+            elif kind in _SERVER_RESULTS:
+                pair = (_SERVER_RESULTS[kind], identity)
+                if waiting.pop(pair, None) is not None:
+                    answered.add(pair)
+                elif pair in answered:
+                    yield _broken("server-result-duplicate", where, "Its call has two results.")
+                else:
+                    yield _broken("server-result-orphan", where, f"No {pair[0]} before it.")
+    for (_, identity), (place, where) in waiting.items():
+        if not _still_running(identity, blocks[place:]):
+            yield _broken("server-call-unanswered", where, "Its result is in no message.")
+
+
+def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
+    """Whether a call without result may be at work at the end: behind it stand only results of
+    the calls beside it, and answers in which its code calls again."""
+    calls: set[str] = set()
+    for place, own in enumerate(blocks):
+        kinds = {str(block.get("type")) for _, block in own}
+        if place % 2:
+            if not calls & {call_id(b) for _, b in own if b.get("type") in RESULT_TYPES}:
+                return False
+            continue
+        if place and identity not in {_caller(block) for _, block in own}:
+            return False
+        calls = {call_id(b) for _, b in own if b.get("type") in CALL_TYPES}
+        if not kinds:
+            return False
+    return True
+
+
+def _caller(block: Mapping[str, Any]) -> str:
+    """The code execution that a call says it comes from."""
+    caller = block.get("caller")
+    return str(caller.get("tool_id") or "") if isinstance(caller, Mapping) else ""
+
+
+def _callers(blocks: list[list[_Block]]) -> Iterator[Violation]:
+    """A call made by code names a `server_tool_use` before it.
+
+    An invalid `caller` is refused with 400, a call without the field is taken (both measured by
+    others; the documentation on programmatic tool calling shows the field on every call).
+    """
+    known: set[str] = set()
+    for own in blocks:
+        for where, block in own:
+            if block.get("type") == "server_tool_use":
+                known.add(call_id(block))
+            elif _caller(block) and _caller(block) not in known:
+                yield _broken("caller-missing", where, "The code that called is not there.")
 
 
 def _thinking(blocks: list[list[_Block]]) -> Iterator[Violation]:

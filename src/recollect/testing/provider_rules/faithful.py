@@ -6,26 +6,88 @@ either. One body alone cannot show that a signature was lost: these rules compar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from recollect.testing.provider_rules.violation import CALL_TYPES, Violation, call_id, mappings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
-RULES = ("thinking-altered", "thinking-lost-in-latest", "item-without-its-reasoning")
+RULES = (
+    "thinking-altered",
+    "thinking-lost-in-latest",
+    "item-without-its-reasoning",
+    "ends-with-assistant",
+    "results-not-alone",
+    "trigger-not-last",
+)
 
 
 def unfaithful(
     format_name: str, original: Mapping[str, Any], body: Mapping[str, Any]
 ) -> list[Violation]:
     """Rules that `body` breaks as a replay of `original`, beyond those `violations` names."""
+    found = [*_ends_with_assistant(original, body), *_words_added(original, body)]
     if format_name in ("anthropic", "pi"):
-        return [*_altered(original, body), *_lost_in_latest(original, body)]
+        found += [*_altered(original, body), *_lost_in_latest(original, body)]
     if format_name == "openai-responses":
-        return list(_without_reasoning(original, body))
-    return []
+        found += _without_reasoning(original, body)
+    return found
+
+
+def _ends_with_assistant(
+    original: Mapping[str, Any], body: Mapping[str, Any]
+) -> Iterator[Violation]:
+    """Whoever spoke last came from the client: an answer at the end is one to be continued.
+
+    "This model does not support assistant message prefill. The conversation must end with a user
+    message." (cortexkit/magic-context#511; through OpenAI's format aj47/SpeakMCP#1037).
+    """
+    came = [message.get("role") for _, message in mappings(original.get("messages"))]
+    went = [message.get("role") for _, message in mappings(body.get("messages"))]
+    if went and went[-1] == "assistant" and came and came[-1] != "assistant":
+        yield Violation(
+            rule="ends-with-assistant",
+            where=f"messages[{len(went) - 1}]",
+            sentence="The assistant speaks last, and did not in the request that came.",
+        )
+
+
+def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    """What must end a request alone still does.
+
+    While code runs, "your response message must contain only `tool_result` blocks" (Anthropic's
+    documentation on programmatic tool calling); `compaction_trigger` "Must be the final input
+    item" (openai-python).
+    """
+    if _answers_code(original) and not _answers_code(body):
+        yield Violation(
+            rule="results-not-alone",
+            where="messages[-1]",
+            sentence="The code that runs waits for results alone.",
+        )
+    came = [item.get("type") for _, item in mappings(original.get("input"))]
+    went = [item.get("type") for _, item in mappings(body.get("input"))]
+    if came[-1:] == ["compaction_trigger"] != went[-1:]:
+        yield Violation(rule="trigger-not-last", where="input[-1]", sentence="Items follow it.")
+
+
+def _answers_code(body: Mapping[str, Any]) -> bool:
+    """Whether the last message is nothing but results of calls that code has made."""
+    messages = [message for _, message in mappings(body.get("messages"))]
+    if len(messages) < 2 or messages[-1].get("role") != "user":
+        return False
+    by_code = {
+        call_id(block)
+        for _, block in mappings(messages[-2].get("content"))
+        if isinstance(block.get("caller"), Mapping) and block["caller"].get("tool_id")
+    }
+    last = [block for _, block in mappings(messages[-1].get("content"))]
+    return bool(last) and all(
+        block.get("type") == "tool_result" and call_id(block) in by_code for block in last
+    )
 
 
 def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:

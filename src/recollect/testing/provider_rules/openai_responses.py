@@ -26,6 +26,8 @@ RULES = (
     "result-duplicate",
     "reasoning-without-item",
     "item-id-duplicate",
+    "provider-result-orphan",
+    "caller-missing",
 )
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
@@ -43,6 +45,17 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
 _OUTPUTS = frozenset(kind for kinds in _ANSWERS.values() for kind in kinds)
 # A patch may be answered by its status alone, a tool search by its tools.
 _WITH_OUTPUT = _OUTPUTS - {"apply_patch_call_output", "tool_search_output"}
+_PROVIDER_CALLS = {
+    "program": "call_id",
+    "multi_agent_call": "call_id",
+    "mcp_approval_request": "id",
+}
+"""Calls that the server runs, and where their id stands."""
+_PROVIDER_RESULTS = {
+    "program_output": ("program", "call_id"),
+    "multi_agent_call_output": ("multi_agent_call", "call_id"),
+    "mcp_approval_response": ("mcp_approval_request", "approval_request_id"),
+}
 _LOCAL_SHELL = ("local_shell_call", "local_shell_call_output")
 _TOOL_SEARCH = ("tool_search_call", "tool_search_output")
 _Item = tuple[str, Mapping[str, Any]]
@@ -62,6 +75,7 @@ def check(body: Mapping[str, Any]) -> list[Violation]:
     return [
         *_forms(items),
         *_pairs(items, continues=continues),
+        *_provider_pairs(items, continues=continues),
         *_reasoning(items),
         *_item_ids(items),
     ]
@@ -127,7 +141,7 @@ def _pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
         if kind not in _ANSWERS and kind not in _OUTPUTS:
             continue
         identity = _pair_id(item)
-        if kind in _TOOL_SEARCH and not identity:
+        if kind in _TOOL_SEARCH and (not identity or item.get("execution") == "server"):
             continue  # the server searched by itself
         if not identity:
             yield _broken("call-id-missing", where, "The item has no call_id.")
@@ -162,6 +176,31 @@ def _settle(
         return "result-orphan"
     answered.add((kind, identity))
     return None
+
+
+def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
+    """What the server runs: an item that answers, or was called by, another has it before it.
+
+    From the fields' descriptions in openai-python (`program_output.call_id`, `caller.caller_id`,
+    `mcp_approval_response.approval_request_id`). A call that the server runs may be without its
+    output while it runs.
+    """
+    known: set[tuple[str, str]] = set()
+    for where, item in items:
+        kind = str(item.get("type"))
+        continues = continues or kind == "item_reference"
+        if kind in _PROVIDER_CALLS:
+            known.add((kind, str(item.get(_PROVIDER_CALLS[kind]) or "")))
+        if continues:
+            continue
+        if kind in _PROVIDER_RESULTS:
+            call, field = _PROVIDER_RESULTS[kind]
+            if (call, str(item.get(field) or "")) not in known:
+                yield _broken("provider-result-orphan", where, f"No {call} before it.")
+        caller = item.get("caller")
+        named = caller.get("caller_id") if isinstance(caller, Mapping) else None
+        if named and ("program", str(named)) not in known:
+            yield _broken("caller-missing", where, "The program that called is not there.")
 
 
 def _reasoning(items: list[_Item]) -> Iterator[Violation]:
