@@ -12,6 +12,7 @@ from recollect.testing.crash.crowd import crowd
 from recollect.testing.crash.outage import outage
 from recollect.testing.crash.outcome import Outcome, table
 from recollect.testing.crash.places import Site, site
+from recollect.testing.crash.restarts import restarts
 from recollect.testing.crash.server_stops import stop_server
 from recollect.testing.crash.talker_kills import kill_talkers
 from recollect.testing.crash.torn_spool import tear_spool
@@ -112,6 +113,26 @@ def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:
     outcome = outage(postgres.place(), postgres.home(), postgres.server, away_seconds=3.0)
     assert_clean(outcome)
     assert outcome.figures["spooled"] > 10
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_busy_machine_makes_no_store_seem_away(
+    store: str, request: pytest.FixtureRequest
+) -> None:
+    found: Site = request.getfixturevalue(store)
+    outcome = restarts(found.place(), found.home(), turns=16, times=1, load=4)
+    assert_clean(outcome)
+    assert outcome.acknowledged == 16
+    assert outcome.figures["asked"]
+
+
+def test_a_server_that_hangs_costs_one_turn_and_recovers_by_itself(postgres: Site) -> None:
+    assert postgres.server is not None
+    outcome = outage(
+        postgres.place(), postgres.home(), postgres.server, away_seconds=4.0, hangs=True
+    )
+    assert_clean(outcome)
+    assert outcome.figures["spooled"] > 5
 
 
 def test_a_spool_torn_at_any_byte_is_recovered(sqlite: Site) -> None:

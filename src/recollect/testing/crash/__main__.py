@@ -54,7 +54,9 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
         yield stop_server(found.place(), found.server, stops=stops, seed=seed, tell=tell)
     if "outage" in asked and found.server is not None:
         away = options.away_seconds
-        yield outage(found.place(), found.home(), found.server, away_seconds=away, tell=tell)
+        for hangs in (False, True):
+            place, home = found.place(), found.home()
+            yield outage(place, home, found.server, away_seconds=away, hangs=hangs, tell=tell)
     if "restarts" in asked and plain:
         turns, load = options.turns, options.load
         yield restarts(found.place(), found.home(), turns=turns, load=load, tell=tell)

@@ -1,13 +1,15 @@
 """PostgreSQL away in the middle of a conversation, and what each turn waited meanwhile.
 
 A conversation at a steady pace through one engine: the server is stopped as if the power had
-gone, stays away, and comes back. Owns the measured times; judges them against the time turns
-took before.
+gone, or hangs, stays away, and comes back. Owns the measured times; judges them against the time
+turns took before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,8 @@ MODEL_SECONDS = 0.01
 """How long the model takes, for which the engine writes beside it."""
 GRACE_SECONDS = 0.25
 """What an absent store may add to a turn (issue 3)."""
+HANG_GRACE_SECONDS = 0.6
+"""The same for one that hangs, in every turn but the first, which has to find out."""
 DRAIN_SECONDS = 60.0
 """How long the spool may take to drain once the server is back."""
 
@@ -75,11 +79,17 @@ class Conversation:
 
 
 def outage(
-    place: Place, home: Path, server: PostgresServer, *, away_seconds: float, tell: Tell = silent
+    place: Place,
+    home: Path,
+    server: PostgresServer,
+    *,
+    away_seconds: float,
+    hangs: bool = False,
+    tell: Tell = silent,
 ) -> Outcome:
-    """Take the server away for a while in mid-conversation; then compare."""
+    """Take the server away for a while in mid-conversation, or let it hang; then compare."""
     began = time.monotonic()
-    outcome = Outcome(scenario="outage", store=place.name)
+    outcome = Outcome(scenario="hang" if hangs else "outage", store=place.name)
     with engine_home(home):
         turns = asyncio.run(_run(place, server, away_seconds, outcome, tell))
     waiting = waiting_in_spool(place, home)
@@ -101,12 +111,19 @@ async def _run(
         before = talk.phase
         tell(f"{place.name}: {talk.turn} turns, the server goes")
         talk.phase = away = Phase()
-        await asyncio.to_thread(server.stop, "immediate")
+        hangs = outcome.scenario == "hang"
+        if hangs:
+            signal_all(server, signal.SIGSTOP)
+        else:
+            await asyncio.to_thread(server.stop, "immediate")
         outcome.kills = 1
         await asyncio.sleep(away_seconds)
         tell(f"{place.name}: {talk.turn} turns, the server comes back")
         talk.phase = after = Phase()
-        await asyncio.to_thread(server.start)
+        if hangs:
+            signal_all(server, signal.SIGCONT)
+        else:
+            await asyncio.to_thread(server.start)
         back = time.monotonic()
         while "store" not in after.archived[-1:] and time.monotonic() - back < DRAIN_SECONDS:
             if talking.done():
@@ -122,14 +139,27 @@ async def _run(
     return talk.turn
 
 
+def signal_all(server: PostgresServer, number: signal.Signals) -> None:
+    """Stop every process of the server, its parent first, or let all of them go on."""
+    parent = server.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    os.kill(parent, number)
+    for child in children.read_text().split():
+        os.kill(int(child), number)
+
+
 def judge(
     outcome: Outcome, before: Phase, away: Phase, after: Phase, drained_seconds: float
 ) -> None:
     """What the times say, and the figures; `away` and `after` are held against `before`."""
     normal = before.quantile(0.99)
     meanwhile = Phase(prepared=away.prepared + after.prepared)
+    grace = GRACE_SECONDS
+    if outcome.scenario == "hang":
+        meanwhile.prepared.remove(meanwhile.quantile(1.0))
+        grace = HANG_GRACE_SECONDS
     worst = meanwhile.quantile(1.0)
-    if worst > normal + GRACE_SECONDS:
+    if worst > normal + grace:
         outcome.problems.append(
             f"a prepare took {worst * 1000:.0f} ms; {normal * 1000:.0f} ms are normal"
         )
