@@ -161,7 +161,8 @@ def test_conditions_narrow_the_list(facts: Facts) -> None:
     assert facts.statements("--type", "decision") == ["deploys run on Fly"]
     short = facts.text("list", "--type", "decision").splitlines()[1].split()[0]
     assert facts.json("why", short)["fact"]["type"] == "decision"
-    assert facts.statements("--trust", "assistant") == ["deploys run on Fly"]
+    assert facts.statements("--trust", "medium") == ["deploys run on Fly"]
+    assert facts.statements("--trust", "assistant") == ["deploys run on Fly"], "as it was spelled"
     assert facts.statements("--made-by", "model") == ["用户喜欢深色主题"]
     assert facts.statements("--session", "work") == ["the port is 8000"]
     assert facts.statements("--search", "PORT 8000") == ["the port is 8000"]

@@ -7,13 +7,13 @@ signs that a terminal would act upon. Always holds: an id that is shown is one f
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from recollect.values.certificate import Certificate
 from recollect.values.fact import Fact
-from recollect.values.segment import Trust
+from recollect.values.segment import SPEAKERS
 
 if TYPE_CHECKING:
     from recollect.engine.facts.told import FactSource, FactWhy, FactWritten
@@ -22,12 +22,6 @@ MOST_SHOWN: Final = 30
 """About a screen; the command line lists them all."""
 LEAST_ID_CHARS: Final = 8
 EXCERPT_CHARS: Final = 160
-_SPEAKERS: Final[Mapping[Trust, str]] = {
-    "high": "you",
-    "medium": "the assistant",
-    "low": "a tool",
-    "outside": "fetched",
-}
 _OUTCOMES: Final = {"added": "Noted", "replaced": "Noted, in place of what was known"}
 
 
@@ -128,7 +122,7 @@ def _line(fact: Fact, chars: int) -> str:
 
 
 def _marks(fact: Fact) -> str:
-    said = _SPEAKERS[fact.trust]
+    said = SPEAKERS[fact.trust]
     by = said if fact.trust == "outside" else f"said by {said}"
     return f"{by}, {_when(fact.at)[:10]}"
 

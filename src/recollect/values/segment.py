@@ -7,8 +7,9 @@ in it, so the same message arriving again, by whatever way, is the same segment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NewType, TypeAlias
+from typing import Final, Literal, NewType, TypeAlias
 
 from recollect.values.message import EntryKey, MessageId, Role
 
@@ -20,7 +21,14 @@ Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"
 from a memory file that is followed."""
 Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
 """What may be made of it: the user's and operator's words, the model's, a tool's output, what a
-tool fetched from outside."""
+tool fetched from outside. Spelled so in stores, in JSON, by `--trust` and in filters."""
+SPEAKERS: Final[Mapping[Trust, str]] = {
+    "high": "you",
+    "medium": "the assistant",
+    "low": "a tool",
+    "outside": "fetched",
+}
+"""Whose word it is, as people read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,12 +158,12 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
         del store
         await book.add("The server port is 8000", type="config")
         for asked in (
-            FactFilter(trusts=("user",)),
+            FactFilter(trusts=("user",)),  # type: ignore[arg-type]  # as it was spelled
             FactFilter(trusts=("high",)),
-            FactFilter(trusts=("assistant", "user")),
+            FactFilter(trusts=("medium", "high")),
         ):
             assert len(await book.list(asked)) == 1
-        assert await book.list(FactFilter(trusts=("tool",))) == ()
+        assert await book.list(FactFilter(trusts=("low",))) == ()
         for wrong in (
             FactFilter(trusts=("root",)),  # type: ignore[arg-type]
             FactFilter(types=("configs",)),  # type: ignore[arg-type]

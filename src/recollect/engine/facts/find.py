@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar, get_args
 
-from recollect.engine.facts.told import SPOKEN_BY, FactFilter, FactSource
+from recollect.engine.facts.told import TRUSTS, FactFilter, FactSource
 from recollect.errors import RecollectError
 from recollect.memory.history import as_of
 from recollect.ports import Archive
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactId, FactType, MadeBy, fact_identity
-from recollect.values.segment import Trust
 
 _NAMED: Final = 5
-_TRUSTS: Final[Mapping[str, Trust]] = dict(SPOKEN_BY) | {one: one for one in get_args(Trust)}
 _TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}
 _MAKERS: Final[Mapping[str, MadeBy]] = {one: one for one in get_args(MadeBy)}
 
@@ -30,7 +28,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
     asked = replace(
         asked,
         types=_meant("types", asked.types, _TYPES),
-        trusts=_meant("trusts", asked.trusts, _TRUSTS),
+        trusts=_meant("trusts", asked.trusts, TRUSTS),
         made_by=_meant("made_by", asked.made_by, _MAKERS),
     )
     facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)

@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.values.fact import Evidence, Fact, FactId, FactType, MadeBy
-from recollect.values.segment import SegmentId, StoredSegment, Trust
+from recollect.values.segment import SPEAKERS, SegmentId, StoredSegment, Trust
 
 WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
 """What became of a statement: a fact of its own, a fact instead of others, nothing new, or
 nothing at all, and the reason says why."""
 
 
-Speaker: TypeAlias = Literal["user", "assistant", "tool", "outside"]
-"""Whose word a fact is, as people call it."""
-SPOKEN_BY: Final[Mapping[Speaker, Trust]] = {
+TRUSTS: Final[Mapping[str, Trust]] = {
+    **{trust: trust for trust in SPEAKERS},
     "user": "high",
     "assistant": "medium",
     "tool": "low",
-    "outside": "outside",
 }
+"""Every way to ask for a trust: its name, and what it was asked for by before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +28,7 @@ class FactFilter:
     """Which facts are asked for; every condition holds, and none asks for all."""
 
     types: tuple[FactType, ...] = ()
-    trusts: tuple[Trust | Speaker, ...] = ()
-    """By name ("user") or by level ("high")."""
+    trusts: tuple[Trust, ...] = ()
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
     """Extracted from this session."""

@@ -33,6 +33,7 @@ from recollect.surfaces.cli.store_options import (
     with_store,
 )
 from recollect.values.fact import FactType, MadeBy
+from recollect.values.segment import SPEAKERS, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,12 +41,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.told import FactFilter, Speaker
+    from recollect.engine.facts.told import FactFilter
     from recollect.ports import Store
     from recollect.values.fact import Fact, FactId
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
-SPEAKERS: tuple[Speaker, ...] = ("user", "assistant", "tool", "outside")
 _SCREEN_FACTS = 50
 _LEAST_STATEMENT_CELLS = 24
 _DATE_CHARS = 10
@@ -56,10 +56,23 @@ _NONE_YET = (
 )
 
 
+class _TrustChoice(click.Choice[str]):
+    """A trust; the names it was asked for by before are still understood."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from recollect.engine.facts.told import TRUSTS
+
+        return super().convert(TRUSTS.get(value, value), param, ctx)
+
+
 @click.command("list")
 @click.option("--type", "types", multiple=True, type=click.Choice(TYPES), help="Only this type.")
 @click.option(
-    "--trust", "trusts", multiple=True, type=click.Choice(SPEAKERS), help="Only said by these."
+    "--trust",
+    "trusts",
+    multiple=True,
+    type=_TrustChoice(tuple(SPEAKERS)),
+    help="Only of this trust.",
 )
 @click.option("--session", metavar="NAME", help="Only from this session.")
 @click.option("--as-of", metavar="WHEN", help="What held then: 2026-01-31, or 30d ago.")
@@ -81,7 +94,7 @@ _NONE_YET = (
 def list_facts(
     *,
     types: tuple[FactType, ...],
-    trusts: tuple[Speaker, ...],
+    trusts: tuple[Trust, ...],
     session: str | None,
     as_of: str | None,
     superseded: bool,

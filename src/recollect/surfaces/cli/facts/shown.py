@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.store_options import instant, when, with_store
+from recollect.values.segment import SPEAKERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -29,12 +30,6 @@ T = TypeVar("T")
 LEAST_ID_CHARS = 8
 NOTHING_KEPT = "nothing is kept in this space yet"
 PINNED = "*"
-SPEAKERS: dict[Trust, str] = {
-    "high": "you",
-    "medium": "the assistant",
-    "low": "a tool",
-    "outside": "fetched",
-}
 SPEAKER_STYLES: dict[Trust, str] = {
     "high": "green",
     "medium": "cyan",
