@@ -24,7 +24,7 @@ from tests.unit.config.test_recall_settings_act import Clock
 
 from recollect import open_memory
 from recollect.engine.session import Context
-from recollect.search.openclaw import WarmIndex, WarmMessage, Weights
+from recollect.search.openclaw import WarmIndex, WarmMessage, Weights, words_of
 from recollect.surfaces.cli import main
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, FactType
@@ -293,6 +293,53 @@ def test_one_word_of_seven_at_a_cosine_of_a_third_is_no_hit() -> None:
         )
         assert [hit.id for hit in hits] == found
         assert all(hit.score == pytest.approx(0.7 * 0.33 + 0.3) for hit in hits)
+
+
+def found_in(index: WarmIndex, query: str, now: float) -> list[str]:
+    hits, _ = index.search(query, None, now=now, limit=8, weights=Weights(min_score=0.0))
+    return [hit.id for hit in hits]
+
+
+def test_the_index_holds_so_many_messages_of_so_many_days() -> None:
+    index = WarmIndex(max_segments=3, eviction_days=90)
+    for day in range(0, 100, 20):
+        text = f"the crane was greased on day {day}"
+        index.add(
+            WarmMessage(
+                id=SegmentId(str(day)),
+                session="s",
+                role="user",
+                said_at=START + day * DAY,
+                text=text,
+            ),
+            None,
+        )
+    assert sorted(found_in(index, "crane", START + 80 * DAY)) == ["40", "60", "80"]
+    assert sorted(found_in(index, "crane", START + 131 * DAY)) == ["60", "80"]
+    assert found_in(index, "crane", START + 171 * DAY) == []
+
+
+def test_ideographs_are_words_alone_and_in_pairs() -> None:
+    """The plugin's own example; symbols are passed over, punctuation parts words."""
+    assert words_of("\u98de\u4e66\u6d88\u606f") == [
+        "\u98de",
+        "\u4e66",
+        "\u98de\u4e66",
+        "\u6d88",
+        "\u4e66\u6d88",
+        "\u606f",
+        "\u6d88\u606f",
+    ]
+    assert words_of("Deploy `v2.1` to us-east_1, a+b=c") == [
+        "deploy",
+        "v2",
+        "1",
+        "to",
+        "us",
+        "east",
+        "1",
+        "abc",
+    ]
 
 
 def test_what_shares_a_word_only_is_not_recalled(tmp_path: Path) -> None:
