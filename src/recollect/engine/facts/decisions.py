@@ -38,6 +38,8 @@ class Decisions:
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
+        self.unmatched = 0
+        """Corrections of which nobody could say what they correct: what they mean still stands."""
         self._read: dict[FactId, Fact] = {}
         self._known: Versions | None = None
 
@@ -60,6 +62,7 @@ class Decisions:
                 opinion=opinions.get(at),
             )
             self.operations.append(done.operation)
+            self.unmatched += done.operation == "add" and (draft.corrects or bool(draft.replaces))
             self.written.update((fact.id, fact) for fact in done.written)
             versions.add(done.written)
 
@@ -109,7 +112,11 @@ class Decisions:
         counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
         if not counts:
             return "no facts"
-        return ", ".join(f"{count} {_DONE[name]}" for name, count in counts.items())
+        done = ", ".join(f"{count} {_DONE[name]}" for name, count in counts.items())
+        if not self.unmatched:
+            return done
+        what = "correction stands" if self.unmatched == 1 else "corrections stand"
+        return f"{done} ({self.unmatched} {what} beside what may be meant by it)"
 
 
 _DONE: Final = {

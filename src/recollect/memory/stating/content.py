@@ -27,7 +27,8 @@ _LEADING: Final = re.compile(
     r"[\s*_\"'(]*+(?:"
     r"(?:ok(?:ay)?|oh|ah|hey|hi|hello|yeah|yep|yes|well|so|and|but|also|then|btw|by the way|anyway"
     r"|hm+|um+|uh+|please|pls|plz|just|fyi|actually|oh and|ah and|sorry|for the record"
-    r"|just so you know|so you know)\b[\s,.:;!—–-]+"
+    r"|just so you know|so you know|i meant(?: to say)?)\b[\s,.:;!—–-]+"
+    r"|(?:scratch|scrap|strike|forget(?: about)?|never ?mind) [\w.+#-]{1,30}\s*[,.:;!，—–-]+\s*"
     r"|(?:no|right|look|wait|alright|cool|great|fine|thanks|perfect|nice|sure|quick(?: note)?"
     r"|one more thing|plus|heads[- ]up|psa|important|note|reminder|update|correction|corrected"
     r"|for (?:your|future) reference|for later|oops|my bad|my mistake|exactly|agreed|noted|got it"
@@ -61,11 +62,13 @@ _REPLACED: Final = (
     re.compile(rf"\bfrom ({_V}(?: [\w.]+)?) to\b"),
     re.compile(
         r"\b(?:instead of|rather than|in place of|replacing|no longer(?: using| on| in| at)?"
-        r"|away from|off of|(?:dropping|dropped|ditching|ditched|scrap|drop|ditch)) (?:the |our "
+        r"|away from|off of|forget about"
+        r"|(?:dropping|dropped|ditching|ditched|scrap|drop|ditch)) (?:the |our "
         r"|using )?([\w.+#/:@-]+(?: \d[\w.]*)?)"
     ),
     re.compile(rf"(?:,|—|-|\() ?(?:and )?not (?:the |on |in |at |to |for )?({_V})"),
     re.compile(rf"\bnot ({_V}),? (?:but|it's|rather)\b"),
+    re.compile(rf"\b(?:isn't|is not|aren't|are not) ({_V}) any ?more\b"),
     re.compile(rf"\b(?:was|used to be|were) ({VALUE})(?:,| before| until| and is now| but)"),
     re.compile(
         r"(?:不是|并非|而不是|而非|不再是|不再用|不再使用|弃用|取代|替换掉?|代替)"
@@ -87,10 +90,12 @@ _CORRECTS: Final = re.compile(
     r"|ed|ing) (?:back to|away from|off)|make (?:that|it)|that(?:'s| is| was) wrong|i (?:said"
     r"|told you|gave you|wrote|got) (?:\w+ ){0,3}wrong|got (?:that|it|this) wrong|wrong (?:one"
     r"|number|port|way round)|(?:going|go|went|roll(?:ed|ing)?|switch(?:ed|ing)?|stick(?:ing)?"
-    r"|back) back to|back to|replac(?:es|ed|ing)|is(?:n't| not) (?:right|correct|true)"
+    r"|back) back to|back to|replac(?:es|ed|ing)"
+    r"|is(?:n't| not) (?:right|correct|true|\S+ any ?more)"
     r"|the other (?:one|number|way)|(?:oh|hm+|no|ah|ugh|argh),? (?:no )?wait|wait,? no|oops"
     r"|whoops|hold on|nah|i'm an idiot|stupid me|silly me|used to be|not true any ?more"
-    r"|out of date|outdated|dropp(?:ed|ing)|ditch(?:ed|ing)?)\b|, not \S|说错|写错|记错|搞错"
+    r"|no(?=, it's)|out of date|outdated"
+    r"|dropp(?:ed|ing)|ditch(?:ed|ing)?)\b|, not \S|说错|写错|记错|搞错"
     r"|弄错|打错|看错|记混|搞混|口误|更正|纠正|订正|不对|改成|改为|换成|改用|改到|改回|换回"
     r"|切回|用回|退回|回退|不再|不是.{1,24}(?:而是|[，,]\s?是)|而不是|改主意|算了|还是(?:用|改"
     r"|走|选|上|换|按|放|定|回)|作废|推翻|撤回|取消|推迟|延期|提前到|改了|不用.{0,16}了|不要了"

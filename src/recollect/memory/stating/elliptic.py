@@ -28,7 +28,7 @@ _SLIP: Final = (
     r"sorry|oops|whoops|correction|my (?:bad|mistake)|typo|no,? wait|wait,? no|wait|hang on|hold on"
 )
 _MARKS: Final = r"[,.:;，。—–-]+\s*"
-_ENDS: Final = r"[\s.!。！]*(?:$|[,，;；—–])"
+_ENDS: Final = r"(?: now)?[\s.!。！]*(?:$|[,，;；—–])"
 CHOSEN: Final = re.compile(
     rf"(?:\b(?:scratch|scrap|strike) that{_MARKS}{_NAMED}{_ENDS}"
     rf"|\b(?:{_OFF}){_MARKS}{_TAKE} {_NAMED}\b"
@@ -37,7 +37,8 @@ CHOSEN: Final = re.compile(
 )
 """What is taken in the place of what was said before."""
 VALUED: Final = re.compile(
-    rf"(?:\b(?:make|call) (?:that|it) {VALUE}|\b(?:{_SLIP}){_MARKS}(?:yes,? |no,? |it's |it is "
+    rf"(?:\b(?:make|call) (?:that|it) {VALUE}|(?:\b(?:{_SLIP})|^no(?:pe)?){_MARKS}"
+    rf"(?:yes,? |no,? |it's |it is "
     rf"|that's |make that |should be |i meant? )*(?:the )?{VALUE}{_ENDS})"
 )
 CHOSEN_CHINESE: Final = re.compile(

@@ -151,6 +151,9 @@ CORRECTION: Final = re.compile(
     rf"|have been) {VALUE}[^.]{{0,20}}\bnot\b"
     rf"|\b(?:mixed (?:it|that|them|this) up|mixed up|got (?:it|that) wrong"
     rf"|misremembered)\b[^.?]{{0,60}}?{VALUE}"
-    r"|\b(?:is|are|in|on|at|to) [\w./-]+,? not (?:in |on |at |the )?(?!sure|yet|really|very|just"
-    r"|only|so\b|too\b|that\b|a\b|an\b|all\b|because|even|always|necessarily)[\w./-]+\W*$"
+    r"|(?:\b(?:is|are|in|on|at|to)|\w's) [\w./:-]+(?: now)?,? not (?:in |on |at |the )?"
+    r"(?!sure|yet|really|very|just"
+    r"|only|so\b|too\b|that\b|a\b|an\b|all\b|because|even|always|necessarily)[\w./:-]+\W*$"
+    r"|\b(?:isn't|is not|aren't|are not) [\w./:+#-]+ any ?more,?"
+    r" (?:it's|they're|but|now) [\w./:+#-]+"
 )

@@ -76,8 +76,9 @@ _HEADLESS: Final = re.compile(
     r"|supports)\b"
 )
 _NO_SUBJECT: Final = re.compile(
-    rf"{_START}(?:not (?:called|set|equal)|should|must|needs? to|has to|is|are|was|were|will"
-    r"|would|can) (?!(?:we|you|i|they)\b)\w"
+    rf"{_START}(?:(?:not (?:called|set|equal)|should|must|needs? to|has to|is|are|was|were|will"
+    r"|would|can) (?!(?:we|you|i|they)\b)\w|with (?:an?|the) [\w -]{1,80}\W*$"
+    r"|otherwise (?:it|they)\b)"
 )
 _DOING: Final = (
     r"(?:add|put|mov|fix|remov|keep|kept|drop|mak|made|set|us|call|chang|renam|delet|revert"
