@@ -24,13 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.bench import token_texts
-from recollect.bench.token_generated import generated_documents
+from recollect.bench.token_generated import generated_documents, unseen_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 HELD_KINDS = ("english", "python", "hex_json", "base64", "chinese", "japanese", "korean")
 """The kinds for which the bounds of `recollect.rules.tokens` are promised."""
+
+UNSEEN_KINDS = ("scripts", "scripts_held", "shapes", "shapes_held")
+"""Generated kinds that the tables of pairs are not fitted on."""
 
 _SAMPLES_PER_SIZE = {300: 240, 1000: 300, 2000: 300, 20_000: 40}
 # The promised kinds are looked at more closely: their worst samples are what counts.
@@ -84,6 +87,7 @@ def gather_documents(corpus: Path | None = None) -> dict[str, list[str]]:
         _own(),
         _python(),
         generated_documents(list(python_sources())),
+        unseen_documents(),
     ]
     if (data := data_folder()) is not None:
         sources += [_memory_data(data), _transcripts(data)]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.bench.result import BenchResult
 from recollect.bench.token_corpus import (
     HELD_KINDS,
+    UNSEEN_KINDS,
     Sample,
     cut_samples,
     gather_documents,
@@ -154,6 +155,7 @@ def _best_seconds(work: Callable[[], object], times: int = 1) -> float:
 def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
     """Re-derive the cost tables; returns the rows as they stand in `rules/token_costs.py`."""
     documents = gather_documents(corpus)
+    documents = {kind: texts for kind, texts in documents.items() if kind not in UNSEEN_KINDS}
     samples = [s for s in cut_samples(documents) if s.size_chars != 300]
     promised = {kind: documents[kind] for kind in HELD_KINDS if kind in documents}
     pool = tile_documents(promised)

@@ -14,7 +14,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.bench.token_corpus import HELD_KINDS, cut_samples, data_folder, gather_documents
+from recollect.bench.token_corpus import (
+    HELD_KINDS,
+    UNSEEN_KINDS,
+    cut_samples,
+    data_folder,
+    gather_documents,
+)
 from recollect.bench.token_fit import pair_counts
 from recollect.bench.token_generated import base64_text, hex_json
 from recollect.bench.token_sessions import calibrated_errors, simulated_sessions
@@ -336,3 +342,29 @@ def test_garbage_never_raises_and_costs_something(tail, provider, text):
     starts = (b"", b"\xff\xd8\xff", b"GIF89a", b"RIFF0000WEBPVP8L", b"\x89PNG\r\n\x1a\n")
     for data in (*(base64.b64encode(start + tail).decode() for start in starts), text):
         assert 1 <= count_image(media_type=None, data=data, provider=provider) <= 1700
+
+
+UNSEEN = {
+    "scripts": (0.95, 1.30),
+    "scripts_held": (0.70, 1.40),
+    "shapes": (0.85, 1.45),
+    "shapes_held": (0.75, 1.70),
+}
+"""Scripts and shapes beside the corpus: near what was measured, and a margin where it was not."""
+
+
+@pytest.mark.parametrize("kind", UNSEEN_KINDS)
+def test_scripts_and_shapes_beside_the_corpus_are_not_counted_low(kind, documents):
+    least, greatest = UNSEEN[kind]
+    ratios = [count_text(text) / true_tokens(text) for text in documents[kind]]
+    assert least <= min(ratios), [round(ratio, 2) for ratio in ratios]
+    assert max(ratios) <= greatest, [round(ratio, 2) for ratio in ratios]
+
+
+@pytest.mark.parametrize("text", ["ACDEFGHIKL" * 60, "," * 300, "ሰላም ለዓለም " * 80, "བོད་ཡིག་" * 80])
+def test_what_runs_cost_never_shrinks_when_text_is_added(text):
+    counts = [count_text(text[:end]) for end in range(0, len(text), 7)]
+    assert counts == sorted(counts)
+    for added in (" ", "\n", "a", ", ", "é", "...", " and so on, as it goes"):
+        assert count_text(text + added) >= count_text(text)
+        assert count_text(added + text) >= count_text(text) - BOUNDARY_TOKENS
