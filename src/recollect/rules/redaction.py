@@ -10,13 +10,16 @@ masked text: alone it has lost the label that gave it away.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.rules.personal_data import find_personal_data
 from recollect.rules.secret_assignments import find_assigned
+from recollect.rules.secret_commands import find_by_grammar
 from recollect.rules.secret_contexts import Found, find_in_context
+from recollect.rules.secret_labels import find_labelled
 from recollect.rules.secret_tokens import find_tokens
 from recollect.rules.secret_values import MASK, MASK_OPENING, is_wordy
 
@@ -28,6 +31,8 @@ _LEAST_SECRET_CHARS = 8
 MOST_KNOWN_SECRETS = 512
 """So many are looked for by themselves: each costs a search through the text."""
 _LEAD_CHARS = 64
+_ASCII_WORD = re.compile("[a-z]+")
+_LETTERS_ALONE = {code: " " for code in range(128) if not chr(code).islower()}
 _DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
 
 
@@ -123,8 +128,18 @@ def _find(text: str, *, pii: bool) -> Iterator[Found]:
         yield Found(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
     yield from find_in_context(text, lowered)
     yield from find_assigned(text, lowered)
+    held = _ascii_words(lowered)
+    yield from find_by_grammar(text, lowered, held)
+    yield from find_labelled(text, lowered, held)
     if pii:
         yield from find_personal_data(text)
+
+
+def _ascii_words(lowered: str) -> frozenset[str]:
+    """The words of ASCII letters in a text: rules that look for others need not look closer."""
+    if lowered.isascii():
+        return frozenset(lowered.translate(_LETTERS_ALONE).split())
+    return frozenset(_ASCII_WORD.findall(lowered))
 
 
 def _away_from_masks(text: str, found: list[Found]) -> list[Found]:

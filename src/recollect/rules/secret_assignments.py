@@ -12,13 +12,19 @@ import re
 from typing import TYPE_CHECKING
 
 from recollect.rules.secret_contexts import Found
-from recollect.rules.secret_values import is_password_value, is_token_value, is_uuid, words
+from recollect.rules.secret_values import (
+    is_chosen_words,
+    is_password_value,
+    is_token_value,
+    is_uuid,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Where a name may promise a secret; the rest of the name is read by `_ASSIGNMENT`.
-_HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "access", "sonar")
+_HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "access", "sonar", "psk")
 _HAN_KINDS = {"密码": "password", "口令": "password", "密钥": "token", "令牌": "token"}
 _ASSIGNMENT = re.compile(
     r"(?P<tail>[a-z0-9_.-]{0,32}+)\\{0,3}[\"'`]?[\])]?"
@@ -27,7 +33,9 @@ _ASSIGNMENT = re.compile(
     r"(?P<sign>[?|:+!]{0,3}={1,3}>?|:{1,3}|->|,(?=[ \t]{0,4}\\{0,3}[\"'`])|\((?=[\"'`])|>"
     r"|[ \t]is[ \t]|[是为：]|[ \t]{1,4}(?=[^\s=:-]))"
     r"(?P<gap>[ \t]{0,20}(?:\\?\r?\n[ \t]{0,20}(?=\\{0,3}[\"'`]))?)"
-    r"(?:[fbru@l]{1,2}(?=[\"'`]))?(?P<escape>\\{0,3})(?P<quote>[\"'`]{0,3})"
+    r"(?:(?:bytes(?:\.fromhex)?|bytearray\.fromhex|(?:base64\.)?b64decode|buffer\.from|unhexlify"
+    r"|secretstr|encoding\.utf8\.getbytes|str|string)\()?"
+    r"(?:[fbru@ln]{1,2}(?=[\"'`]))?(?P<escape>\\{0,3})(?P<quote>[\"'`]{0,3})"
 )
 _QUOTED = {
     quote: re.compile(rf"(?:[^{quote}\\\r\n]|\\[^\r\n]){{1,4000}}+(?={quote})") for quote in "\"'`"
@@ -38,13 +46,15 @@ _BARE_LINE = re.compile(r"[^\s\"'`;<>\\]{1,1000}+")
 _REST_OF_TOKEN = re.compile(r"[\w.~+/-]*+={0,2}", re.ASCII)
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
 _MOST_NAME_CHARS = 48
+_MOST_ARN_CHARS = 80
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_PASSWORD_WORDS = words("password passwort passwd pwd passphrase pass pw")
+_PASSWORD_WORDS = words("password passwort passwd pwd passphrase passcode pass pw psk")
+_OTHER_PASSES = words("bypass compass encompass surpass trespass overpass underpass multipass")
 _TOKEN_WORDS = words("secret token credential credentials cred creds apikey auth")
 _PASSWORD_ENDINGS = ("password", "passwd", "dbpass", "mysqlpass", "userpass", "rootpass")
 _TOKEN_ENDINGS = ("apikey", "secretkey", "accesskey", "privatekey", "authkey", "accountkey",
-    "signingkey", "secret", "token")  # fmt: skip
+    "signingkey", "sharedkey", "secret", "token")  # fmt: skip
 _KEY_QUALIFIERS = words(
     "api access secret private auth account encryption encrypt signing sign master storage shared "
     "service subscription deploy app application client consumer webhook admin license licence "
@@ -78,7 +88,7 @@ def find_assigned(text: str, lowered: str) -> Iterator[Found]:
         match = None if at < done else _ASSIGNMENT.match(lowered, at)
         if match is None:
             continue
-        kind = _kind_of_name(text, match)
+        kind = _promised(text, match)
         if kind is None:
             continue
         found = _read_value(text, match, kind)
@@ -105,20 +115,23 @@ def _name_start(text: str, at: int) -> int:
     return at - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
 
 
-def _kind_of_name(text: str, match: re.Match[str]) -> str | None:
+def _promised(text: str, match: re.Match[str]) -> str | None:
     """What the name before the sign promises; a space is a sign only after a flag or `define`."""
     han = _HAN_KINDS.get(text[match.start() - 2 : match.start()])
     if han is not None:
         return han
-    name = text[_name_start(text, match.start()) : match.end("tail")]
+    start = _name_start(text, match.start())
+    if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
+        return None  # `arn:aws:secretsmanager:…:secret:prod/db` names one
+    name = text[start : match.end("tail")]
     if match["sign"].isspace():
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
-    return _kind_of_words(name)
+    return kind_of_name(name)
 
 
-def _kind_of_words(name: str) -> str | None:
+def kind_of_name(name: str) -> str | None:
     """What a name promises: a password, a token, an access id, or nothing secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if any(word in _PUBLIC_WORDS for word in words[-3:]):
@@ -129,6 +142,8 @@ def _kind_of_words(name: str) -> str | None:
         return None
     last, before = words[-1], words[:-1]
     if last in _PASSWORD_WORDS or last.endswith(_PASSWORD_ENDINGS):
+        return "password"
+    if last.endswith("pass") and last not in _OTHER_PASSES:
         return "password"
     if last in _TOKEN_WORDS or last.endswith(_TOKEN_ENDINGS):
         return "token"
@@ -179,9 +194,8 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> Found | None:
 
 def _bare_value(text: str, match: re.Match[str], start: int) -> re.Match[str] | None:
     """A value without quotes: to the end of the word, in a shell's `NAME=value` to the space."""
-    alone = match["sign"] == "=" and not match["between"] and not match["gap"]
     name_start = _name_start(text, match.start())
-    if alone and (name_start == 0 or text[name_start - 1] == "\n"):
+    if _is_alone(match) and (name_start == 0 or text[name_start - 1] == "\n"):
         return _BARE_LINE.match(text, start)
     return _BARE.match(text, start)
 
@@ -191,5 +205,18 @@ def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> 
     if kind == "password":
         if prose and not any(c.isdigit() for c in value):
             return False
-        return is_password_value(value, quoted=quoted, least_chars=4 if quoted else 6)
-    return is_token_value(value, quoted=quoted) and not (kind == "id" and is_uuid(value))
+        if is_password_value(value, quoted=quoted, least_chars=4 if quoted else 6):
+            return True
+        return (quoted or _is_alone(match)) and is_chosen_words(value)
+    if is_token_value(value, quoted=quoted):
+        return not (kind == "id" and is_uuid(value))
+    # a passphrase with a number, given to a constant that is called a secret
+    named = match.string[: match.end("tail")].endswith("secret") and quoted
+    return named and is_chosen_words(value) and value[-1].isdigit()
+
+
+def _is_alone(match: re.Match[str]) -> bool:
+    """Whether it is written as in an environment or a file of properties: `name=value`."""
+    if match["sign"] == ">" or match["sign"].isspace():  # an element of XML, a flag
+        return True
+    return match["sign"] == "=" and not match["between"] and not match["gap"]

@@ -50,6 +50,7 @@ _BASIC_WORDS = words(
     "password pass passwd pwd secret token user username admin root test guest postgres mysql "
     "redis rabbitmq mongo example foo bar baz xxx yyy x y z changeme pw p ***"
 )
+_LEAST_ACCOUNT_DIGITS = 12
 _URL_TOKEN = re.compile(r"[\w.~%+-]{16,200}")
 
 _AUTHORIZATION = re.compile(
@@ -155,8 +156,15 @@ def _find_url_credentials(text: str) -> Iterator[Found]:
                 user = match["user"]
                 if _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True):
                     yield _found("url-credentials", match, "user")
-            elif _is_credential(password):
-                yield _found("url-credentials", match, "password")
+            else:
+                user = match["user"]
+                long_number = user.isdigit() and len(user) >= _LEAST_ACCOUNT_DIGITS
+                if long_number or (
+                    _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True)
+                ):
+                    yield _found("url-credentials", match, "user")
+                if _is_credential(password):
+                    yield _found("url-credentials", match, "password")
         at = text.find("://", at + 3)
 
 

@@ -228,6 +228,19 @@ SEARCHED_FORMATS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
             re.ASCII,
         ),
     ),
+    ("wallet-key", "xprv", re.compile(r"xprv[1-9A-Za-z]{90,120}(?![\w])", re.ASCII)),
+    ("nostr-key", "nsec1", re.compile(r"nsec1[a-z0-9]{58}(?![\w])", re.ASCII)),
+    (
+        "tailscale-key",
+        "tskey-",
+        re.compile(r"tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{16,64}", re.ASCII),
+    ),
+    ("mapbox-token", "sk.eyJ", re.compile(r"sk\.eyJ[\w-]{20,400}\.[\w-]{16,64}", re.ASCII)),
+    (
+        "jenkins-secret",
+        "{AQAAABAAAA",
+        re.compile(rf"\{{(?P<secret>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}", re.ASCII),
+    ),
     (
         "discord-webhook",
         "/api/webhooks/",

@@ -39,7 +39,7 @@ _PLAIN_WORDS = words(
 _REFERENCE = re.compile(
     r"""^(?:
         \$\w+$ | \$[({]? [A-Za-z_][\w.:-]*[)}]?$ | \$\{ | \$\( | \{\{ | \{%
-        | <[^>]{0,80}>?$ | <% | %[\w(]*[)%]?[sd]?$ | %\w+% | \#\{ | \{[\w.\s-]*\}$ | @\w+@?$
+        | <[^>]{0,80}>?$ | <% | %[\w(]*[)%]?[sd]?$ | %\w+% | \#\{ | \{[\w.\s-]{0,40}\}$ | @\w+@?$
         | (?:env|var|vault|secret|ssm|arn|file|op|data|sha256|sha512|md5|urn|git|npm|https?):
         | (?:process|os|sys|env|config|settings|self|this|cfg|conf|ctx|opts|options|params|args
             |request|req|res|response|data|props|state|user|app|secrets?|vars?|local|module)
@@ -75,6 +75,21 @@ _SHORT_VALUE_CHARS = 20
 _PLACEHOLDER_ENTROPY_BITS = 2.2
 # Words in camelCase average above 2.7 characters per run of one class, random text near 1.6.
 _WORDY_RUN_CHARS = 2.6
+
+# Of the pairs of letters in English words and names in code over four fifths are among these, of
+# random ones a third.
+_COMMON_PAIRS = words(
+    "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se "
+    "le sa si ar ve ra ld ur io ne me li ll be ic ro la co el ma ri ch om ec ot di ce us ta no ss "
+    "ca pe ho wa ge mo so ac ns il na ad lo pr ct ow po un ul im em ee id ie tr wi ut mp ol rs ke "
+    "ir am we sh pa ai nc fi bl ay av ef lt op do tu go pl ey ev ag bu fo sp fr ig wh ab ap gh ly "
+    "ty ry iv bo rt up su cl gr br cr dr ki rd rk rm rn ck ff tt pp mm nn oo gi gu ex eg ep ew ft "
+    "ga ib if ip ob od og oc os ov uc ud ug um ua ub ys yp sc sk sl sm sn sw tw va vi vo ye yo ok "
+    "ks ls ms ts ds xt xp nk ni qu ja js py db ui ux my by gs ps dd bb gg rr cc ph rl ws"
+)
+_LETTERS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}")
+_LEAST_PAIRS = 5
+_WORDY_PAIR_SHARE = 0.55
 
 # Google API keys that stand in public test code: gitleaks' allowlist, which names the Firebase
 # Android SDK as their source. Taken from gitleaks' false examples, on which the redaction bench
@@ -129,12 +144,44 @@ def is_wordy(value: str) -> bool:
         return False
     if not value.isascii() or len(value) < 10:
         return True
-    return len(value) / len(_CLASS_RUN.findall(value)) >= _WORDY_RUN_CHARS
+    if len(value) / len(_CLASS_RUN.findall(value)) < _WORDY_RUN_CHARS:
+        return False
+    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
+    if len(pairs) < _LEAST_PAIRS:
+        return True
+    return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
+
+
+def _pairs(word: str) -> list[str]:
+    return [word[at : at + 2] for at in range(len(word) - 1)]
+
+
+_JOINED_WORDS = re.compile(
+    r"^[A-Za-z]{3,}(?:[-_][A-Za-z]{3,}){1,5}\d{0,4}$|^(?:[A-Z][a-z]{2,}){2,5}\d{0,4}$"
+)
+_WORD_OF_JOINED = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_TELLING_WORDS = words(
+    "password passwd pass passphrase pwd secret token key user username admin root test testing "
+    "demo example sample default value name field input form type string text hash hashed encoded "
+    "encrypted plain base case sensitive auto generated required optional reset change changed new "
+    "old current confirm confirmation wrong invalid valid empty none not missing unset set file "
+    "path prompt stdin env var my your the account login auth manager policy placeholder server "
+    "client database data host local dev prod staging read write only protected hidden masked is "
+    "has was are will must should can cannot and for with without from credentials incorrect "
+    "correct based less provided forgot forgotten show hide toggle visible error failed message"
+)
+
+
+def is_chosen_words(value: str) -> bool:
+    """Whether it is words that somebody joined for a password: none of them says what it is."""
+    if not 8 <= len(value) <= 60 or _JOINED_WORDS.match(value) is None:
+        return False
+    return not any(word.lower() in _TELLING_WORDS for word in _WORD_OF_JOINED.findall(value))
 
 
 def is_reference(value: str, *, quoted: bool) -> bool:
     """Whether the value names a secret kept elsewhere, or is a sample, a path or code."""
-    if MASK_OPENING in value or value.lower() in _PLAIN_WORDS:
+    if MASK_OPENING in value or value.lower().rstrip("!?") in _PLAIN_WORDS:
         return True
     if _REFERENCE.match(value) or _TEMPLATE.search(value):
         return True
