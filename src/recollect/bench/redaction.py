@@ -24,7 +24,7 @@ from recollect.bench.redaction_corpora import (
     Example,
     load_corpora,
 )
-from recollect.bench.redaction_kinds import FILLED, HALVES, load_kinds
+from recollect.bench.redaction_kinds import FILLED, HALVES, Half, load_kinds
 from recollect.bench.result import BenchResult
 from recollect.errors import RecollectError
 from recollect.rules.redaction import redact
@@ -167,10 +167,10 @@ def _more_figures(corpora: Corpora, marks: dict[str, tuple[str, ...]]) -> dict[s
     }
 
 
-def kind_figures() -> dict[str, float]:
+def kind_figures(halves: Sequence[Half] = HALVES) -> dict[str, float]:
     """How many ways of writing a secret are known, and what only looks like one is touched."""
     figures: dict[str, float] = {}
-    for half in HALVES:
+    for half in halves:
         masked: list[bool] = []
         touched: list[bool] = []
         for kind in load_kinds(half):

@@ -387,9 +387,9 @@ def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[Found]:
         while at >= 0:
             match = flag.match(text, at)
             if match is not None and _is_given(match[match.lastgroup or "bare"]):
-                since = max(text.rfind("\n", 0, at) + 1, at - _LOOKED_BACK_CHARS)
+                since = _line_start(text, at)
                 while since > 1 and text[since - 2 : since] == "\\\n":  # a line that goes on
-                    since = max(text.rfind("\n", 0, since - 2) + 1, at - _LOOKED_BACK_CHARS)
+                    since = _line_start(text, since - 2)
                     if at - since >= _LOOKED_BACK_CHARS:
                         break
                 if program.search(text, since, at):
@@ -417,7 +417,7 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
     for at in _places(text, " -p ") if " -p " in text else ():
         match = _PASSWORD_FLAG.match(text, at)
         if match is not None and _is_made(match[match.lastgroup or "bare"]):
-            since = max(text.rfind("\n", 0, at) + 1, at - _LOOKED_BACK_CHARS)
+            since = _line_start(text, at)
             if _USER_FLAG.search(text, since, min(_command_end(text, at), at + _LOOKED_BACK_CHARS)):
                 yield _found("command-password", match, match.lastgroup or "bare")
     for flag in [one for one in _USER_FLAGS if one in text]:
@@ -431,7 +431,7 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
         for at in _places(text, literal):
             match = grammar.match(text, at)
             if match is not None and _is_made(match[match.lastgroup or "bare"]):
-                since = max(text.rfind("\n", 0, at) + 1, at - _LOOKED_BACK_CHARS)
+                since = _line_start(text, at)
                 until = min(_command_end(text, match.end()), match.end() + _LOOKED_BACK_CHARS)
                 if _HANDED_FOR.search(text, since, until):
                     yield _found("command-password", match, match.lastgroup or "bare")
@@ -469,6 +469,12 @@ def _places(text: str, literal: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(literal, at + len(literal))
+
+
+def _line_start(text: str, at: int) -> int:
+    """Where the line begins, or how far back is looked."""
+    since = max(0, at - _LOOKED_BACK_CHARS)
+    return max(text.rfind("\n", since, at) + 1, since)
 
 
 def _command_end(text: str, start: int) -> int:

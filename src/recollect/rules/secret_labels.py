@@ -557,11 +557,13 @@ def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[Found]:
     for hint in _held(lowered, hints):
         at = lowered.find(hint)
         while at >= 0:
-            end = lowered.find("\n", at)
-            end = len(text) if end < 0 else end
-            start = lowered.rfind("\n", 0, at) + 1
+            since = max(0, at - _MOST_HEADER_CHARS)
+            start = max(lowered.rfind("\n", since, at) + 1, since)
+            end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
+            if end < 0:
+                end = min(len(text), start + _MOST_HEADER_CHARS)
             inside = any(first < start <= last for first, last in tables[-_MOST_TABLES:])
-            if start not in looked_at and end - start <= _MOST_HEADER_CHARS:
+            if start not in looked_at and (start == 0 or text[start - 1] == "\n"):
                 looked_at.add(start)
                 if "|" in text[start:end]:
                     yield from _row_pairs(text, start, end)
@@ -569,7 +571,7 @@ def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[Found]:
                     found, last = _cells(text, start, end)
                     yield from found
                     tables.append((start, last))
-            at = lowered.find(hint, end)
+            at = lowered.find(hint, max(end, at + 1))
 
 
 def _row_pairs(text: str, start: int, end: int) -> Iterator[Found]:

@@ -10,6 +10,7 @@ import pytest
 from recollect.bench import redaction
 from recollect.bench.redaction_baselines import redact_by_openclaw
 from recollect.bench.redaction_corpora import DataNotFoundError, load_corpora
+from recollect.bench.redaction_kinds import load_kinds
 
 _DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[4] / "shared" / "data"))
 needs_data = pytest.mark.skipif(
@@ -63,3 +64,17 @@ def test_every_mark_lies_in_its_example() -> None:
     marks = redaction._secret_marks(corpora.examples)
     assert sum(example.is_true for example in corpora.examples) == 250
     assert all(secrets and all(secrets) for secrets in marks.values())
+
+
+def test_kinds_are_filled_anew_from_their_seed_and_hold_no_secret() -> None:
+    kind = next(kind for kind in load_kinds("tune") if not kind.lookalike)
+    assert kind.fill(1) == kind.fill(1)
+    text, secrets = kind.fill(1)
+    assert kind.fill(2)[0] != text
+    assert all(secret in text and secret not in kind.template for secret in secrets)
+
+
+def test_the_kinds_that_the_rules_were_written_for_are_masked() -> None:
+    figures = redaction.kind_figures(("tune",))
+    assert figures["kinds_masked_tune"] >= 0.98
+    assert figures["lookalikes_touched_tune"] <= 0.02
