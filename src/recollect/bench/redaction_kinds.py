@@ -8,6 +8,7 @@ half is for measuring only: whoever changes a rule never reads it, and looks at 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import random
 import re
@@ -60,8 +61,8 @@ class Kind:
 
 def load_kinds(half: Half) -> Iterator[Kind]:
     """The kinds of one half, in their order."""
-    stored = resources.files("recollect.bench").joinpath(f"redaction_kinds_{half}.jsonl")
-    for line in stored.read_text(encoding="utf-8").splitlines():
+    stored = resources.files("recollect.bench").joinpath(f"redaction_kinds_{half}.jsonl.gz")
+    for line in gzip.decompress(stored.read_bytes()).decode().splitlines():
         if line.strip():
             held = json.loads(line)
             yield Kind(
