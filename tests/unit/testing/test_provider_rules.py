@@ -634,6 +634,8 @@ def test_what_must_stand_alone_at_the_end_does() -> None:
     reported = unfaithful("anthropic", {"messages": alone}, {"messages": mixed})
     assert [item.rule for item in reported] == ["results-not-alone"]
     assert unfaithful("anthropic", {"messages": alone}, {"messages": alone}) == []
+    by_itself = [HI, assistant(call("a")), user(result("a"), text())]
+    assert unfaithful("anthropic", {"messages": alone}, {"messages": by_itself}) == []
     trigger = {"type": "compaction_trigger"}
     reported = unfaithful("openai-responses", {"input": [HI, trigger]}, {"input": [trigger, HI]})
     assert [item.rule for item in reported] == ["trigger-not-last"]

@@ -62,7 +62,7 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
     documentation on programmatic tool calling); `compaction_trigger` "Must be the final input
     item" (openai-python).
     """
-    if _answers_code(original) and not _answers_code(body):
+    if _answers_code(original) == {True} and _answers_code(body) == {True, False}:
         yield Violation(
             rule="results-not-alone",
             where="messages[-1]",
@@ -74,20 +74,20 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
         yield Violation(rule="trigger-not-last", where="input[-1]", sentence="Items follow it.")
 
 
-def _answers_code(body: Mapping[str, Any]) -> bool:
-    """Whether the last message is nothing but results of calls that code has made."""
+def _answers_code(body: Mapping[str, Any]) -> set[bool]:
+    """Of every block of a last message of the user's, whether it answers a call of code's."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if len(messages) < 2 or messages[-1].get("role") != "user":
-        return False
+        return set()
     by_code = {
         call_id(block)
         for _, block in mappings(messages[-2].get("content"))
         if isinstance(block.get("caller"), Mapping) and block["caller"].get("tool_id")
     }
-    last = [block for _, block in mappings(messages[-1].get("content"))]
-    return bool(last) and all(
-        block.get("type") == "tool_result" and call_id(block) in by_code for block in last
-    )
+    return {
+        block.get("type") == "tool_result" and call_id(block) in by_code
+        for _, block in mappings(messages[-1].get("content"))
+    }
 
 
 def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
