@@ -373,3 +373,17 @@ def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: 
             assert len(await (await memory.facts()).list()) == 2, "the space as a whole"
 
     run(tmp_path, scenario)
+
+
+def test_a_correction_that_cannot_be_matched_says_so(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.say("s", "The API timeout is 30 seconds.", "The login timeout is 40 seconds.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert "correction" not in place.told[-1]
+        await place.say("t", "Sorry, I meant port 5433.")
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert "1 correction stands beside" in place.told[-1], place.told
+
+    run(tmp_path, scenario)
