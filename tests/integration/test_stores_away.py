@@ -154,6 +154,39 @@ def test_a_locked_file_delays_no_turn_after_the_first(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_path: Path) -> None:
+    """A restart beside a store that hangs: the turn waits once, is trimmed by itself, and says
+    so; the next one does not wait."""
+
+    async def hangs() -> Store:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def spooled() -> FileSpool:
+        return await asyncio.to_thread(FileSpool.open, tmp_path / "spool", space="default")
+
+    async def run() -> None:
+        talk = Talk()
+        talk.messages = [
+            {"role": ("user", "assistant")[at % 2], "content": f"number {at}: {NOTE * 20}"}
+            for at in range(60)
+        ]
+        settings = build({"window_tokens": WINDOW, "store.open_seconds": 0.4})
+        async with Engine(settings, archive=DurableArchive(hangs, spooled, settings.store)) as one:
+            begun = time.monotonic()
+            context = await one.prepare("s", talk.body("so?"))
+            assert 0.4 <= time.monotonic() - begun < 2.0
+            assert lines_of(context, "load")[0][0] == "failed"
+            assert context.report.tokens_before > WINDOW > context.report.tokens_after
+            assert not context.report.over_limit
+            begun = time.monotonic()
+            again = await one.prepare("s", talk.body("so?"))
+            assert time.monotonic() - begun < 0.4
+            assert not again.report.over_limit
+
+    asyncio.run(run())
+
+
 class Disk:
     """A small disk of its own that can be filled, and freed again."""
 
