@@ -240,12 +240,12 @@ class Store(Validated):
         Seconds,
         "What the first turn of a session may wait for: the store to open, and to say what is "
         "known of the session",
-    ] = 10.0
+    ] = 15.0
     read_seconds: Annotated[
         Seconds,
         "How long one look into the store may take at the most; a store that answers quickly is "
         "given less, though never under a second",
-    ] = 5.0
+    ] = 10.0
     write_seconds: Annotated[
         Seconds,
         "How long the store may take at the most before a batch goes to the spool instead; one "

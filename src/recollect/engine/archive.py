@@ -402,6 +402,9 @@ class DurableArchive:
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         done, _ = await asyncio.wait({running}, timeout=seconds)
+        if not done and _loop_ends():
+            running.cancel()
+            await asyncio.wait({running})
         if not done or running.cancelled():
             return Failure(said=f"no answer within {seconds:g} s")
         return running.result()
@@ -479,9 +482,8 @@ class DurableArchive:
         self._start_draining()
 
     def _start_draining(self) -> None:
-        caller = asyncio.current_task()
-        if self._closed or (caller is not None and caller.cancelling()):
-            return  # a loop that ends has cancelled the caller: nobody would end what begins now
+        if self._closed or _loop_ends():
+            return  # nobody would end what begins now
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain())
 
@@ -594,6 +596,12 @@ class DurableArchive:
             self._stuck = (record, time.monotonic())
             return False
         return time.monotonic() - since > BUG_SECONDS
+
+
+def _loop_ends() -> bool:
+    """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
+    caller = asyncio.current_task()
+    return caller is not None and caller.cancelling() > 0
 
 
 async def _write(store: Store, record: bytes) -> Written:
