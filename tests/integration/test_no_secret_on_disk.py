@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import string
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe
 
-from recollect.rules.redaction import redact
+from recollect.bench.redaction_kinds import load_kinds
+from recollect.rules.redaction import redact, told_apart
 from recollect.surfaces.cli import main
 from recollect.values.model import Prompt
 
@@ -195,3 +197,99 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
     assert holding(home, secrets) == []
     again = run.invoke(main, ["redact", *store])
     assert "No secret stands in clear" in again.output, again.output
+
+
+def stored_bytes(folder: Path) -> bytes:
+    """Every byte below a folder, and every value of its databases as it reads unpacked."""
+    held: list[bytes] = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        held.append(path.read_bytes())
+        if not held[-1].startswith(b"SQLite format 3"):
+            continue
+        database = apsw.Connection(str(path))
+        for (table,) in list(database.execute("select name from sqlite_schema where type='table'")):
+            for row in database.execute(f'select * from "{table}"'):
+                for value in row:
+                    data = value if isinstance(value, bytes) else str(value).encode()
+                    at = data.find(b"\x78\x01", 0, 16)
+                    held.append(zlib.decompress(data[at:]) if at >= 0 else data)
+        database.close()
+    return b"\0".join(held)
+
+
+PLACES = ("user", "assistant", "thinking", "result", "error", "arguments", "path")
+
+
+def planted(talk: Talk, place: str, text: str) -> None:
+    if place == "user":
+        talk.ask(f"Look at this:\n{text}").answer("I see.")
+    elif place == "assistant":
+        talk.ask("And?").answer(f"It says:\n{text}")
+    elif place == "thinking":
+        thought = {"type": "thinking", "thinking": f"Let me see:\n{text}", "signature": "c2ln"}
+        talk.ask("And?").messages.append(
+            {"role": "assistant", "content": [thought, {"type": "text", "text": "Done."}]}
+        )
+    elif place == "arguments":
+        talk.ask("Write it down.").call("write", "ok", path="notes.md", content=text)
+    elif place == "path":
+        talk.ask("Read it.").call("read", "no such file", path=text)
+    else:
+        talk.ask("Run it.").call("bash", text, command="./run.sh")
+        talk.messages[-1]["content"][0]["is_error"] = place == "error"
+    if talk.messages[-1]["role"] == "user":
+        talk.answer("Done.")
+
+
+def test_no_kind_of_secret_that_is_masked_reaches_the_disk(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every kind of the tune half, in every place by turns: turns, compactions, undo, export."""
+    caplog.set_level("DEBUG")
+    secrets: dict[str, str] = {}
+    whole: list[str] = []
+    talk = Talk()
+    told: list[str] = []
+    for at, kind in enumerate(one for one in load_kinds("tune") if not one.lookalike):
+        text, values = kind.fill(0)
+        masked = redact(text).text
+        told.append(text)
+        secrets |= {one: kind.id for one in values if len(one) >= 8 and one not in masked}
+        spans = {text[one.start : one.end] for one in redact(text).spans}
+        whole += told_apart(one for one in values if one in spans)
+        planted(talk, PLACES[at % len(PLACES)], text)
+    assert len(secrets) > 150
+
+    def repeats(prompt: Prompt) -> str:
+        return f"{notes(prompt)}\n- {' '.join(whole[:2])}"
+
+    async def run() -> None:
+        async with opened(home / "m.db", scribe(repeats), window_tokens=24_000) as memory:
+            for part in range(40, len(talk.messages), 40):
+                body = Talk()
+                while part > 0 and talk.messages[part - 1]["role"] != "assistant":
+                    part -= 1
+                body.messages = talk.messages[:part]
+                tools = [{"name": "bash", "description": told[0], "input_schema": {}}]
+                await memory.prepare(SESSION, body.body("go on", system=told[1], tools=tools))
+                await memory.observe(SESSION, {"role": "assistant", "content": "On it."})
+            done = await memory.compact(SESSION, instructions=told[2])
+            assert done.compacted, done.reason
+            await memory.undo(SESSION)
+            await memory.settle()
+
+    asyncio.run(run())
+    exported = CliRunner().invoke(
+        main, ["export", str(home / "out"), "--store", str(home / "m.db")]
+    )
+    assert exported.exit_code == 0, exported.output
+    everything = stored_bytes(home) + caplog.text.encode()
+    escaped = {one: json.dumps(one)[1:-1].encode() for one in secrets}
+    left = {
+        secrets[one]
+        for one, spelled in escaped.items()
+        if one.encode() in everything or spelled in everything
+    }
+    assert left == set()

@@ -31,6 +31,7 @@ _LEAST_SECRET_CHARS = 8
 MOST_KNOWN_SECRETS = 512
 """So many are looked for by themselves: each costs a search through the text."""
 _LEAD_CHARS = 64
+_ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 _ASCII_WORD = re.compile("[a-z]+")
 _LETTERS_ALONE = {code: " " for code in range(128) if not chr(code).islower()}
 _DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
@@ -90,7 +91,9 @@ def told_apart(secrets: Iterable[str]) -> dict[str, None]:
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
     """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
-    return told_apart(text[span.start : span.end] for span in spans)
+    masked = [text[span.start : span.end] for span in spans]
+    # in JSON a span reaches over whole escapes: what stands between them is the secret
+    return told_apart([*masked, *(one for held in masked for one in _ESCAPES.split(held))])
 
 
 def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:

@@ -21,6 +21,7 @@ from recollect.rules.entities import entities_of
 from recollect.rules.identity import segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
+from recollect.rules.secret_values import MASK_OPENING
 from recollect.rules.segment_text import (
     ERROR_MARK,
     SegmentText,
@@ -32,7 +33,7 @@ from recollect.rules.trust import fetched_calls, trust_of
 from recollect.turn.index import index
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.message import CallId, EntryKey, Message, Other, ToolCall
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import NewSegment, Segment, Source, Trust
 
@@ -86,7 +87,7 @@ def ingest(
         if written.only_recalled:
             skipped.append(entry.key)
             continue
-        written = _masked(written, mask)
+        written = _masked(_without_escapes(entry.message, written, names, mask), mask)
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
         trust = trust_of(entry.message, names, outside)
@@ -114,6 +115,17 @@ def _tool_names(
         if isinstance(part, ToolCall)
     }
     return {**known, **called} if known else called
+
+
+def _without_escapes(
+    message: Message, written: SegmentText, names: Mapping[CallId, str], mask: TextMask
+) -> SegmentText:
+    """The text with what JSON holds masked as it reads: an escape can hide a secret's label."""
+    if "\\" not in written.text or not any(isinstance(p, ToolCall | Other) for p in message.parts):
+        return written
+    masked = segment_text(TextMask(mask.settings, mask.secrets).message(message), names)
+    mask.masked += max(0, masked.text.count(MASK_OPENING) - written.text.count(MASK_OPENING))
+    return masked
 
 
 def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
