@@ -55,13 +55,28 @@ def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = Fal
             if not _is_at_work(call, key, rows):
                 out.setdefault(key, {})[at] = NO_RESULT
                 del calls[call]
-    direct: dict[EntryKey, frozenset[int]] = {}
-    for row, entry in linked if not continues else ():
-        callers = [(at, part.caller) for at, part in _parts(row) if isinstance(part, ToolCall)]
-        gone = frozenset(at for at, caller in callers if caller is not None and caller not in calls)
-        if gone:
-            direct[entry.key] = gone
+    direct = {} if continues else _without_caller(linked, calls)
     return Misfits(out, direct) if out or direct else NONE
+
+
+def _without_caller(
+    linked: Sequence[tuple[Arranged, Entry]], calls: Mapping[CallId, tuple[EntryKey, int]]
+) -> dict[EntryKey, frozenset[int]]:
+    """The calls, by message, whose code does not stand before them."""
+    before: set[CallId] = set()
+    direct: dict[EntryKey, frozenset[int]] = {}
+    for row, entry in linked:
+        gone: set[int] = set()
+        for at, part in _parts(row):
+            if isinstance(part, Other) and part.opens is not None:
+                whole = part.opens not in entry.message.opens
+                if whole or calls.get(part.opens) == (entry.key, at):
+                    before.add(part.opens)
+            elif isinstance(part, ToolCall) and part.caller not in (None, *before):
+                gone.add(at)
+        if gone:
+            direct[entry.key] = frozenset(gone)
+    return direct
 
 
 def _matched(
@@ -75,8 +90,10 @@ def _matched(
     answered: set[CallId] = set()
     for row, entry in linked:
         for at, part in _parts(row):
-            if not isinstance(part, Other):
-                continue
+            if not isinstance(part, Other) or not (
+                part.opens in entry.message.opens or part.answers in entry.message.joins
+            ):
+                continue  # a pair within its message is nobody else's
             if part.opens in calls:
                 out.setdefault(entry.key, {})[at] = SECOND_CALL
             elif part.opens is not None:
