@@ -260,12 +260,12 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
         await engine.prepare("s", turn_of(0))
         await engine.observe("s", reply_of(0))
         await until(lambda: bool(jobs.trouble()))
-        (line,) = (await engine.observe("s", {})).failures
+        (line,) = (await engine.observe("s", {"usage": {}})).failures
         assert (line.stage, line.outcome) == ("jobs", "failed")
         assert line.said.startswith("embed: ")
         embedder.broken = False
         await until(lambda: not jobs.trouble())
-        assert (await engine.observe("s", {})).failures == ()
+        assert (await engine.observe("s", {"usage": {}})).failures == ()
         await engine.close()
 
     asyncio.run(run())
@@ -301,12 +301,50 @@ def test_a_due_compaction_that_fails_is_heard_and_told_by_observe(
         assert ("compact", "failed") in failures
         broken = False
         assert (await memory.compact(session)).compacted
-        seen = await memory.observe(session, {})
+        seen = await memory.observe(session, {"usage": {}})
         assert "compact" not in {line.stage for line in seen.failures}
         await memory.close()
 
     asyncio.run(run())
     assert lines(caplog) == [("WARNING", "recollect.compaction"), ("INFO", "recollect.compaction")]
+
+
+def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    calls = 0
+
+    async def model(prompt: Prompt) -> str:
+        nonlocal calls
+        calls += 1
+        raise ModelUnavailable("the model is away")
+
+    async def turns(count: int, history: list[dict[str, Any]]) -> tuple[int, int]:
+        """How many replies told a failed compaction, and how many reports a pause."""
+        failed = paused = 0
+        settings = {"window_tokens": 4_000, "jobs.in_process": False}
+        settings |= {"compaction.breaker_failures": 1, "compaction.background": False}
+        async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
+            for number in range(count):
+                history += turn_of(number, "crane winch cargo " * 60)["messages"]
+                context = await memory.prepare("s", {**turn_of(0), "messages": history})
+                skipped = [line for line in context.report.lines if line.outcome == "skipped"]
+                paused += any("paused for a while" in line.said for line in skipped)
+                history.append({"role": "assistant", "content": f"answer {number}"})
+                seen = await memory.observe("s", reply_of(number))
+                failed += any(line.stage == "compact" for line in seen.failures)
+        return failed, paused
+
+    history: list[dict[str, Any]] = []
+    failed, paused = asyncio.run(turns(24, history))
+    asked = calls
+    assert asked
+    assert failed == 1
+    assert paused > 5
+    assert asyncio.run(turns(2, history)) == (0, 2), "a process that starts while it is paused"
+    assert calls == asked
+    assert lines(caplog) == [("WARNING", "recollect.compaction")] * 2
 
 
 def test_memory_files_that_cannot_be_looked_at_are_heard(

@@ -176,7 +176,7 @@ async def _reconcile(conversation: Conversation, engine: Engine) -> None:
     a process may have ended between one and the other."""
     await durably(conversation.settle_index)
     if conversation.last_compaction_is_own:
-        await engine.observe(conversation.session_id, {})  # says nothing, and loads the session
+        await engine.observe(conversation.session_id, {"usage": {}})  # loads it, says nothing
         await durably(conversation.follow, engine.session(conversation.session_id).state)
 
 

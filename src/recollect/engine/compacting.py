@@ -151,8 +151,10 @@ class Compactor:
         if done.reason.cause not in LOST_RACES:
             await self._count(held, path, done)
             if done.convergence == "failed":
+                held.compaction_failure = done.reason
                 self.part.away(str(done.reason), whose=held.id)
             elif done.compacted:
+                held.compaction_failure = None
                 self.part.back(whose=held.id)
         return await self._told(held, path, done)
 

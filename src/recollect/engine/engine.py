@@ -270,6 +270,7 @@ class Engine:
             if path.wants_compaction:
                 held.last_path, held.compacted_meanwhile = path, ended
                 return None
+            self._tell_pause(held, path)
             if outgoing is None:
                 outgoing = request
                 path.pass_by(_size_chars(path.request, request))
@@ -297,6 +298,19 @@ class Engine:
                 # Let the write begin: a task that never ran is dropped when the loop is closed.
                 await asyncio.sleep(0)
             return context
+
+    def _tell_pause(self, held: Session, path: TurnPath) -> None:
+        """While the breaker pauses compactions, every report says so, and the log of each process
+        once: the failures that opened it may be another process's."""
+        why = path.why_not_compact
+        if why is None or why.cause is not Cause.BREAKER_OPEN:
+            return
+        if not any(
+            line.stage == "compact" and line.outcome == "skipped" for line in path.boundary.lines
+        ):
+            path.boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))
+        if not self._compactor.part.trouble(held.id):
+            self._compactor.part.away(str(why), whose=held.id)
 
     def _follow_files(self, boundary: Boundary) -> None:
         """Memory files are looked at beside the turns; what is wrong with them is told."""
@@ -475,12 +489,17 @@ class Engine:
     async def observe(self, session: Session | SessionId, reply: Any) -> Observation:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
-        `reply` is the provider's reply or its error: a mapping, a client's object, bytes, or
-        the exception that the client raised. Of a reply that was streamed, the list of its events,
-        or one of them that tells its usage; `watch` does that by itself.
+        `reply` is the provider's reply or its error: a mapping, a client's object, bytes, the
+        exception that the client raised, or the text of one that names the window. Of a reply that
+        was streamed, the list of its events, or one of them that tells its usage; `watch` does
+        that by itself. TypeError or ValueError for what can be none of these.
         """
         held = self._held(session)
-        check_reply(reply)
+        text_of_overflow = (
+            isinstance(reply, str) and learned_from(reply, self._recognise_overflow)[1]
+        )
+        if not text_of_overflow:
+            check_reply(reply)
         async with held.lock:
             boundary = self._boundary()
             if isinstance(reply, list | tuple):
@@ -494,6 +513,8 @@ class Engine:
             state = held.state
             if state.sent_at is None:  # another process prepared what this is the reply to
                 state = await self._loaded(held, boundary)
+            if not state.turn:
+                boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
             nothing: tuple[Usage | None, Overflow | None] = (None, None)
             usage, overflow = await boundary.run(
                 "read",
@@ -565,8 +586,9 @@ class Engine:
         """What goes wrong beside the turns and bears on this session."""
         if self._keeper is not None and (said := self._keeper.archive.trouble()):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=said))
-        if said := self._compactor.part.trouble(held.id):
-            boundary.note("compact", "failed", Reason(Cause.ERROR, error=said))
+        failed, held.compaction_failure = held.compaction_failure, None
+        if failed is not None:
+            boundary.note("compact", "failed", failed)
         if self._jobs is not None and (said := self._jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=said))
 

@@ -11,14 +11,16 @@ from typing import Any
 from recollect.engine.archive import Where
 from recollect.engine.keeping import Keeping
 from recollect.engine.turn_path import TurnPath
+from recollect.formats.replies import may_be_reply
+from recollect.formats.stream_events import StreamedReply
 from recollect.turn.read import Remembered
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState
-from recollect.values.overflow import LimitDoubt
+from recollect.values.overflow import LimitDoubt, Overflow
 from recollect.values.reason import NOT_RUN, Reason
 from recollect.values.recalled import Recalled
-from recollect.values.report import Report, StageLine
+from recollect.values.report import Report, StageLine, told_once
 from recollect.values.request import Usage
 
 
@@ -39,6 +41,8 @@ class Session:
         """What was last begun beside the turns: a compaction, or notes."""
         self.compacted_meanwhile: CompactionResult | None = None
         """One that ended while nobody waited; told in the next report."""
+        self.compaction_failure: Reason | None = None
+        """How a compaction failed since the last reply; told with the next one, once."""
         self.observation: Observation | None = None
         """What the last reply taught."""
 
@@ -101,10 +105,17 @@ class Observation:
         used = self.usage
         tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
         kept = "nothing is kept" if self.archived is None else f"kept in: {self.archived}"
-        failed = "; ".join(f"{line.stage}: {line.said}" for line in self.failures)
-        return f"Reply: tokens {tokens}; {kept}; due: {self.due}\n" + (
-            f"Failed: {failed}" if failed else "Nothing failed"
-        )
+        failed = told_once(self.failures)
+        told = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
+        if self.broken_off:
+            told.insert(1, "broken off: kept as far as it came")
+        if self.learned_window_tokens is not None:
+            told.append(f"window learned from the provider: {self.learned_window_tokens:,} tokens")
+        if self.doubted_limit is not None:
+            told.append(
+                f"the limit that the error named was not learned: {self.doubted_limit.value}"
+            )
+        return "; ".join(told) + "\n" + (f"Failed: {failed}" if failed else "Nothing failed")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -117,6 +128,7 @@ class Observation:
             "due": self.due,
             "due_reason": {"said": str(self.due_reason), **self.due_reason.to_dict()},
             "flush_first": self.flush_first,
+            "broken_off": self.broken_off,
             "archived": self.archived,
         }
 
@@ -158,7 +170,21 @@ def check_reply(given: Any) -> None:
             f"this is a stream ({name}), which is not read yet: loop over "
             "`memory.watch(session, stream)` in its place, or give the list of its events"
         )
+    if isinstance(given, BaseException | Overflow | StreamedReply):
+        return
+    if isinstance(given, list | tuple):
+        if not given:
+            raise ValueError(f"there is no reply in an empty list: {_A_REPLY}")
+    elif isinstance(given, bytes | bytearray | memoryview | Mapping):
+        if not may_be_reply(given):
+            raise ValueError(f"no field of this {name} is one of a reply: {_A_REPLY}")
+    elif not hasattr(given, "model_dump") and not may_be_reply(given):
+        raise TypeError(f"a {name} is no reply: {_A_REPLY}")
 
 
 _STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
 """One of these has whatever is read piece by piece; a client's whole reply has none."""
+_A_REPLY = (
+    "give what the provider's client returned (its object, a mapping with `content`, `choices` or "
+    "`output`, or the JSON body as bytes), the list of a stream's events, or the error it raised"
+)

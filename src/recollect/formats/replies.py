@@ -20,6 +20,18 @@ _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
 """States of a Responses reply in which its items are not, or not yet, part of a history."""
 
 
+_REPLY_FIELDS = frozenset(
+    {"role", "content", "choices", "output", "usage", "error", "message", "response"}
+    | {"type", "object"}
+)
+"""Each reply, error and event of every wire has one of these."""
+
+
+def may_be_reply(given: Any) -> bool:
+    """Whether anything of a provider's can be in it: a reply, an error, an event of a stream."""
+    return not _REPLY_FIELDS.isdisjoint(_mapping(given))
+
+
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
     """The messages that a reply adds to the history, as a client would send them back.
 
@@ -171,7 +183,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     try:
-        made = decode(value) if isinstance(value, bytes) else plain(value)
+        sent = isinstance(value, bytes | bytearray | memoryview)
+        made = decode(bytes(value)) if sent else plain(value)
     except FormatError:
         return {}
     return made if isinstance(made, Mapping) else {}

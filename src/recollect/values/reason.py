@@ -35,6 +35,10 @@ class Cause(Enum):
     REQUEST_READ = "{messages} {messages:message|messages}, {format}"
     MESSAGES_READ = "{known} messages known by their bytes, {fresh} looked at"
     REPLY_READ = "{messages} {messages:message|messages} in the reply"
+    NEVER_PREPARED = (
+        "this session is not known, so its reply is not kept: `prepare` its request first, or "
+        "check the session's name"
+    )
     USAGE_READ = "the reply's usage was read"
     ALIGNED = "{course}: {shared} {shared:message|messages} as before"
     REJOINED = "{course}: {shared} messages as before, {rejoined} recognised further on"

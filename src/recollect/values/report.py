@@ -43,6 +43,9 @@ class StageLine:
         """The reasons, for people to read."""
         return told(self.reasons)
 
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.outcome}: {self.said}"
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         reasons = [reason.to_dict() for reason in self.reasons]
@@ -139,8 +142,8 @@ class Report:
         if self.tokens_before != self.tokens_after:
             sent += f" ({self.tokens_before:,} came in)"
         done = self._done() or ["nothing, it goes out as it came"]
-        failed = [f"{line.stage}: {line.said}" for line in self.failures]
-        failures = f"Failed: {'; '.join(failed)}" if failed else "Nothing failed"
+        failed = told_once(self.failures)
+        failures = f"Failed: {failed}" if failed else "Nothing failed"
         return "\n".join((sent, f"Done: {', '.join(done)}", failures))
 
     def _done(self) -> list[str]:
@@ -183,6 +186,16 @@ class Report:
             "ended_edits": [_edit_dict(edit) for edit in self.ended_edits],
             "recalled": [{"segment": segment, "score": score} for segment, score in self.recalled],
         }
+
+
+def told_once(lines: Sequence[StageLine]) -> str:
+    """Lines for people: what several stages say in the same words is said once, for all of them."""
+    stages: dict[str, list[str]] = {}
+    for line in lines:
+        named = stages.setdefault(line.said, [])
+        if line.stage not in named:
+            named.append(line.stage)
+    return "; ".join(f"{', '.join(named)}: {said}" for said, named in stages.items())
 
 
 def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:

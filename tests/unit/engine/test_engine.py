@@ -249,8 +249,8 @@ def test_an_overflow_without_a_number_makes_the_window_smaller() -> None:
         {"usage": {"input_tokens": float("nan")}},
         {"usage": {"input_tokens": float("inf")}},
         {"usage": {"prompt_tokens": "many"}},
-        object(),
-        7,
+        RuntimeError("a bug of the caller's"),
+        [{"no": "event"}],
     ],
 )
 def test_observing_nonsense_never_raises(reply: Any) -> None:

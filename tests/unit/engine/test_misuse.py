@@ -119,6 +119,39 @@ def test_nothing_is_no_reply() -> None:
         run(Engine().observe("s", None))
 
 
+NO_REPLIES = ["a string", 42, object(), {}, {"foo": 1}, [], b"oops", b"[1]", bytearray(b"{}")]
+
+
+@pytest.mark.parametrize("reply", NO_REPLIES, ids=range(len(NO_REPLIES)))
+def test_what_is_no_reply_is_refused_and_a_reply_is_described(reply: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"give what the provider's client returned"):
+        run(Engine().observe("s", reply))
+
+
+def test_an_error_of_the_callers_own_is_no_reply_that_was_kept(tmp_path: Any) -> None:
+    async def used() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            await memory.prepare("s", REQUEST)
+            path = memory.session("s").state.path
+            seen = await memory.observe("s", ValueError("my own bug"))
+            assert (seen.usage, seen.failures) == (None, ())
+            assert memory.session("s").state.path == path
+
+    asyncio.run(used())
+
+
+def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) -> None:
+    async def used() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            await memory.prepare("session", REQUEST)
+            (line,) = (await memory.observe("typo-session", REPLY)).failures
+            assert "`prepare` its request first, or check the session's name" in line.said
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            assert (await memory.observe("session", REPLY)).failures == (), "the store knows it"
+
+    asyncio.run(used())
+
+
 @pytest.mark.parametrize("session", [None, 5, REQUEST, b"s", SessionState()])
 def test_a_session_is_a_name_or_a_handle(session: Any) -> None:
     engine = Engine()

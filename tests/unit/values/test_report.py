@@ -10,6 +10,9 @@ from typing import Any
 from recollect import Engine, Settings, open_memory
 from recollect.engine.session import Context, Observation
 from recollect.values.fact import Fact, FactId
+from recollect.values.overflow import LimitDoubt, Overflow
+from recollect.values.reason import Cause, Reason
+from recollect.values.report import StageLine, told_once
 
 SAID = "the heron of Uppsala"
 
@@ -88,6 +91,35 @@ def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> N
     assert json.loads(json.dumps(seen.to_dict()))["usage"]["input_tokens"] == 700
     assert str(compacted).startswith("failed: no model")
     assert json.loads(json.dumps(compacted.to_dict()))["convergence"] == "failed"
+
+
+def test_a_reply_that_broke_off_and_what_an_error_said_of_the_window_are_shown() -> None:
+    engine = Engine(Settings(window_tokens=4_000))
+    asyncio.run(engine.prepare("work", {"messages": talk(2)}))
+    started = {"type": "message_start", "message": {"role": "assistant", "content": []}}
+    words = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": "a"},
+    }
+    seen = asyncio.run(engine.observe("work", [started, words]))
+    assert "broken off: kept as far as it came" in str(seen)
+    assert seen.to_dict()["broken_off"] is True
+    seen = asyncio.run(engine.observe("work", Overflow(pattern_name="x", limit_tokens=2_048)))
+    assert "window learned from the provider: 2,048 tokens" in str(seen)
+    seen = asyncio.run(engine.observe("work", Overflow(pattern_name="x", limit_tokens=5)))
+    assert f"was not learned: {LimitDoubt.BELOW_FLOOR.value}" in str(seen)
+    assert seen.to_dict()["doubted_limit"] == LimitDoubt.BELOW_FLOOR.value
+
+
+def test_the_same_words_of_several_stages_are_said_once() -> None:
+    away = Reason(Cause.ERROR, error="the server is away")
+    lines = [
+        StageLine(stage=stage, outcome="late", reasons=(away,), seconds=0.0)
+        for stage in ("load", "ingest", "ingest")
+    ]
+    assert told_once(lines) == "load, ingest: the server is away"
+    assert str(lines[0]) == "load: late: the server is away"
 
 
 def test_a_fact_shows_what_it_says_and_how_far_it_may_be_trusted() -> None:
