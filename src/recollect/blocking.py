@@ -145,7 +145,8 @@ class BlockingEngine:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop.is_closed():
             work.close()
-            raise RuntimeError("this engine is closed; open a new one")
+            self.engine._check_open()
+            raise RuntimeError("the thread of this memory has ended: open it again")
         if threading.current_thread() is self._thread:  # it would wait for itself
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")

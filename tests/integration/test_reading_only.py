@@ -8,7 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recollect import open_memory
+from recollect.errors import StoreError
 
 PORT = "The staging proxy of the harbour listens on port 48211."
 ASKED = "Which port does the staging proxy of the harbour listen on?"
@@ -68,7 +71,36 @@ def test_what_is_stored_is_recalled_and_nothing_is_written(tmp_path: Path) -> No
     asked = [{"role": "user", "content": ASKED}]
     context = asyncio.run(read(file, "another", asked))
     assert "48211" in str(context.request), str(context.report)
+    assert all(hit.text for hit in context.recalled.hits)
+    assert PORT in {hit.text for hit in context.recalled.hits if hit.shown}
     assert rows(file) == before
+
+
+def test_facts_can_be_read_and_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+
+    async def run() -> None:
+        async with open_memory(store=file) as memory:
+            await (await memory.facts()).add("The harbour has nine cranes.")
+        before = rows(file)
+        async with open_memory(store=file, settings={"ingest.enabled": False}) as memory:
+            book = await memory.facts()
+            (fact,) = await book.list()
+            assert (await book.find(fact.id)).content == fact.content
+            assert (await book.why(fact.id)).fact == fact
+            order = await book.order_to_forget([fact.id])
+            for write in (
+                lambda: book.add("It has ten."),
+                lambda: book.edit(fact.id, "It has ten."),
+                lambda: book.pin(fact.id),
+                lambda: book.unpin(fact.id),
+                lambda: book.forget(order),
+            ):
+                with pytest.raises(StoreError, match=r"set ingest.enabled = true"):
+                    await write()
+        assert rows(file) == before
+
+    asyncio.run(run())
 
 
 def test_a_session_goes_on_from_its_stored_state(tmp_path: Path) -> None:

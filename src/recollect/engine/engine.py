@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
 from recollect.compaction.breaker import is_open
 from recollect.compaction.trigger import TriggerResult
@@ -39,12 +39,14 @@ from recollect.engine.learning import (
 )
 from recollect.engine.metering import MeteredModel, use_reason
 from recollect.engine.recalling import MemoryRecaller
-from recollect.engine.reporting import report_of
+from recollect.engine.reporting import recalled_of, report_of
 from recollect.engine.session import (
     Context,
     Observation,
     Session,
     check_reply,
+    check_session_name,
+    check_space_name,
     checked_request,
 )
 from recollect.engine.telling import compaction_line
@@ -120,7 +122,7 @@ class Engine:
         `open_memory` gives it both.
         """
         self.settings = settings or Settings()
-        self.space = space
+        self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
         self._stored: SessionKeeper | None = None
         """Reads what is stored, whether or not anything new may be kept."""
@@ -183,21 +185,18 @@ class Engine:
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
-        if not isinstance(id, str):
-            raise TypeError(
-                f"a session is named by a string, not by {type(id).__name__}: give its name first, "
-                "or the Session that `session(name)` returned"
-            )
+        check_session_name(id)
         if id.startswith(FILE_SESSIONS):  # every session of the space may read those
             raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
         known = self._sessions.get(id)
         if known is None or state is not None:
+            self._check_open()  # those that there were can be looked at
             known = self._sessions[id] = Session(id, state)
         return known
 
     def end(self, session: Session | SessionId) -> None:
         """Let go of a session's handle; without an archive its state is gone with it."""
-        name = session.id if isinstance(session, Session) else self.session(session).id
+        name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.part.back(whose=name)
 
@@ -278,7 +277,7 @@ class Engine:
                 request=outgoing,
                 report=report_of(path, held.id),
                 state=path.next_state(),
-                recalled=path.recalled,
+                recalled=recalled_of(path),
                 compaction=compacted,
             )
             if held.state is not state:
@@ -376,6 +375,15 @@ class Engine:
         if self._stored is not None:
             await self._stored.close()
 
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "this memory is asynchronous: use `async with open_memory(...)`, or "
+            "`with open_blocking_memory(...)` in code without an event loop"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Python asks for it before `__enter__` can say what to do."""
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -453,12 +461,13 @@ class Engine:
 
         With a `session`, what it may see: its own and those of no session, unless `recall.scope`
         makes all sessions one memory.
-        StoreError where nothing is kept, or the store cannot be opened.
+        Under `ingest.enabled = false` they can be read. StoreError where nothing is stored, or
+        the store cannot be opened.
         """
         self._check_open()
-        if self._keeper is None:
-            raise StoreError("nothing may be kept, facts neither: set ingest.enabled")
-        archive = self._keeper.archive
+        if self._stored is None:
+            raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
+        archive = self._stored.archive
         book = await asyncio.to_thread(_fact_book)  # rules of two languages take their time to load
         spool = await archive.spool()
         return book(
@@ -469,6 +478,7 @@ class Engine:
             spools=() if spool is None else (spool,),
             cascades=self._cascades,
             forgotten=self._load_again,
+            read_only=self._keeper is None,
             session=session,
         )
 

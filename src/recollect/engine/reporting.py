@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recollect.engine.turn_path import TurnPath
 from recollect.values.edit import Edit, Insert
 from recollect.values.history import SessionId
+from recollect.values.recalled import Recalled, passage_name
 from recollect.values.report import Report
 
 
@@ -41,8 +44,30 @@ def report_of(path: TurnPath, session: SessionId) -> Report:
     )
 
 
+def recalled_of(path: TurnPath) -> Recalled | None:
+    """What memory found for the turn: the hits whose text was read, and which of them stand in a
+    block of the request."""
+    found = path.recalled
+    if found is None or not found.hits:
+        return found
+    standing = _standing(path)
+    hits = []
+    for hit in found.hits:
+        segment, ordinal = hit.passage.segment, hit.passage.ordinal
+        names = {passage_name(segment, ordinal), passage_name(segment, None)}
+        if hit.text:
+            hits.append(replace(hit, shown=not standing.isdisjoint(names)))
+    return replace(found, hits=tuple(hits))
+
+
+def _standing(path: TurnPath) -> frozenset[str]:
+    """The names of what the blocks of the request quote."""
+    blocks = (edit.recalled for edit in path.edits if isinstance(edit, Insert))
+    return frozenset(name for names in blocks for name in names)
+
+
 def _put_back(path: TurnPath) -> tuple[tuple[str, float], ...]:
     """The segments whose passages this turn put back, with the score of each."""
     found = () if path.recalled is None else path.recalled.passages
-    standing = {name for edit in path.edits if isinstance(edit, Insert) for name in edit.recalled}
+    standing = _standing(path)
     return tuple((one.segment, one.score) for one in found if one.segment and one.name in standing)

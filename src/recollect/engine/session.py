@@ -16,7 +16,7 @@ from recollect.formats.stream_events import StreamedReply
 from recollect.turn.read import Remembered
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
-from recollect.values.history import SessionId, SessionState
+from recollect.values.history import SessionId, SessionState, SpaceId
 from recollect.values.overflow import LimitDoubt, Overflow
 from recollect.values.reason import NOT_RUN, Reason
 from recollect.values.recalled import Recalled
@@ -131,6 +131,30 @@ class Observation:
             "broken_off": self.broken_off,
             "archived": self.archived,
         }
+
+
+def check_session_name(given: Any) -> SessionId:
+    """The name of a session; TypeError or ValueError for what names none."""
+    if not isinstance(given, str):
+        raise TypeError(
+            f"a session is named by a string, not by {type(given).__name__}: give its name first, "
+            "or the Session that `session(name)` returned"
+        )
+    if not given.strip():
+        raise ValueError("this session has no name: give each conversation one of its own")
+    return given
+
+
+def check_space_name(given: Any) -> SpaceId:
+    """The name of a space; TypeError or ValueError for what names none."""
+    if not isinstance(given, str):
+        raise TypeError(
+            f"a space is named by a string, not by {type(given).__name__}: leave `space` out for "
+            "the one called 'default'"
+        )
+    if not given.strip():
+        raise ValueError("this space has no name: name it, or leave `space` out for 'default'")
+    return given
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:

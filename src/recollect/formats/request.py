@@ -212,8 +212,22 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
             raise FormatError("a request needs `messages` or `input`; this body has neither")
         field = "input"
         messages = _input_items(spans["input"])
-    made = _request(format_name, field, messages, spans)
+    made = _request(format_name, field, _checked(messages, field), spans)
     return replace(made, body=body)
+
+
+def _checked(messages: list[bytes], field: str) -> list[bytes]:
+    """The messages; FormatError where one is none: nothing is made of it that nobody wrote."""
+    for at, raw in enumerate(messages):
+        if raw[:1] != b"{":
+            raise FormatError(
+                f"`{field}[{at}]` is no message but a JSON {_KINDS.get(raw[:1], 'number')}: the "
+                "request could not be read and goes out as it came"
+            )
+    return messages
+
+
+_KINDS = {b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"}
 
 
 def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> Request:
@@ -221,11 +235,11 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
     held = given.get(field)
     if held is None:
         raise FormatError("a request needs `messages` or `input`; this mapping has neither")
-    bare_text = isinstance(held, str)
+    bare_text = field == "input" and isinstance(held, str)
     if not bare_text and not isinstance(held, list | tuple):
         raise FormatError(f"`{field}` must be a list of messages, not {type(held).__name__}")
     objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
-    messages = [encode(item) for item in objects]
+    messages = _checked([encode(item) for item in objects], field)
     seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
     made = _request(format_name, field, messages, seen)
     return replace(made, origin=given, objects=tuple(objects))

@@ -39,8 +39,10 @@ class Hit:
     """Relative to the best of its search; only compares hits of the same search."""
     parts: tuple[ScorePart, ...] = field(default=(), repr=False)
     text: str = field(default="", repr=False)
-    """What it says; empty for those of a turn's ranking that no block could have held, whose texts
-    are not read. A search reads all."""
+    """What it says. A turn reads the texts of those that its block could have held; its `Context`
+    lists these alone. A search reads all."""
+    shown: bool = False
+    """Whether it stands in a block of the request that goes out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ def open_memory(
     from recollect.engine.clock import SystemClock
     from recollect.engine.hearing import Heard
     from recollect.engine.housekeeping import in_process_jobs
+    from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.embedders import (
         Embedders,
@@ -80,6 +81,7 @@ def open_memory(
     from recollect.wiring.files import critical_rules_of, follow_files
     from recollect.wiring.models import choose_model, own_model
 
+    check_space_name(space)
     summariser = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     if isinstance(settings, Settings):

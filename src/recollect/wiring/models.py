@@ -108,8 +108,9 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:
         if name is not None:
+            named = "main" if getattr(models, role) is None else role
             raise SettingsError(
-                f"models.{role} names a model but models.provider does not say whose: set it to "
+                f"models.{named} names a model but models.provider does not say whose: set it to "
                 f"one of {', '.join(KEY_VARIABLES)}"
             )
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -49,8 +50,36 @@ def test_a_closed_memory_says_so(name: str, tmp_path: Any) -> None:
 def test_so_does_a_blocking_one() -> None:
     with BlockingEngine(Engine()) as memory:
         memory.prepare("s", REQUEST)
-    with pytest.raises(RuntimeError, match="closed"):
-        memory.observe("s", REPLY)
+    for call in (lambda: memory.observe("s", REPLY), lambda: memory.session("another")):
+        with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
+            call()
+    memory.end("s")
+
+
+def test_with_names_async_with_and_the_blocking_memory() -> None:
+    with pytest.raises(TypeError, match=r"`async with open_memory.*open_blocking_memory"), Engine():
+        pass
+
+
+@pytest.mark.parametrize("space", [None, 5, b"s", "", " "])
+def test_a_space_has_a_name(space: Any) -> None:
+    for made in (open_memory, Engine):
+        with pytest.raises((TypeError, ValueError), match=r"leave `space` out"):
+            made(space=space)
+
+
+def test_a_session_has_a_name() -> None:
+    with pytest.raises(ValueError, match="give each conversation one of its own"):
+        run(Engine().prepare("", REQUEST))
+
+
+@pytest.mark.parametrize("given", [{"messages": "hi"}, {"messages": [1, 2]}, {"input": ["a"]}])
+def test_what_holds_no_messages_goes_out_as_it_came_and_is_told(given: dict[str, Any]) -> None:
+    for request in (given, json.dumps(given).encode()):
+        context = run(Engine().prepare("s", request))
+        assert context.request is request
+        (line,) = context.report.failures
+        assert line.stage == "read"
 
 
 async def coming() -> dict[str, Any]:

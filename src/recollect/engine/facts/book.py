@@ -22,7 +22,7 @@ from recollect.engine.facts.told import (
     FactWritten,
 )
 from recollect.engine.facts.write import FactWriter, decided
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StoreError
 from recollect.memory.forget import Cascade
 from recollect.memory.forget import forget as forget_all
 from recollect.ports import Clock, Model, Spool, Store
@@ -47,11 +47,14 @@ class FactBook:
         cascades: Sequence[Cascade] = (),
         forgotten: Callable[[], None] = lambda: None,
         session: str | None = None,
+        read_only: bool = False,
     ) -> None:
         """Without a `model` only the same property of the same subject is replaced; `embedders`
         are whose vectors new facts are to get. `spools` and `cascades` are what forgetting reaches
         beside the store; `forgotten` is called when it did. For who speaks in a `session` there are
-        its facts and those of no session; without one all of the space's."""
+        its facts and those of no session; without one all of the space's. `read_only`: nothing may
+        be kept, so whatever would change a fact raises StoreError."""
+        self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
         self._cascades = tuple(cascades)
@@ -79,6 +82,10 @@ class FactBook:
             raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
         return found
 
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StoreError("this memory only reads: set ingest.enabled = true to change facts")
+
     def _reaches(self, fact: Fact) -> bool:
         return self._session is None or fact.session in (None, self._session)
 
@@ -96,6 +103,7 @@ class FactBook:
 
         `at` is since when it holds; never later than now, which it is without.
         """
+        self._check_writable()
         content, masked = self._stored(text, type)
         about = self._stored(subject, type)[0] if subject.strip() else ""
         now = self._clock.now()
@@ -122,6 +130,7 @@ class FactBook:
 
         Its own words with another `type` stay the word of whoever said them.
         """
+        self._check_writable()
         found = await self.find(id)
         if type is not None and type != found.type and text == found.content:
             return await decided(lambda: self._writer.retype(found.id, type))
@@ -131,10 +140,12 @@ class FactBook:
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
         """Offer a fact first from now on, and let no extraction replace it."""
+        self._check_writable()
         return await decided(lambda: self._writer.pin(id, pinned=True))
 
     async def unpin(self, id: str) -> FactPinned:  # noqa: A002
         """Undo `pin`."""
+        self._check_writable()
         return await decided(lambda: self._writer.pin(id, pinned=False))
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
@@ -180,6 +191,7 @@ class FactBook:
         cascades: Sequence[Cascade] = (),
     ) -> Certificate:
         """Forget what `order_to_forget` named, for good; further spools and cascades are named."""
+        self._check_writable()
         certificate = await forget_all(
             self._store,
             (*self._spools, *spools),
