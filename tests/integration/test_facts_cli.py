@@ -146,7 +146,9 @@ def test_the_table_says_who_said_it_and_how_it_was_found(facts: Facts) -> None:
     assert "rules" in by_id["aaaaaaaa1"]
     assert "2026-01-05" in by_id["aaaaaaaa1"]
     assert "the assistant" in by_id["aaaaaaaa2"]
-    assert " ".join(by_id["bbbbbbbb"].split()[1:]) == "2026-01-05 issue a tool model disk is full"
+    assert " ".join(by_id["bbbbbbbb"].split()[1:]) == (
+        "2026-01-05 issue a tool (low) model disk is full"
+    )
     assert "fetched" in by_id["cccccccc"]
 
 
@@ -199,7 +201,8 @@ def test_what_people_add_is_theirs_and_replaces_what_it_corrects(facts: Facts) -
     assert [one["content"][-4:] for one in versions] == ["8000", "9000", "8000"]
     shown = facts.text("add", "Deploys go through Fly", "--type", "decision")
     assert shown.startswith("added ")
-    assert "said by you" in shown
+    assert "said by you (high)" in shown
+    assert "you (high)" in facts.text("list", "--trust", "high")
 
 
 def test_no_secret_is_written(facts: Facts) -> None:

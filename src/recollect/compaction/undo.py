@@ -23,6 +23,9 @@ class UndoResult:
     undone: Cut | None = field(repr=False)
     reason: Reason
 
+    def __str__(self) -> str:
+        return str(self.reason)
+
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
     """Take back the newest cut; the one before it stands again if there is one.

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -123,6 +123,7 @@ class DurableArchive:
         self._nowhere_since: float | None = None
         self._try_hangs = False
         self._unread = ""
+        self._is_away = False
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -152,10 +153,11 @@ class DurableArchive:
         """Batches wait, in the spool or in memory."""
         return self.where != "store"
 
-    def trouble(self) -> str:
-        """What people should know about the store and its spool; empty when all is well."""
+    def trouble(self, *, told: Container[object] = ()) -> str:
+        """What people should know about the store and its spool; empty when all is well. Why
+        batches wait is left out where it is among those `told`."""
         said = []
-        if self._spooling and self._drain_said:
+        if self._spooling and self._drain_said and self._drain_said not in told:
             said.append(f"batches wait in the spool: {self._drain_said}")
         if self.set_aside:
             said.append(
@@ -225,7 +227,7 @@ class DurableArchive:
         await self._settle_in()
         if self._unread:
             self._probe_soon()
-            return Failure(said=f"the store is away: {self._unread}", error=StoreUnavailable)
+            return Failure(said=self._not_asked(), error=StoreUnavailable)
 
         async def asked() -> T:
             await self.store()
@@ -238,7 +240,7 @@ class DurableArchive:
         allowed = self._reads.allowed() if seconds is None else seconds
         answer = await self._bounded(asked, allowed)
         if isinstance(answer, Failure) and (self._store is None or issubclass(answer.error, _AWAY)):
-            self._unread = answer.said
+            self._unread, self._is_away = answer.said, issubclass(answer.error, _AWAY)
             self._store_fails(answer.said)
             self._probe_soon()
         elif not isinstance(answer, Failure):
@@ -254,7 +256,7 @@ class DurableArchive:
         await self._settle_in()
         await self._look_at_spool()
         await self.try_again()
-        said = f"the store is away: {self._unread}"
+        said = self._not_asked()
         if self.spooling:
             said = self._drain_said or "earlier batches wait for it"
         elif self._store is not None or not self._unread:
@@ -299,7 +301,7 @@ class DurableArchive:
             self._spool_hangs = False
             return found
 
-        found = await self._bounded(scanned, seconds)
+        found = await self._bounded(scanned, seconds, "the spool")
         return found if isinstance(found, Failure) else tuple(found)
 
     async def try_again(self) -> None:
@@ -326,7 +328,7 @@ class DurableArchive:
         held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
             return held if self._open_spool is None else held + 1  # it cannot be looked into
-        waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS)
+        waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS, "the spool")
         return held + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> None:
@@ -383,6 +385,11 @@ class DurableArchive:
         self._unread = ""
         return written
 
+    def _not_asked(self) -> str:
+        """Why the store is asked in the background only."""
+        how = "is away" if self._is_away else "cannot be used yet"
+        return f"the store {how}: {self._unread}"
+
     def _store_fails(self, said: str) -> None:
         if not self._closed:  # what was begun before `close` may end after it
             self._store_part.away(said)
@@ -392,7 +399,9 @@ class DurableArchive:
         if not self.spooling and not self._unread:
             self._store_part.back()
 
-    async def _bounded(self, work: Callable[[], Awaitable[T]], seconds: float) -> T | Failure:
+    async def _bounded(
+        self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
         """What `work` gives within this time. What is late is left to end by itself."""
 
         async def told() -> T | Failure:
@@ -406,7 +415,7 @@ class DurableArchive:
             running.cancel()
             await asyncio.wait({running})
         if not done or running.cancelled():
-            return Failure(said=f"no answer within {seconds:g} s")
+            return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
         return running.result()
 
     async def _look_at_spool(self) -> None:
@@ -429,14 +438,14 @@ class DurableArchive:
                 self._spool = spool
             return spool
 
-        opened = await self._bounded(open_and_keep, SPOOL_SECONDS)
+        opened = await self._bounded(open_and_keep, SPOOL_SECONDS, "the spool")
         if self._closed:
             return
         if isinstance(opened, Failure):
             self._spool_part.away(opened.said)
             return
         self._spool_part.back()
-        waiting = await self._bounded(opened.waiting, SPOOL_SECONDS)
+        waiting = await self._bounded(opened.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
             self._start_spooling()
@@ -452,7 +461,9 @@ class DurableArchive:
         else:
             # Before the append, so that nothing overtakes it even if this call is cancelled.
             self._start_spooling()
-            kept = await self._bounded(lambda: self._append(spool, record), SPOOL_SECONDS)
+            kept = await self._bounded(
+                lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
+            )
             self._start_spooling()
             if not isinstance(kept, Failure):
                 self._spool_part.back()
@@ -517,6 +528,7 @@ class DurableArchive:
                 if waiting == 0 and failed is None and not self._held:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
+                    self._spool_part.back(how="nothing waits for it any more")
                     if self._took:  # a spool that stayed empty says nothing of the store
                         self._store_works()
                     self._tell_tried()

@@ -135,10 +135,10 @@ class Part:
             self._log.warning("%s: not working: %s", self.name, said)
         self._away[whose] = said
 
-    def back(self, *, whose: str = "") -> None:
-        """It worked."""
+    def back(self, *, whose: str = "", how: str = "working again") -> None:
+        """It worked, or is not needed any more."""
         if self._away.pop(whose, None) is not None and not self._away:
-            self._log.info("%s: working again", self.name)
+            self._log.info("%s: %s", self.name, how)
 
     def trouble(self, whose: str | None = None) -> str:
         """How it failed last, for anyone or for one of those it serves; empty where it works."""

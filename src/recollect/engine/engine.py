@@ -594,8 +594,8 @@ class Engine:
 
     def _note_beside(self, held: Session, boundary: Boundary) -> None:
         """What goes wrong beside the turns and bears on this session."""
-        if self._keeper is not None and (said := self._keeper.archive.trouble()):
-            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=said))
+        if self._keeper is not None:
+            self._keeper.note_trouble(boundary)
         failed, held.compaction_failure = held.compaction_failure, None
         if failed is not None:
             boundary.note("compact", "failed", failed)

@@ -109,14 +109,19 @@ class SessionKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._chores_at = -DAY_SECONDS
 
+    def note_trouble(self, boundary: Boundary) -> None:
+        """What is wrong with the store and its spool, unless a line has said so already."""
+        told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
+        if trouble := self.archive.trouble(told=told):
+            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
+
     async def load(
         self, session: str, state: SessionState, keeping: Keeping, boundary: Boundary
     ) -> SessionState:
         """The session as it was left, by this process or another one."""
         boundary.lines.extend(keeping.trouble)
         keeping.trouble.clear()
-        if trouble := self.archive.trouble():
-            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
+        self.note_trouble(boundary)
         if keeping.replaced != self.archive.replaced:
             if keeping.loaded:
                 boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))

@@ -47,9 +47,10 @@ class Cause(Enum):
     EDITS_REST = "{edits} {edits:edit rests|edits rest}: their messages are not in this history"
     SAYS_NOTHING = "no message says anything: sent as it came"
     SENT = "{messages} {messages:message|messages}"
-    STILL_OVER = "still {tokens:,} tokens over the limit: what is left is protected"
+    STILL_OVER = "still {tokens:,} {tokens:token|tokens} over the limit: what is left is protected"
     STILL_OVER_NOT_DURABLE = (
-        "still {tokens:,} tokens over the limit: what is left is not durable yet, or protected"
+        "still {tokens:,} {tokens:token|tokens} over the limit: what is left is not durable yet, "
+        "or protected"
     )
 
     # fates
@@ -286,7 +287,9 @@ class Cause(Enum):
     ASSISTANT_LAST = "the request ends with the assistant's own words, which it is to continue"
     PROVIDER_WAITS = "the provider waits for this very message, which may hold nothing else"
     FACTS_DO_NOT_FIT = "not even the facts fit into {tokens} tokens"
-    RECALLED_BLOCK = "a recalled block of {tokens} tokens ({fill})"
+    RECALLED_BLOCK = (
+        "a recalled block of {tokens:,} {tokens:token|tokens} (of what was found: {fill})"
+    )
 
 
 class Reason:

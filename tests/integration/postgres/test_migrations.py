@@ -11,11 +11,34 @@ from typing import Any
 import psycopg
 import pytest
 
+from recollect import open_memory
 from recollect.errors import StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import VERSION, migrations
 from recollect.testing.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
+
+NO_SCHEMA = "run `recollect memory migrate URL`"
+
+
+def test_a_server_without_our_schema_is_told_with_the_command_in_log_and_reports(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with open_memory(store=server.new_database().admin_url, space="bare") as memory:
+            for number in range(2):
+                asked = {"messages": [{"role": "user", "content": f"question {number}"}]}
+                report = (await memory.prepare("s", asked)).report
+                assert NO_SCHEMA in str(report)
+                assert "is away" not in str(report)
+                seen = await memory.observe("s", {"role": "assistant", "content": "an answer"})
+                assert seen.archived == "spool"
+                assert NO_SCHEMA in str(seen)
+
+    asyncio.run(run())
+    told = [one.getMessage() for one in caplog.records if one.name == "recollect.store"]
+    assert [NO_SCHEMA in one for one in told] == [True]
+
 
 CATALOGUE = {
     "columns": """

@@ -34,6 +34,12 @@ def test_the_table_shows_values_sources_and_deviations() -> None:
     assert "!" not in result.stdout
 
 
+def test_a_fresh_home_has_no_memory_yet() -> None:
+    shown = run().output
+    assert "there is no memory yet" in shown
+    assert "check the path" not in shown
+
+
 def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
     result = run()
     for path in known_keys():

@@ -122,6 +122,29 @@ def test_the_same_words_of_several_stages_are_said_once() -> None:
     assert str(lines[0]) == "load: late: the server is away"
 
 
+def test_counts_of_one_and_what_a_block_holds_read_as_people_say_it() -> None:
+    assert "still 1 token over the limit" in str(Reason(Cause.STILL_OVER, tokens=1))
+    assert "still 2 tokens over the limit" in str(Reason(Cause.STILL_OVER_NOT_DURABLE, tokens=2))
+    block = Reason(Cause.RECALLED_BLOCK, tokens=443, fill="everything")
+    assert str(block) == "a recalled block of 443 tokens (of what was found: everything)"
+
+
+def test_what_became_of_a_fact_and_of_an_undo_shows_itself(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "memory.db") as memory:
+            assert str(await memory.undo("work")) == "no compaction stands in this session"
+            book = await memory.facts()
+            first = await book.add("The API listens on port 8000", type="config")
+            assert str(first) == f"added: {first.fact}"
+            assert first.fact is not None
+            second = await book.edit(first.fact.id, "The API listens on port 9000")
+            said, before = str(second).splitlines()
+            assert said == f"{second.outcome}: {second.fact}"
+            assert before.startswith("in place of: The API listens on port 8000")
+
+    asyncio.run(run())
+
+
 def test_a_fact_shows_what_it_says_and_how_far_it_may_be_trusted() -> None:
     fact = Fact(
         id=FactId("f"),

@@ -53,6 +53,12 @@ class FactWritten:
     masked: int = 0
     """Secrets that were masked before it was written."""
 
+    def __str__(self) -> str:
+        """What became of it, the fact that says it now, and what it replaced."""
+        lines = [f"{self.outcome}: {self.reason if self.fact is None else self.fact}"]
+        lines += [f"in place of: {fact}" for fact in self.replaced]
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPinned:

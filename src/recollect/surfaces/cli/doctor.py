@@ -191,8 +191,11 @@ def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
     from recollect.surfaces.cli.memory.looking import ModelUses, model_uses, said_of_uses
     from recollect.surfaces.cli.memory.looking import uses_as_json as by_purpose
     from recollect.surfaces.cli.store_options import Place, opened
+    from recollect.wiring.stores import is_stored
 
     settings = loaded.settings
+    if settings.store.url is None and not is_stored(None, DEFAULT_SPACE):
+        return None if as_json else "nothing: there is no memory yet"
 
     async def ask() -> ModelUses:
         place = Place(url=settings.store.url, space=DEFAULT_SPACE, settings=settings)

@@ -132,10 +132,12 @@ async def _waiting(place: Place, *, drain: bool) -> int:
         await hand_over_spool(place.settings, place.space, place.url, seconds=_DRAIN_SECONDS)
         state = await spool_state(place.url, space=place.space, key=key)
     if state.waiting:
-        waits = "1 batch waits" if state.waiting == 1 else f"{state.waiting:,} batches wait"
+        several = state.waiting > 1
+        waits = f"{state.waiting:,} batches wait" if several else "1 batch waits"
+        missing, them = ("are missing", "them") if several else ("is missing", "it")
         click.echo(
-            f"recollect: {waits} in the spool and is missing here; the process that wrote it hands "
-            "it over, or the next to open this memory",
+            f"recollect: {waits} in the spool and {missing} here; the process that wrote {them} "
+            f"hands {them} over, or the next to open this memory",
             err=True,
         )
     return state.waiting

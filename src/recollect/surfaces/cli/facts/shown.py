@@ -98,8 +98,8 @@ def _shared(one: str, other: str) -> int:
 
 
 def speaker(fact: Fact) -> str:
-    """Whose word it is."""
-    return SPEAKERS[fact.trust]
+    """Whose word it is, and the word that `--trust` and programs know it by."""
+    return f"{SPEAKERS[fact.trust]} ({fact.trust})"
 
 
 def said_by(trust: Trust) -> Text:
@@ -107,7 +107,7 @@ def said_by(trust: Trust) -> Text:
     from rich.text import Text as RichText
 
     lead = "  " if trust == "outside" else "  said by "
-    return RichText.assemble((lead, "dim"), (SPEAKERS[trust], SPEAKER_STYLES[trust]))
+    return RichText.assemble((lead, "dim"), (f"{SPEAKERS[trust]} ({trust})", SPEAKER_STYLES[trust]))
 
 
 def is_past(fact: Fact) -> bool:
