@@ -256,6 +256,9 @@ class TurnPath:
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
+        if self._went_back(edits):
+            edits = tuple(edit for edit in edits if edit.stage != "trim")
+            self.boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
         applied = await self.boundary.run(
             "pair", lambda: self._extended(edits), unchanged=None, reason=view_reasons
         )
@@ -269,6 +272,22 @@ class TurnPath:
             self.dormant = _still_waiting(resting, set(self.edits), self.number)
         self.view = applied.view
         return True
+
+    def _went_back(self, edits: tuple[Edit, ...]) -> bool:
+        """Whether the client went back to where messages were trimmed since, as chats do when
+        an earlier question is asked anew: what is recent now, or has room, is not left out."""
+        assert self.alignment is not None
+        if self.alignment.shared >= len(self.state.path):
+            return False
+        if self.calibrated(self.incoming_tokens) <= self.limits.low_water_tokens:
+            return any(edit.stage == "trim" for edit in edits)
+        spoken = [
+            entry.key
+            for entry in self.entries
+            if entry.role == "assistant" or (entry.role == "user" and spoken_text(entry))
+        ]
+        recent = set(spoken[-self.settings.trim.protect_messages :])
+        return any(edit.stage == "trim" and edit.anchor in recent for edit in edits)
 
     def _extended(self, edits: tuple[Edit, ...]) -> Applied:
         """From the last view where it only grew, else from the start."""
@@ -362,8 +381,13 @@ class TurnPath:
         """What the block may take, as an estimate."""
         room = max(MESSAGE_TOKENS, self._room_tokens())
         if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
-            return self.estimated(min(self.limits.block_tokens, room - MESSAGE_TOKENS))
-        return self.estimated(min(self.limits.block_tokens, room) - MESSAGE_TOKENS)
+            tokens = min(self.limits.block_tokens, room - MESSAGE_TOKENS)
+        else:
+            tokens = min(self.limits.block_tokens, room) - MESSAGE_TOKENS
+        if not self.settings.tokens.calibrate:
+            return tokens
+        # Rounded down, and one less: counting the whole request anew rounds up.
+        return max(0, int((tokens - 1) / self.state.calibration.ratio))
 
     def _room_tokens(self) -> int:
         return self.limits.available_tokens - self.used_tokens()

@@ -42,6 +42,7 @@ class Cause(Enum):
     USAGE_READ = "the reply's usage was read"
     ALIGNED = "{course}: {shared} {shared:message|messages} as before"
     REJOINED = "{course}: {shared} messages as before, {rejoined} recognised further on"
+    TRIMS_LIFTED = "the history went back: what was left out of it since is shown again"
     VIEW_MADE = "{rows} {rows:row|rows}"
     REPAIRED = "{repairs} {repairs:repair|repairs}"
     EDITS_REST = "{edits} {edits:edit rests|edits rest}: their messages are not in this history"
