@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import string
-import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import apsw
 import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe
+from tests.integration.planted_secrets import Planted, bytes_below
 
-from recollect.bench.redaction_kinds import load_kinds
-from recollect.rules.redaction import redact, told_apart
+from recollect.rules.redaction import redact
 from recollect.surfaces.cli import main
 from recollect.values.model import Prompt
 
@@ -199,97 +199,115 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
     assert "No secret stands in clear" in again.output, again.output
 
 
-def stored_bytes(folder: Path) -> bytes:
-    """Every byte below a folder, and every value of its databases as it reads unpacked."""
-    held: list[bytes] = []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        held.append(path.read_bytes())
-        if not held[-1].startswith(b"SQLite format 3"):
-            continue
-        database = apsw.Connection(str(path))
-        for (table,) in list(database.execute("select name from sqlite_schema where type='table'")):
-            for row in database.execute(f'select * from "{table}"'):
-                for value in row:
-                    data = value if isinstance(value, bytes) else str(value).encode()
-                    at = data.find(b"\x78\x01", 0, 16)
-                    held.append(zlib.decompress(data[at:]) if at >= 0 else data)
-        database.close()
-    return b"\0".join(held)
+TurnPlace = Callable[[Talk, str], object]
 
 
-PLACES = ("user", "assistant", "thinking", "result", "error", "arguments", "path")
+def answered_with(*blocks: dict[str, Any]) -> Callable[[Talk], object]:
+    return lambda talk: talk.ask("And?").messages.append(
+        {"role": "assistant", "content": [*blocks, {"type": "text", "text": "Done."}]}
+    )
 
 
-def planted(talk: Talk, place: str, text: str) -> None:
-    if place == "user":
-        talk.ask(f"Look at this:\n{text}").answer("I see.")
-    elif place == "assistant":
-        talk.ask("And?").answer(f"It says:\n{text}")
-    elif place == "thinking":
-        thought = {"type": "thinking", "thinking": f"Let me see:\n{text}", "signature": "c2ln"}
-        talk.ask("And?").messages.append(
-            {"role": "assistant", "content": [thought, {"type": "text", "text": "Done."}]}
-        )
-    elif place == "arguments":
-        talk.ask("Write it down.").call("write", "ok", path="notes.md", content=text)
-    elif place == "path":
-        talk.ask("Read it.").call("read", "no such file", path=text)
-    else:
-        talk.ask("Run it.").call("bash", text, command="./run.sh")
-        talk.messages[-1]["content"][0]["is_error"] = place == "error"
-    if talk.messages[-1]["role"] == "user":
-        talk.answer("Done.")
+def shown_with(*blocks: dict[str, Any]) -> Callable[[Talk], object]:
+    said = {"type": "text", "text": "What do you see?"}
+    return lambda talk: talk.messages.append({"role": "user", "content": [*blocks, said]})
 
 
-def test_no_kind_of_secret_that_is_masked_reaches_the_disk(
-    home: Path, caplog: pytest.LogCaptureFixture
+def document(**more: Any) -> dict[str, Any]:
+    source = {"type": "text", "media_type": "text/plain", "data": more.pop("data", "a quay")}
+    return {"type": "document", "source": source, **more}
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": f"Let me see:\n{text}", "signature": "c2ln"}
+
+
+def failed(talk: Talk, text: str) -> None:
+    talk.ask("Run it.").call("bash", text, command="./run.sh")
+    talk.messages[-1]["content"][0]["is_error"] = True
+
+
+def image(address: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "url", "url": address}}
+
+
+def found(talk: Talk, text: str) -> None:
+    hit = {"type": "search_result", "source": "wiki", "title": text, "content": []}
+    talk.ask("Look.").call("search", "", query="crane")
+    talk.messages[-1]["content"][0]["content"] = [hit]
+
+
+TURN_PLACES: dict[str, TurnPlace] = {
+    "user": lambda talk, text: talk.ask(f"Look at this:\n{text}"),
+    "assistant": lambda talk, text: talk.ask("And?").answer(f"It says:\n{text}"),
+    "thinking": lambda talk, text: answered_with(thought(text))(talk),
+    "result": lambda talk, text: talk.ask("Run it.").call("bash", text, command="./run.sh"),
+    "error": failed,
+    "arguments": lambda talk, text: talk.ask("Write it.").call(
+        "write", "ok", path="n", content=text
+    ),
+    "path": lambda talk, text: talk.ask("Read it.").call("read", "no such file", path=text),
+    "tool name": lambda talk, text: talk.ask("Go.").call(text, "ok"),
+    "document title": lambda talk, text: shown_with(document(title=text))(talk),
+    "document caption": lambda talk, text: shown_with(document(context=text))(talk),
+    "document text": lambda talk, text: shown_with(document(data=text))(talk),
+    "image address": lambda talk, text: shown_with(image(text))(talk),
+    "search result": found,
+}
+TURNS = 3
+"""Requests of a session, each with more of what was planted."""
+
+
+def cli(*arguments: str | Path, store: Path, code: int | None = 0, stdin: str = "") -> bytes:
+    """What a command prints."""
+    given = [*map(str, arguments), "--store", str(store)]
+    done = CliRunner().invoke(main, given, input=stdin)
+    assert code is None or done.exit_code == code, f"{arguments[:2]}: {done.exit_code}"
+    assert not done.exception or isinstance(done.exception, SystemExit)
+    return done.output.encode()
+
+
+def replayed(store: Path) -> bytes:
+    """The newest request of the ledger, and the list of them."""
+    listed = cli("replay", SESSION, "--list", "--json", store=store)
+    newest = json.loads(listed)["turns"][-1]["turn"]
+    return listed + cli("replay", SESSION, "--turn", str(newest), store=store)
+
+
+@pytest.mark.parametrize("place", TURN_PLACES)
+def test_no_kind_of_secret_in_a_message_reaches_the_disk(
+    place: str, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every kind of the tune half, in every place by turns: turns, compactions, undo, export."""
+    """Turns, compactions and their undo, forgetting, what commands print, exports and logs."""
     caplog.set_level("DEBUG")
-    secrets: dict[str, str] = {}
-    whole: list[str] = []
-    talk = Talk()
-    told: list[str] = []
-    for at, kind in enumerate(one for one in load_kinds("tune") if not one.lookalike):
-        text, values = kind.fill(0)
-        masked = redact(text).text
-        told.append(text)
-        secrets |= {one: kind.id for one in values if len(one) >= 8 and one not in masked}
-        spans = {text[one.start : one.end] for one in redact(text).spans}
-        whole += told_apart(one for one in values if one in spans)
-        planted(talk, PLACES[at % len(PLACES)], text)
-    assert len(secrets) > 150
+    planted, talk, file = Planted(), Talk(), home / "m.db"
+    ends: list[int] = []
+    texts = planted.texts(place)
+    for at, text in enumerate(texts, 1):
+        TURN_PLACES[place](talk, text)
+        if talk.messages[-1]["role"] == "user":
+            talk.answer("Done.")
+        if at % (len(texts) // TURNS + 1) == 0 or at == len(texts):
+            ends.append(len(talk.messages))
+    assert planted.kinds(place) > 300
 
     def repeats(prompt: Prompt) -> str:
-        return f"{notes(prompt)}\n- {' '.join(whole[:2])}"
+        return f"{notes(prompt)}\n- {planted.told_apart(2)}"
 
     async def run() -> None:
-        async with opened(home / "m.db", scribe(repeats), window_tokens=24_000) as memory:
-            for part in range(40, len(talk.messages), 40):
+        async with opened(file, scribe(repeats), window_tokens=24_000) as memory:
+            for end in ends:
                 body = Talk()
-                while part > 0 and talk.messages[part - 1]["role"] != "assistant":
-                    part -= 1
-                body.messages = talk.messages[:part]
-                tools = [{"name": "bash", "description": told[0], "input_schema": {}}]
-                await memory.prepare(SESSION, body.body("go on", system=told[1], tools=tools))
+                body.messages = talk.messages[:end]
+                await memory.prepare(SESSION, body.body("go on"))
                 await memory.observe(SESSION, {"role": "assistant", "content": "On it."})
-            done = await memory.compact(SESSION, instructions=told[2])
+            done = await memory.compact(SESSION)
             assert done.compacted, done.reason
             await memory.undo(SESSION)
             await memory.settle()
 
     asyncio.run(run())
-    exported = CliRunner().invoke(
-        main, ["export", str(home / "out"), "--store", str(home / "m.db")]
-    )
-    assert exported.exit_code == 0, exported.output
-    everything = stored_bytes(home) + caplog.text.encode()
-    escaped = {one: json.dumps(one)[1:-1].encode() for one in secrets}
-    left = {
-        secrets[one]
-        for one, spelled in escaped.items()
-        if one.encode() in everything or spelled in everything
-    }
-    assert left == set()
+    told = [cli("receipt", SESSION, "--json", store=file), replayed(file)]
+    told.append(cli("export", home / "out", store=file))
+    told.append(cli("memory", "forget", "--matching", "Done.", "--yes", store=file))
+    assert planted.found_in(b"".join([bytes_below(home), *told, caplog.text.encode()])) == []

@@ -50,7 +50,6 @@ _WORDY_FIELDS = frozenset(
 )
 _BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_-]{200,}={0,2}")
 _MOST_DEPTH = 16
-_MOST_TOOL_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +227,7 @@ def _tool(part: Part, tool_names: Mapping[CallId, str] | None) -> str | None:
             name = known.get(part.alternative, "")
     else:
         return None
-    return name[:_MOST_TOOL_CHARS] or UNKNOWN_TOOL
+    return name or UNKNOWN_TOOL
 
 
 def _size(count: int) -> str:

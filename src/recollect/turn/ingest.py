@@ -33,11 +33,12 @@ from recollect.rules.trust import fetched_calls, trust_of
 from recollect.turn.index import index
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.message import CallId, EntryKey, Message, Other, ToolCall
+from recollect.values.message import CallId, EntryKey, Message, Part, Text, ToolCall, ToolResult
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import NewSegment, Segment, Source, Trust
 
 _OWN_NOTE = "[recollect]"
+_MOST_TOOL_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def ingest(
         if written.only_recalled:
             skipped.append(entry.key)
             continue
-        written = _masked(_without_escapes(entry.message, written, names, mask), mask)
+        written = _masked(_of_masked_parts(entry.message, written, names, mask), mask)
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
         trust = trust_of(entry.message, names, outside)
@@ -117,21 +118,34 @@ def _tool_names(
     return {**known, **called} if known else called
 
 
-def _without_escapes(
+def _of_masked_parts(
     message: Message, written: SegmentText, names: Mapping[CallId, str], mask: TextMask
 ) -> SegmentText:
-    """The text with what JSON holds masked as it reads: an escape can hide a secret's label."""
-    if "\\" not in written.text or not any(isinstance(p, ToolCall | Other) for p in message.parts):
+    """The text as it is made of masked parts.
+
+    What is written around a part, and an escape in its JSON, can hide what gives a secret away.
+    """
+    if _is_plain(message.parts):
         return written
     masked = segment_text(TextMask(mask.settings, mask.secrets).message(message), names)
     mask.masked += max(0, masked.text.count(MASK_OPENING) - written.text.count(MASK_OPENING))
     return masked
 
 
+def _is_plain(parts: Sequence[Part]) -> bool:
+    """One text, or one result that is a text: nothing is written around it."""
+    if len(parts) != 1:
+        return False
+    (part,) = parts
+    if isinstance(part, ToolResult):
+        return not part.is_error and len(part.content) == 1 and isinstance(part.content[0], Text)
+    return isinstance(part, Text)
+
+
 def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
     """The text and the tool's name as they may be stored."""
     text = mask.text(clean_text(written.text))
-    tool = None if written.tool is None else mask.text(clean_text(written.tool))
+    tool = None if written.tool is None else mask.text(clean_text(written.tool))[:_MOST_TOOL_CHARS]
     return replace(written, text=text, tool=tool)
 
 
