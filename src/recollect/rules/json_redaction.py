@@ -27,6 +27,7 @@ _ESCAPE = re.compile(
 )
 # Images and files: nothing in them is a secret by its shape, but chance makes it look so.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
+_BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
 _BY_NAME = "assigned-"
 _LEAST_SECRET_CHARS = 4  # of a password whose name says so; by itself a secret has eight
 _NAMING = ('"name"', '"key"')
@@ -137,8 +138,8 @@ def _decoded_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
     """What the string holds when it is read by itself."""
     written = string.written
     if "\\" not in written:
-        if "=" not in written:
-            return []  # only `NAME=value` is read differently where a text begins with it
+        if _BESIDE.search(written) is None:
+            return []  # a word alone is read the same where a text begins with it
         spans = redact(written, pii=pii).spans
         return [_moved(span, span.start + string.start, span.end + string.start) for span in spans]
     decoded, _ = scanstring(f'{written}"', 0, False)
