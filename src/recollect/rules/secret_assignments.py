@@ -44,6 +44,7 @@ _QUOTED_IN_ESCAPES = {quote: re.compile(rf"[^{quote}\\\r\n]{{1,4000}}+(?=\\)") f
 _BARE = re.compile(r"[!#-&*-+\--/0-9?@A-Z^_a-z~.({\[$%]{1,1000}+={0,2}")
 _BARE_LINE = re.compile(r"[^\s\"'`;<>\\]{1,1000}+")
 _REST_OF_TOKEN = re.compile(r"[\w.~+/-]*+={0,2}", re.ASCII)
+_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` of a search
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
 _MOST_NAME_CHARS = 48
 _MOST_ARN_CHARS = 80
@@ -167,6 +168,8 @@ def _is_secret_key(name: str, before: list[str]) -> bool:
 def _read_value(text: str, match: re.Match[str], kind: str) -> Found | None:
     start = match.end()
     quote = match["quote"]
+    if match["escape"] and not quote and _PATTERN_CLASS.match(text, start):
+        return None
     value: re.Match[str] | None = None
     if quote:
         table = _QUOTED_IN_ESCAPES if match["escape"] else _QUOTED

@@ -15,6 +15,7 @@ from recollect.rules.secret_contexts import Found
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
+    is_name,
     is_password_value,
     is_placeholder,
     is_reference,
@@ -114,9 +115,7 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("convertto-securestring", re.compile(r"(?i)string[ \t]+(?:-String[ \t]+)?" + _VALUE)),
 )
 _LOOKED_BACK_CHARS = 400
-# `-p` of any other program, where its command names a user too; `user:password` behind a flag.
-_PASSWORD_FLAG = _flag("-p")
-_USER_FLAG = re.compile(r"[ \t](?:-u|-U|--user(?:name)?|--login|-l)[ \t=]")
+# `user:password` behind a flag.
 _USER_AND_PASSWORD = re.compile(r"[ \t=]{1,4}['\"]?[\w.@+-]{1,64}:(?P<bare>[^\s'\"]{6,200})")
 _USER_FLAGS = (
     *(" -a", " -u", " --auth", " --basic-auth", " --user", " --creds", " --credentials"),
@@ -142,11 +141,11 @@ _HANDED_FOR = re.compile(
 # Calls that are given a user and a password, or a key: what follows the word for it.
 _CALLED_WITH_USER = re.compile(
     r"s?(?:=|:)?[ \t]{0,2}["
-    r"(\[]{1,2}[ \t\n]{0,8}[bru]?[\"'][^\"'\n]{1,80}[\"'][ \t]{0,4},[ \t\n]{0,8}"
+    r"(\[]{1,2}[ \t\n]{0,8}[bru]?[\"'][^\"'\n/]{1,80}[\"'][ \t]{0,4},[ \t\n]{0,8}"
     r"[bru]?(?P<quote>[\"'])(?P<bare>[^\"'\n]{6,200})(?P=quote)"
 )
 _USER_CALLS = (
-    *("login", "auth", "authenticate", "signin", "sign_in", "connect", "begin", "credential"),
+    *("login", "auth", "authenticate", "signin", "sign_in", "wifi.begin", "credential"),
     *("authentication",),
 )
 _CALLED_WITH_KEY = re.compile(
@@ -159,7 +158,6 @@ _KEY_CALLS = (
     "hmac",
     "createsecretkey",
     "secretkeyspec",
-    "getbytes",
 )
 _SIGNED_WITH = re.compile(
     r"\w{0,12}\([^()\n\"']{0,120}(?:[\"'][\w-]{2,20}[\"'])?[^()\n\"']{0,20},[ \t]{0,4}b?"
@@ -168,9 +166,9 @@ _SIGNED_WITH = re.compile(
 )
 _SIGNING_CALLS = ("jwt.", "jws.", "createhmac", "createcipheriv")
 _CALL_WORDS = words(
-    "login auth authenticate signin connect begin basicauth httpbasicauth credential credentials "
+    "login auth authenticate signin wifi basicauth httpbasicauth credential credentials "
     "networkcredential authentication passwordauthentication usernamepasswordcredentials fernet "
-    "aes hmac createsecretkey secretkeyspec getbytes jwt jws createhmac createcipheriv"
+    "aes hmac createsecretkey secretkeyspec jwt jws createhmac createcipheriv"
 )
 _DIGEST = re.compile(
     r"\bresponse=\"?(?P<bare>[0-9a-f]{32,128})|\bnonce=\"?(?P<nonce>[0-9a-f]{32,128})"
@@ -248,9 +246,9 @@ _SESSION_HINTS = (
 
 _PARAMETER = re.compile(
     r"(?i)[?&;](?P<name>x-amz-signature|x-amz-security-token|x-goog-signature|x-oss-signature"
-    r"|x-cos-signature|q-signature|signature|sig|hmac|hdnts|hdnea|__token__|policy|key|apikey"
+    r"|x-cos-signature|q-signature|signature|sig|hmac|hdnts|hdnea|__token__|key|apikey"
     r"|api_key|appid"
-    r"|auth|authkey|auth_key|access_key|sas|st|ticket|passcode|pwd|code|state_token|invite|magic)"
+    r"|auth|authkey|auth_key|access_key|sas|st|passcode|pwd|code|state_token|invite|magic)"
     r"=(?P<value>[^&\s\"'<>\\`)\]]{8,2000})"
 )
 _SIGNING = words(
@@ -313,7 +311,7 @@ _SESSION_WORDS = words(
     "phpsessid jsessionid sessionid sid laravel ci session sess wordpress roblosecurity"
 )
 _PARAMETER_WORDS = words(
-    "signature sig hmac hdnts hdnea policy key apikey api appid auth authkey access sas st ticket "
+    "signature sig hmac hdnts hdnea key apikey api appid auth authkey access sas st "
     "passcode pwd code state invite magic token"
 )
 _DIRECTIVE_WORDS = words(
@@ -414,12 +412,6 @@ def _find_commands(text: str, lowered: str) -> Iterator[Found]:
 
 def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
-    for at in _places(text, " -p ") if " -p " in text else ():
-        match = _PASSWORD_FLAG.match(text, at)
-        if match is not None and _is_made(match[match.lastgroup or "bare"]):
-            since = _line_start(text, at)
-            if _USER_FLAG.search(text, since, min(_command_end(text, at), at + _LOOKED_BACK_CHARS)):
-                yield _found("command-password", match, match.lastgroup or "bare")
     for flag in [one for one in _USER_FLAGS if one in text]:
         for at in _places(text, flag):
             match = _USER_AND_PASSWORD.match(text, at + len(flag))
@@ -461,7 +453,9 @@ def _is_made(value: str) -> bool:
     """Whether a value without a label of its own looks like a password."""
     if not _is_given(value) or value.isdigit() or " " in value or _PORTS.fullmatch(value):
         return False
-    return is_password_value(value, quoted=True, least_chars=6) or is_chosen_words(value)
+    if is_chosen_words(value):
+        return True
+    return is_password_value(value, quoted=True, least_chars=6) and not is_name(value)
 
 
 def _places(text: str, literal: str) -> Iterator[int]:
@@ -510,7 +504,7 @@ def _find_sessions(text: str, lowered: str) -> Iterator[Found]:
     for match in found:
         if match is not None and not is_placeholder(match["value"]):
             value = match["value"]
-            if not is_reference(value, quoted=True):
+            if not is_reference(value, quoted=True) and not is_name(value):
                 yield _found("session-cookie", match, "value")
 
 

@@ -16,6 +16,7 @@ from recollect.rules.secret_assignments import kind_of_name
 from recollect.rules.secret_contexts import Found
 from recollect.rules.secret_values import (
     is_chosen_words,
+    is_name,
     is_password_value,
     is_placeholder,
     is_reference,
@@ -126,7 +127,7 @@ _ENDING = re.compile(r"[^\W\d_]{0,6}")
 _PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _CODE_VALUE = re.compile(
-    rf"[\w'’ -]{{0,30}}?{_COPULA}?[^\S\n]{{0,4}}{_OPENING}(?:[A-Z]-)?"
+    rf"(?P<gap>[\w'’ -]{{0,30}}?){_COPULA}?[^\S\n]{{0,4}}{_OPENING}(?:[A-Z]-)?"
     rf"(?P<value>\d{{4,10}}|\d{{3}}[ -]\d{{3}})(?![\w.-]*\d)",
     re.IGNORECASE,
 )
@@ -141,12 +142,20 @@ _CODE_BEHIND = re.compile(
     re.IGNORECASE,
 )
 _CODE_LITERALS = ("code", "pin", "otp", "one-time pass")
-_WORD_BEFORE = re.compile(r"([a-z-]+)[ \t]+\Z")
-_OTHER_CODES = words(
-    "error exit status zip postal area country http return reason source color colour response "
-    "result bar qr area dialing product item model line event op byte char key ascii unicode "
-    "language currency city state vat tax sort branch iso"
+_WORD_BEFORE = re.compile(r"([a-z0-9-]+)[ \t]+\Z")
+_SECRET_CODES = words(
+    "verification verify login log-in signin sign-in security one-time confirmation authentication "
+    "auth access pin passcode 2fa mfa sms otp unlock door gate alarm entry garage safe lock "
+    "voicemail lockbox locker pairing your"
 )
+"""What a code is called that lets somebody in; errors, exits and closed sockets have codes too."""
+_MEASURED = re.compile(
+    r"\b(?:policy|policies|length|len|size|count|limit|minimum|maximum|min|max|timeout|ttl|expiry"
+    r"|expires?|expiration|lifetime|interval|attempts?|retries|requirements?|rules?|format|strength"
+    r"|strategy|algorithm|encoder|hasher|version|column|field|index|prefix|suffix|file|path|name)\b",
+    re.IGNORECASE,
+)
+"""What is told of a password or a code that is not itself: "the password policy is …"."""
 _PASSWORD, _KEY = "told-password", "told-key"
 _TRAILING = ".,;:!?)]}>*_…"
 
@@ -174,6 +183,7 @@ _USED_AS = re.compile(
     r"(?:[^\W\d]+[ \t]+){0,4}\Z",
     re.IGNORECASE,
 )
+_ARE = re.compile(r"(?i)[*_`]{0,3}[ \t]*(?:\w+[ \t]+)?(?:are|is|[:=：])")
 _USED_JOINTS = (" as ", " als ", " comme ", " como ", " for ")
 _USED_REACH_CHARS = 160
 _SET_HINTS = (
@@ -187,10 +197,11 @@ _SET_TO = re.compile(
     re.IGNORECASE,
 )
 _POLICY = re.compile(r"password|passphrase|passwort|characters|login|account")
+_PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
 _POLICY_REACH_CHARS = 240
 _USER_SLASH = re.compile(
-    r"[^\n/|]{0,24}?[:\s][\"'`]?(?P<user>[\w.@+-]{2,64})[\"'`]?[ \t]{0,3}(?P<sign>[/"
-    r"|:])[ \t]{0,3}[\"'`]?(?P<value>[^\s\"'`,;|]{6,100})"
+    r"[^\n/|]{0,24}?[:\s][\"'`]?(?P<user>[\w.@+-]{2,64})[\"'`]?(?![ \t]+/[^ \t])[ \t]{0,3}"
+    r"(?P<sign>[/|:])[ \t]{0,3}[\"'`]?(?P<value>[^\s\"'`,;|]{6,100})"
 )
 
 _CODE_LIST = re.compile(
@@ -305,7 +316,8 @@ def _find_passwords(
     for at in _places(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
-            if found := _told(text, label.end(), _is_told_password, "told-password"):
+            judge = _is_passed if label[0] == "pass" else _is_told_password
+            if found := _told(text, label.end(), judge, "told-password"):
                 yield found
             since = max(0, at - _USED_REACH_CHARS)
             used = None
@@ -339,7 +351,11 @@ def _find_codes(text: str, lowered: str) -> Iterator[Found]:
         for at in _places(lowered, label):
             after = at + len(label)
             match = _CODE_VALUE.match(text, after, after + _REACH_CHARS)
-            if match is not None and (not label.isascii() or _begins_word(lowered, at)):
+            if match is None or _MEASURED.search(text, after, match.start("value")):
+                continue
+            if match["gap"].strip() and not match["verb"]:
+                continue  # "rejects the otp after 300000 ms"
+            if not label.isascii() or _begins_word(lowered, at):
                 yield _found("told-code", *match.span("value"), match)
 
 
@@ -355,7 +371,7 @@ def _find_plain_codes(text: str, lowered: str) -> Iterator[Found]:
             if match is None or not _begins_word(lowered, at):
                 continue
             before = _WORD_BEFORE.search(lowered, max(0, at - 24), at)
-            if before is None or before[1] not in _OTHER_CODES:
+            if literal != "code" or (before is not None and before[1] in _SECRET_CODES):
                 yield _found("told-code", *match.span("value"), match)
 
 
@@ -366,9 +382,9 @@ def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Fou
             after = at + len(label)
             match = _USER_SLASH.match(text, after, after + _REACH_CHARS)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
-            if match is not None and (
-                _is_strong(value) or (match["sign"] == "/" and is_chosen_words(value))
-            ):
+            if match is None or (is_name(value) and not _ARE.match(text, after)):
+                continue
+            if _is_strong(value) or (match["sign"] == "/" and is_chosen_words(value)):
                 start = match.start("value")
                 yield _found("told-password", start, start + len(value), match)
 
@@ -395,6 +411,8 @@ def _told(text: str, after: int, judge: Judge, rule: str) -> Found | None:
         match = grammar.match(text, after, min(len(text), limit + 200))
         if match is None or match.start("value") > limit:
             continue
+        if _MEASURED.search(text, after, match.start("value")):
+            continue
         value = _ASCII_RUN.match(match["value"])[0].rstrip(_TRAILING)  # type: ignore[index]
         words_do = grammar is _TELLS and _leads(match, after)
         if value and judge(value, words_do=words_do):
@@ -414,9 +432,10 @@ def _find_prompts(text: str, lowered: str) -> Iterator[Found]:
         for at in _places(lowered, word):
             for grammar in (_PROMPT, _NEXT_LINE):
                 match = grammar.match(text, at + len(word))
-                if match is not None and (
-                    _is_strong(match["value"])
-                    or (grammar is _PROMPT and is_chosen_words(match["value"]))
+                if match is None or _MEASURED.search(text, match.start(), match.start("value")):
+                    continue
+                if _is_strong(match["value"]) or (
+                    grammar is _PROMPT and is_chosen_words(match["value"])
                 ):
                     yield _found("told-password", *match.span("value"), match)
                     break
@@ -438,6 +457,8 @@ def _find_logins(text: str, lowered: str) -> Iterator[Found]:
     for match in found:
         value = "" if match is None else match["value"].rstrip(_TRAILING)
         if match is not None and _is_strong(value):
+            if is_name(value) and "pass" not in match[0].lower():
+                continue  # "admin / dashboard-v2"
             start = match.start("value")
             yield _found("told-password", start, start + len(value), match)
 
@@ -458,10 +479,16 @@ def _is_told_password(value: str, *, words_do: bool) -> bool:
     return _is_strong(value) or (words_do and is_chosen_words(value))
 
 
+def _is_passed(value: str, *, words_do: bool) -> bool:
+    """For "pass", which is a verb too: what is passed to a function has a name."""
+    del words_do
+    return _is_strong(value) and not is_name(value)
+
+
 def _is_told_token(value: str, *, words_do: bool) -> bool:
     del words_do
     has_digit = any(c.isdigit() for c in value)
-    return has_digit and is_token_value(value, quoted=True, least_chars=16)
+    return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)
 
 
 def _is_strong(value: str) -> bool:
@@ -490,11 +517,11 @@ def _find_settings(text: str, lowered: str) -> Iterator[Found]:
             match = _SET_TO.match(text, at)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
             since = max(0, at - _POLICY_REACH_CHARS)
-            if (
-                match is not None
-                and _is_strong(value)
-                and _POLICY.search(lowered, since, match.end())
-            ):
+            if match is None or not _is_strong(value):
+                continue
+            if is_name(value) and not (_PRONOUN.search(match[0]) or "passw" in match[0].lower()):
+                continue  # "set the login route to auth/login-v2"
+            if _POLICY.search(lowered, since, match.end()):
                 start = match.start("value")
                 yield _found("told-password", start, start + len(value), match)
 

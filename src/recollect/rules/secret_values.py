@@ -40,7 +40,8 @@ _REFERENCE = re.compile(
     r"""^(?:
         \$\w+$ | \$[({]? [A-Za-z_][\w.:-]*[)}]?$ | \$\{ | \$\( | \{\{ | \{%
         | <[^>]{0,80}>?$ | <% | %[\w(]*[)%]?[sd]?$ | %\w+% | \#\{ | \{[\w.\s-]{0,40}\}$ | @\w+@?$
-        | (?:env|var|vault|secret|ssm|arn|file|op|data|sha256|sha512|md5|urn|git|npm|https?):
+        | (?:env|var|vault|secret|ssm|arn|file|op|data|sha256|sha512|md5|urn|git|npm|https?|agent):
+        | [\^(]{0,2}(?:\.[*+]|\[\^|\\[SwdW])  # a pattern
         | (?:process|os|sys|env|config|settings|self|this|cfg|conf|ctx|opts|options|params|args
             |request|req|res|response|data|props|state|user|app|secrets?|vars?|local|module)
           [.\[]
@@ -62,6 +63,9 @@ _NUMBERED_WORDS = re.compile(r"^(?:[A-Za-z]{2,}|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|\d
 _PLURAL_WORD = r"(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}|[A-Za-z])\d{0,3}"
 _IDENTIFIER = re.compile(rf"^{_PLURAL_WORD}(?:[-_.:/ ]{{0,2}}{_PLURAL_WORD}){{0,24}}+[?!]?$")
 _UUID = re.compile(r"^\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?$")
+_UUIDS = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_JOINTS = re.compile(r"[-_./:+@#=]+")
+_NAME_PART = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|[A-Z][a-z]+[A-Z][a-z]+)?\d{0,2}$|\d+$|v\d+")
 _DIGIT = re.compile("[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 _SPACE = re.compile(r"\s")
@@ -149,6 +153,21 @@ def is_wordy(value: str) -> bool:
     pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
     if len(pairs) < _LEAST_PAIRS:
         return True
+    return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
+
+
+def is_name(value: str) -> bool:
+    """Whether it is words and numbers joined as names of files, columns, hosts and sessions are.
+
+    A password may look so too: only a label that is certain outweighs it.
+    """
+    parts = [part for part in _JOINTS.split(_UUIDS.sub("", value)) if part]
+    named = [part for part in parts if _NAME_PART.match(part)]
+    if len(named) < len(parts) or not (len(parts) > 1 or value[-1:].isdigit()):
+        return False
+    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
+    if len(pairs) < _LEAST_PAIRS:
+        return len(pairs) > 1
     return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
 
 
