@@ -20,13 +20,15 @@ from recollect import Context, Engine, open_memory
 from recollect.config import build
 from recollect.config.sources import read_arguments
 from recollect.engine.archive import DurableArchive
+from recollect.engine.boundary import Failure
 from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
+from recollect.surfaces.cli.store_options import Place, with_store
 from recollect.values.batch import Batch, Written
-from recollect.wiring import open_store
+from recollect.wiring import open_spool, open_store
 
 WINDOW = 6_000
 NOTE = "cargo and winch over the quay, with ropes and tide tables of the day "
@@ -127,6 +129,91 @@ def test_what_an_earlier_process_spooled_is_known_before_the_store_takes_it(tmp_
             assert await memory.settle() == 0
         found = await stored(file)
         assert len(found) == len(set(found)) == len(talk.messages) + 1
+
+    asyncio.run(run())
+
+
+def test_lateness_names_the_store_and_a_time_that_people_read() -> None:
+    async def hangs() -> Store:
+        await asyncio.sleep(60)
+        raise AssertionError("nobody waits for this")
+
+    async def run() -> None:
+        archive = DurableArchive(hangs, None)
+        answer = await archive.ask(lambda store: store.session("s"), seconds=0.162145)
+        assert isinstance(answer, Failure)
+        assert answer.said == "the store gave no answer within 0.2 s"
+        await archive.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_commands_say_how_many_batches_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    async def run() -> None:
+        spool = await open_spool(str(tmp_path / "m.db"), space="default")
+        for number in range(count):
+            await spool.append(b"batch %d" % number)
+        await spool.close()
+
+    asyncio.run(run())
+
+    async def stats(store: Store, place: Place) -> int:
+        return place.spool_waiting
+
+    assert with_store(str(tmp_path / "m.db"), "default", stats, create=True, spool="told") == count
+    one = "1 batch waits in the spool and is missing here; the process that wrote it hands it over"
+    many = (
+        "2 batches wait in the spool and are missing here; the process that wrote them hands them "
+        "over"
+    )
+    assert (one if count == 1 else many) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, known: bool) -> None:
+    """Where the store knew the session, what it had recorded stays as it was."""
+    file = tmp_path / "m.db"
+    away = True
+
+    async def open_late() -> Store:
+        if away:
+            raise StoreUnavailable("the server is away")
+        return await open_store(str(file), space="default")
+
+    async def recorded() -> dict[int, Any]:
+        store = await open_store(str(file), space="default")
+        found = {number: await store.turn("s", number) for number in await store.turns("s")}
+        await store.close()
+        return found
+
+    async def run() -> None:
+        nonlocal away
+        before: dict[int, Any] = {}
+        if known:
+            talk = Talk()
+            async with open_memory(store=file, settings=QUIET, embedders=[]) as memory:
+                for _ in range(3):
+                    await talk.exchange(memory, "earlier")
+            before = await recorded()
+
+        async def open_spool() -> FileSpool:
+            return FileSpool.open(tmp_path / "spool", space="default")
+
+        archive = DurableArchive(open_late, open_spool)
+        engine, talk = Engine(build({}), archive=archive), Talk()
+        await talk.exchange(engine, "first")
+        await talk.exchange(engine, "second")
+        away = False
+        assert await engine.settle(10) == 0
+        await talk.exchange(engine, "third")
+        await engine.close()
+        after = await recorded()
+        assert {number: after[number] for number in before} == before
+        if not known:
+            assert sorted(after) == [1, 2, 3]
 
     asyncio.run(run())
 

@@ -346,10 +346,10 @@ class SessionKeeper:
     async def _recorded(
         self, request: Request, report: Report, keeping: Keeping, now: float, *, as_it_came: bool
     ) -> Recorded | None:
-        """The turn for the ledger. A session that could not be loaded counts its turns anew:
-        its records would take the place of others."""
+        """The turn for the ledger. A session that could not be loaded counts its turns anew; the
+        store leaves out those whose session it knows further on, and what is recorded stays."""
         rows = report.view.rows
-        if not (self._settings.ledger.enabled and rows and keeping.loaded):
+        if not (self._settings.ledger.enabled and rows):
             return None
         if keeping.refusals != self.archive.set_aside or now - keeping.recorded_at > DAY_SECONDS:
             keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
