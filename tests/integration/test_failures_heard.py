@@ -313,6 +313,31 @@ def test_a_due_compaction_that_fails_is_heard_and_told_by_observe(
     assert lines(caplog) == [("WARNING", "recollect.compaction"), ("INFO", "recollect.compaction")]
 
 
+def test_a_session_that_ends_in_trouble_is_no_compaction_that_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def model(prompt: Prompt) -> str:
+        raise ModelUnavailable("the model is away")
+
+    async def run() -> None:
+        settings = {"jobs.in_process": False, "compaction.breaker_failures": 1}
+        async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
+            for name in ("one", "two"):
+                history: list[dict[str, Any]] = []
+                for number in range(14):
+                    history += turn_of(number, "crane winch cargo " * 600)["messages"]
+                    history.append({"role": "assistant", "content": f"answer {number}"})
+                history += turn_of(14)["messages"]
+                await memory.prepare(name, {**turn_of(0), "messages": history})
+                assert not (await memory.compact(name)).compacted
+                memory.end(name)
+
+    asyncio.run(run())
+    assert lines(caplog) == [("WARNING", "recollect.compaction")] * 2
+
+
 def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

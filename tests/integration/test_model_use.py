@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from recollect import open_memory
+from recollect import Engine, open_memory
+from recollect.config import build
+from recollect.engine.archive import DurableArchive
+from recollect.engine.boundary import Failure
 from recollect.engine.clock import SystemClock
 from recollect.engine.housekeeping import metered
 from recollect.engine.metering import MeteredModel
 from recollect.errors import ModelUnavailable, StoreUnavailable
 from recollect.rules.tokens import count_text
+from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import ScriptedModel, Step
 from recollect.values.edit import Cut
@@ -220,6 +225,78 @@ def test_a_store_that_is_away_stops_no_call_and_is_told_later() -> None:
 
     asyncio.run(ask())
     assert [one.calls for one in counted] == [1, 1]
+
+
+class SlowCount(SQLiteStore):
+    """A real store that takes its time to count, and can be told to fail first."""
+
+    seconds = 0.0
+    fails = 0
+    counts = 0
+
+    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
+        self.counts += 1
+        await asyncio.sleep(self.seconds)
+        if self.counts <= self.fails:
+            raise StoreUnavailable("locked")
+        await super().add_model_use(use, day=day)
+
+
+def compacted_twice(
+    path: Path, settings: dict[str, Any], *, seconds: float = 0.0, fails: int = 0
+) -> tuple[float, int]:
+    """Two compactions over a store that counts slowly: how long the slower one took, and how many
+    calls were counted. The store is read right after each."""
+
+    async def run() -> tuple[float, int]:
+        store = await SlowCount.open(path, space="default")
+        assert isinstance(store, SlowCount)
+        store.seconds, store.fails = seconds, fails
+
+        async def opened() -> SlowCount:
+            return store
+
+        chosen = build({"window_tokens": 8_000, "compaction.background": False, **settings})
+        archive = DurableArchive(opened, None, chosen.store)
+        model = ScriptedModel(lambda _: Answer(text="## Goal\nKeep the services running.\n"))
+        took = 0.0
+        async with Engine(chosen, archive=archive, model=model) as engine:
+            messages: list[dict[str, Any]] = []
+            for part in range(2):
+                for number in range(12):
+                    messages.append({"role": "user", "content": f"{part} " + spoken(number) * 3})
+                    messages.append({"role": "assistant", "content": f"Part {number} says: so."})
+                asked = [*messages, {"role": "user", "content": "And now?"}]
+                await engine.prepare("s", {"model": "m", "messages": asked})
+                begun = time.monotonic()
+                await engine.compact("s")
+                took = max(took, time.monotonic() - begun)
+                assert not isinstance(await archive.ask(lambda one: one.session("s")), Failure)
+            assert model.prompts
+            await engine.settle(10)
+        return took, len(model.prompts)
+
+    took, asked = asyncio.run(run())
+    total = spent(path, "memory", "stats")["total"]
+    counted: int = total["summary"]["calls"] if total else 0
+    assert counted in (0, asked), "each call once"
+    return took, counted
+
+
+def test_counting_holds_up_no_call_and_no_read_and_counts_once(tmp_path: Path) -> None:
+    took, counted = compacted_twice(tmp_path / "slow.db", {}, seconds=2.3)
+    assert took < 1.5
+    assert counted >= 2
+
+
+def test_a_count_that_the_store_refused_is_written_with_the_next_batch(tmp_path: Path) -> None:
+    _, counted = compacted_twice(tmp_path / "locked.db", {}, fails=2)
+    assert counted >= 2
+
+
+def test_nothing_is_counted_where_nothing_may_be_kept(tmp_path: Path) -> None:
+    _, counted = compacted_twice(tmp_path / "off.db", {"ingest.enabled": False})
+    assert counted == 0
 
 
 def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:

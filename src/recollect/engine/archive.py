@@ -26,6 +26,7 @@ from recollect.formats.batches import read_batch, write_batch
 from recollect.ports import Spool, Store
 from recollect.values.batch import Batch, SessionWrite, Written
 from recollect.values.history import SessionId
+from recollect.values.model import ModelUse
 
 T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
@@ -140,6 +141,8 @@ class DurableArchive:
         self._took = False
         """The store has taken something that waited since draining began."""
         self._store_part, self._spool_part = Part("store"), Part("spool")
+        self._uses: deque[tuple[ModelUse, str]] = deque()
+        self._counting: asyncio.Task[None] | None = None
 
     @property
     def where(self) -> Where:
@@ -272,6 +275,32 @@ class DurableArchive:
             said = answer.said
         return await self._to_spool(write_batch(batch), said, later)
 
+    def count(self, use: ModelUse, day: str) -> None:
+        """Count a call of a model in the store, beside whatever is done now: nobody waits for it.
+
+        While the store is away counts wait in memory until it takes a batch again. A count that
+        was begun is never begun again unless the store refused it: better late than twice.
+        """
+        self._uses.append((use, day))
+        self._count_soon()
+
+    def _count_soon(self) -> None:
+        if self._closed or not self._uses or self._unread or self.spooling or _loop_ends():
+            return
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.create_task(self._count())
+            self._running.add(self._counting)
+            self._counting.add_done_callback(self._running.discard)
+
+    async def _count(self) -> None:
+        await self._settle_in()
+        while self._uses and not self._closed:
+            use, day = self._uses.popleft()
+            counted = await attempted(self._on_store(_add_use(use, day)))
+            if isinstance(counted, Failure):
+                self._uses.appendleft((use, day))
+                return
+
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
@@ -322,9 +351,9 @@ class DurableArchive:
         spool or in memory, and 1 where the spool cannot be looked into."""
         await self._settle_in()
         await self._look_at_spool()
-        if self._draining is not None:
-            self._again.set()
-            await asyncio.wait({self._draining}, timeout=seconds)
+        self._again.set()
+        if waits := {task for task in (self._draining, self._counting) if task is not None}:
+            await asyncio.wait(waits, timeout=seconds)
         held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
             return held if self._open_spool is None else held + 1  # it cannot be looked into
@@ -368,7 +397,7 @@ class DurableArchive:
         self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._opening_spool = asyncio.Lock()
         self._again, self._tried = asyncio.Event(), asyncio.Event()
-        self._store = self._spool = self._draining = self._probing = None
+        self._store = self._spool = self._draining = self._probing = self._counting = None
         self._spooling, self._unread = False, ""
         self._running.clear()
         for opened in left:
@@ -398,6 +427,7 @@ class DurableArchive:
         """It answered; while batches wait for it, or it was not read, it is not back yet."""
         if not self.spooling and not self._unread:
             self._store_part.back()
+            self._count_soon()
 
     async def _bounded(
         self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
@@ -614,6 +644,10 @@ def _loop_ends() -> bool:
     """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
     caller = asyncio.current_task()
     return caller is not None and caller.cancelling() > 0
+
+
+def _add_use(use: ModelUse, day: str) -> Callable[[Store], Awaitable[None]]:
+    return lambda store: store.add_model_use(use, day=day)
 
 
 async def _write(store: Store, record: bytes) -> Written:

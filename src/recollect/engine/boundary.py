@@ -140,6 +140,10 @@ class Part:
         if self._away.pop(whose, None) is not None and not self._away:
             self._log.info("%s: %s", self.name, how)
 
+    def forget(self, *, whose: str) -> None:
+        """One of those it serves is gone: nothing is known of whether it works."""
+        self._away.pop(whose, None)
+
     def trouble(self, whose: str | None = None) -> str:
         """How it failed last, for anyone or for one of those it serves; empty where it works."""
         if whose is not None:

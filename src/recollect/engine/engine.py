@@ -87,8 +87,6 @@ StreamT = TypeVar("StreamT")
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
-USE_SECONDS = 2.0
-"""How long counting a call of a model may take: it is little beside the call."""
 
 
 class Engine:
@@ -174,12 +172,9 @@ class Engine:
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
     def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
-        async def record(use: ModelUse, day: str) -> object:
-            if archive is None:
-                return None
-            return await archive.ask(
-                lambda store: store.add_model_use(use, day=day), seconds=USE_SECONDS
-            )
+        async def record(use: ModelUse, day: str) -> None:
+            if archive is not None and self.settings.ingest.enabled:
+                archive.count(use, day)
 
         return MeteredModel(model, self._clock, record, used=self._extracted.use)
 
@@ -198,7 +193,7 @@ class Engine:
         """Let go of a session's handle; without an archive its state is gone with it."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
-        self._compactor.part.back(whose=name)
+        self._compactor.part.forget(whose=name)
 
     def _held(self, session: Session | SessionId) -> Session:
         """The session that a call is about; RuntimeError where the engine is closed."""
@@ -249,9 +244,10 @@ class Engine:
         async with held.lock:
             boundary = self._boundary()
             self._follow_files(boundary)
-            for line in self._extracted.told():
+            facts, uses = self._extracted.told(), self._extracted.used()
+            for line in facts:
                 boundary.note("extract", "done", Reason(Cause.EXTRACTED, facts=line))
-            if uses := self._extracted.used():
+            if uses:
                 boundary.note("jobs", "done", use_reason(uses))
             ended, held.compacted_meanwhile = held.compacted_meanwhile, None
             if compacted is None and ended is not None:
@@ -268,6 +264,7 @@ class Engine:
             outgoing = await self._shape(path, held) if path.readable else None
             if path.wants_compaction:
                 held.last_path, held.compacted_meanwhile = path, ended
+                self._extracted.hear_again(facts, uses)
                 return None
             self._tell_pause(held, path)
             if outgoing is None:

@@ -7,6 +7,7 @@ told once; where nobody asks, the oldest go.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from recollect.engine.metering import by_purpose
@@ -29,6 +30,11 @@ class Heard:
     def use(self, use: ModelUse) -> None:
         """Keep a call of a model for the next report."""
         self._uses = list(by_purpose([*self._uses, use]).values())
+
+    def hear_again(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
+        """What was to be told in a report that nobody got."""
+        self._lines.extendleft(reversed(lines))
+        self._uses = list(by_purpose([*uses, *self._uses]).values())
 
     def used(self) -> tuple[ModelUse, ...]:
         """What was asked of models, by purpose; it waits no longer."""

@@ -1,7 +1,8 @@
 """What models are asked besides a conversation, counted: by day and purpose, in the store.
 
 Owns that every call counts, also one that failed, for it was sent. Must never stop a call: where
-the store cannot be told, the count waits for the next one.
+the store refuses a count, it waits for the next one. An engine's counts are written beside its
+turns (`DurableArchive.count`), those of jobs within the job.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from recollect.values.reason import Cause, Reason
 
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
-"""Writes a count under its day; gives a Failure, or raises, where it could not."""
+"""Keeps a count under its day; raises where it was not written."""
 
 
 class MeteredModel:
@@ -45,7 +46,7 @@ class MeteredModel:
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The model's answer; what it took is counted before it is given."""
+        """The model's answer; what it took is counted, also where it fails."""
         answer: Answer | None = None
         try:
             answer = await self._model.ask(prompt)

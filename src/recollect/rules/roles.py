@@ -80,11 +80,12 @@ def _with_absent(
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
     places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
-    absent = [
-        at
+    users = [  # a row that shows nobody's message is of ours: none of the client's is missed there
+        (at, keys)
         for at, row in enumerate(given)
-        if row.role != "assistant" and shown.isdisjoint(e.key for e in _entries_of(row))
+        if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})
     ]
+    absent = [at for at, keys in users if shown.isdisjoint(keys)]
     out: list[Arranged] = []
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         out.append(row)
@@ -92,7 +93,7 @@ def _with_absent(
             continue
         gone: list[int] = []
         if after is None:
-            gone = [at for at in (len(given) - 1,) if given[at].role != "assistant"]
+            gone = [at for at, _ in users[-1:] if at == len(given) - 1]
         if absent and not gone and (after is None or rules.alternates):
             first, last = _places(row, places), _places(after, places) or [len(given)]
             gone = [at for at in absent if first and first[-1] < at < last[0]]

@@ -7,10 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.compaction.histories import entries_of
 
 from recollect.config import build
 from recollect.engine import Engine, Session
+from recollect.formats.codec import CODECS
 from recollect.formats.session_state import read_state, write_state
+from recollect.rules.roles import settle
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.reason import Cause
 from recollect.values.recalled import (
@@ -21,6 +24,7 @@ from recollect.values.recalled import (
     RecallRequest,
 )
 from recollect.values.request import FormatName
+from recollect.values.slot import Arranged, Slot, Written
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}
@@ -90,6 +94,15 @@ def test_an_orphan_at_the_end_does_not_leave_the_assistant_last(format_name: For
     assert "nothing further to send" in json.dumps(messages[-1])
     causes = [one.reason.cause for one in context.report.repairs]
     assert Cause.ASSISTANT_LAST_BY_REPAIR in causes
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_row_of_ours_is_no_message_that_went_missing(ends: bool) -> None:
+    first, second = entries_of([assistant("One."), assistant("Two.")], "anthropic")
+    ours = Slot(role="user", pieces=(Written(text="a note of ours", note="opening"),))
+    given: list[Arranged] = [first, second, ours] if ends else [first, ours, second]
+    settled = settle([first, second], CODECS["anthropic"].rules, given=given, continued=True)
+    assert [row.role for row in settled.rows] == ["assistant"]
 
 
 @pytest.mark.parametrize(
