@@ -307,7 +307,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patience = 1.5
+    patience = 4.0
 
     async def run() -> None:
         talk, file = Talk(), disk.folder / "m.db"

@@ -45,11 +45,16 @@ class Boundary:
         *,
         unchanged: U,
         reason: Callable[[T], Reason | tuple[Reason, ...]],
+        in_thread: bool = False,
     ) -> T | U:
-        """Run a pure stage; `unchanged` is what the turn goes on with if it fails."""
+        """Run a pure stage; `unchanged` is what the turn goes on with if it fails.
+
+        `in_thread` is for one that would hold up the event loop whoever runs it.
+        """
         started = time.perf_counter()
         try:
-            result = await asyncio.to_thread(work) if self._off_the_loop else work()
+            aside = in_thread or self._off_the_loop
+            result = await asyncio.to_thread(work) if aside else work()
             reasons = reason(result)
         except Exception as error:  # noqa: BLE001 - the boundary
             self._line(stage, "failed", _reason_of(error), started)

@@ -48,6 +48,7 @@ from recollect.engine.session import (
     check_session_name,
     check_space_name,
     checked_request,
+    holds_reply,
 )
 from recollect.engine.telling import compaction_line
 from recollect.engine.turn_path import TurnPath
@@ -499,16 +500,14 @@ class Engine:
         `reply` is the provider's reply or its error: a mapping, a client's object, bytes, the
         exception that the client raised, or the text of one that names the window. Of a reply that
         was streamed, the list of its events, or one of them that tells its usage; `watch` does
-        that by itself. TypeError or ValueError for what can be none of these.
+        that by itself. TypeError for what can be none of these; what a proxy answers in a
+        provider's place is told as a failure.
         """
         held = self._held(session)
-        text_of_overflow = (
-            isinstance(reply, str) and learned_from(reply, self._recognise_overflow)[1]
-        )
-        if not text_of_overflow:
-            check_reply(reply)
+        check_reply(reply)
         async with held.lock:
             boundary = self._boundary()
+            given = reply
             if isinstance(reply, list | tuple):
                 events, none = reply, StreamedReply()
                 reply = await boundary.run(
@@ -529,6 +528,9 @@ class Engine:
                 unchanged=nothing,
                 reason=lambda _: Reason(Cause.USAGE_READ),
             )
+            if overflow is None and not holds_reply(given):
+                kind = type(given).__name__
+                boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
             doubt = None
             if overflow is not None:
                 sent = () if held.last_path is None else held.last_path.request.messages

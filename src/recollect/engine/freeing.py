@@ -113,6 +113,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
         ),
         unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
         reason=lambda result: result.reason,
+        in_thread=path.settings.redaction.enabled,  # long results are masked whole
     )
     if path.held:
         made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in path.held))

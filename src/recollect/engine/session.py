@@ -175,7 +175,10 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
 
 
 def check_reply(given: Any) -> None:
-    """TypeError for what can be no reply, saying what to do; what is only odd passes."""
+    """TypeError for what a program never means to give, saying what to do.
+
+    What a provider or a proxy may answer passes, however odd: that must not end a turn.
+    """
     if given is None:
         raise TypeError(
             "there is no reply in None: give what the client returned, or the error it raised"
@@ -194,16 +197,17 @@ def check_reply(given: Any) -> None:
             f"this is a stream ({name}), which is not read yet: loop over "
             "`memory.watch(session, stream)` in its place, or give the list of its events"
         )
-    if isinstance(given, BaseException | Overflow | StreamedReply):
-        return
-    if isinstance(given, list | tuple):
-        if not given:
-            raise ValueError(f"there is no reply in an empty list: {_A_REPLY}")
-    elif isinstance(given, bytes | bytearray | memoryview | Mapping):
-        if not may_be_reply(given):
-            raise ValueError(f"no field of this {name} is one of a reply: {_A_REPLY}")
-    elif not hasattr(given, "model_dump") and not may_be_reply(given):
+    if isinstance(given, bool | int | float):
         raise TypeError(f"a {name} is no reply: {_A_REPLY}")
+
+
+def holds_reply(given: Any) -> bool:
+    """Whether anything of a provider's can be in it: a reply, its error, events of a stream."""
+    if isinstance(given, BaseException | Overflow | StreamedReply):
+        return True
+    if isinstance(given, list | tuple):
+        return bool(given)
+    return hasattr(given, "model_dump") or may_be_reply(given)
 
 
 _STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")

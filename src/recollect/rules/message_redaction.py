@@ -28,7 +28,7 @@ class TextMask:
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """The newest of them, as far as they are known by themselves."""
+    """The newest of them, as far as they are known by themselves. Threads share it."""
     masked: int = 0
     """How many stretches of texts were masked."""
 
@@ -36,7 +36,7 @@ class TextMask:
         """The text as it may be kept."""
         if not self.settings.enabled or not text:
             return text
-        done = redact(text, pii=self.settings.pii, known=self.secrets)
+        done = redact(text, pii=self.settings.pii, known=tuple(self.secrets))
         if done.spans:
             self.masked += len(done.spans)
             self._remember(secrets_in(text, done.spans))
@@ -46,7 +46,7 @@ class TextMask:
         """JSON as it may be kept; what is none is taken for text."""
         if not self.settings.enabled or not text:
             return text
-        changed, found = redact_json_text(text, pii=self.settings.pii, known=self.secrets)
+        changed, found = redact_json_text(text, pii=self.settings.pii, known=tuple(self.secrets))
         self._remember(found)
         return changed
 

@@ -152,9 +152,20 @@ NO_REPLIES = ["a string", 42, object(), {}, {"foo": 1}, [], b"oops", b"[1]", byt
 
 
 @pytest.mark.parametrize("reply", NO_REPLIES, ids=range(len(NO_REPLIES)))
-def test_what_is_no_reply_is_refused_and_a_reply_is_described(reply: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"give what the provider's client returned"):
-        run(Engine().observe("s", reply))
+def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
+    """A number is a slip of the program; what a proxy answers must not end the turn."""
+
+    async def used() -> None:
+        engine = Engine()
+        await engine.prepare("s", REQUEST)
+        if isinstance(reply, int | float):
+            with pytest.raises(TypeError, match=r"give what the provider's client returned"):
+                await engine.observe("s", reply)
+            return
+        (line,) = (await engine.observe("s", reply)).failures
+        assert "a provider's reply or error" in line.said
+
+    run(used())
 
 
 def test_an_error_of_the_callers_own_is_no_reply_that_was_kept(tmp_path: Any) -> None:
