@@ -386,6 +386,7 @@ class SessionKeeper:
         unknown = await self._unknown(session, fresh)
         known = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
         keeping.durable.update(known)
+        await self._learn_secrets([entry for entry in fresh if entry.key in known], keeping)
         chunks = [
             unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
         ] or [[]]
@@ -407,6 +408,18 @@ class SessionKeeper:
             else:
                 learn(kept)
         return kept
+
+    async def _learn_secrets(self, known: Sequence[Entry], keeping: Keeping) -> None:
+        """What these messages give away is masked in those that follow. They were written by
+        another process, so nothing else of this one reads them before it writes."""
+        mask = TextMask(self._settings.redaction, keeping.secrets)
+
+        def read() -> None:
+            for entry in known:
+                mask.message(entry.message)
+
+        if known and self._settings.redaction.enabled:
+            await self._off_loop(sum(len(entry.raw) for entry in known), read)
 
     async def _ingested(
         self,

@@ -21,13 +21,29 @@ from recollect.rules.secret_commands import find_by_grammar
 from recollect.rules.secret_contexts import Found, find_in_context
 from recollect.rules.secret_labels import find_labelled
 from recollect.rules.secret_tokens import find_tokens
-from recollect.rules.secret_values import MASK, MASK_OPENING, is_wordy
+from recollect.rules.secret_values import (
+    MASK,
+    MASK_OPENING,
+    is_name,
+    is_reference,
+    is_uuid,
+    is_wordy,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 KNOWN_RULE = "known-secret"
 _LEAST_SECRET_CHARS = 8
+_LONG_SECRET_CHARS = 12
+_LEAST_DISTINCT_CHARS = 6
+_UNCERTAIN_RULES = words("told-code recovery-code called-with")
+"""They know a secret by where it stands: elsewhere the same characters mean something else."""
+_CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
+# What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
+_ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
+_MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
 """So many are looked for by themselves: each costs a search through the text."""
 _LEAD_CHARS = 64
@@ -66,7 +82,8 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
     if MASK_OPENING in text:
         found = _away_from_masks(text, found)
     if found or known:
-        values = told_apart(text[one.start : one.end] for one in found)
+        certain = (one for one in found if one.rule not in _UNCERTAIN_RULES)
+        values = told_apart(text[one.start : one.end] for one in certain)
         found += _again(text, values if not known else {**values, **dict.fromkeys(known)}, found)
     if not found:
         return Redaction(text=text)
@@ -77,21 +94,28 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:
     """Those of these secrets that are known by themselves, without what stands beside them.
 
-    A short one, or one that reads like a word, means something else in the next sentence.
+    A short one, or one that reads like a word, a number, a path or a version, means something
+    else in the next sentence.
     """
-    return dict.fromkeys(
-        secret
-        for secret in secrets
-        if len(secret) >= _LEAST_SECRET_CHARS
-        and MASK_OPENING not in secret
-        and not (secret.isalpha() and secret.islower())
-        and not is_wordy(secret)
-    )
+    return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
+
+
+def _looks_random(secret: str) -> bool:
+    if len(secret) < _LEAST_SECRET_CHARS or MASK_OPENING in secret:
+        return False
+    if len(set(secret)) < _LEAST_DISTINCT_CHARS or (secret.isalpha() and secret.islower()):
+        return False
+    kinds = sum(kind.search(secret) is not None for kind in _CLASSES)
+    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # digits alone among them
+        return False
+    if is_wordy(secret) or is_name(secret) or is_uuid(secret):
+        return False
+    return not is_reference(secret, quoted=True)
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
     """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
-    masked = [text[span.start : span.end] for span in spans]
+    masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span reaches over whole escapes: what stands between them is the secret
     return told_apart([*masked, *(one for held in masked for one in _ESCAPES.split(held))])
 
@@ -117,10 +141,20 @@ def _again(text: str, values: Iterable[str], found: list[Found]) -> list[Found]:
         while at >= 0:
             end = at + len(value)
             before = bisect_right(starts, at) - 1
-            if before < 0 or taken[before][1] < end:
+            free = before < 0 or taken[before][1] < end
+            if free and _stands_alone(text, at, end):
                 more.append(Found(KNOWN_RULE, at, end, at, end))
             at = text.find(value, end)
     return more
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether these characters are a word of their own, and no part of a longer one."""
+    if text[end : end + 1].isalnum() and text[end - 1].isalnum():
+        return False
+    if not (text[start - 1 : start].isalnum() and text[start].isalnum()):
+        return True
+    return _ENDED.search(text, max(0, start - _MOST_ENDED_CHARS), start) is not None
 
 
 def _find(text: str, *, pii: bool) -> Iterator[Found]:
@@ -131,7 +165,8 @@ def _find(text: str, *, pii: bool) -> Iterator[Found]:
         yield Found(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
     yield from find_in_context(text, lowered)
     yield from find_assigned(text, lowered)
-    held = _ascii_words(lowered)
+    # a mask names its rule: that is no label
+    held = _ascii_words(MASK.sub(" ", text).lower() if MASK_OPENING in text else lowered)
     yield from find_by_grammar(text, lowered, held)
     yield from find_labelled(text, lowered, held)
     if pii:

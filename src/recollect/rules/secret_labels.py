@@ -98,10 +98,6 @@ _SET_WORDS = words("set change changed reset")
 _POLICY_WORDS = words("password passphrase passwort characters login account")
 _VALUE_WORDS = words("value default parametervalue string stringvalue secretvalue defaultvalue")
 _NAMING_WORDS = words("name key variable parameterkey field label param header property")
-_COLUMN_HINTS = words(
-    "password passwords passwd pwd pass passwort kennwort senha clave psk secret token key pin "
-    "passphrase passcode wachtwoord apikey"
-)
 _LIST_WORDS = words("recovery backup rescue scratch emergency mnemonic seed wallet")
 _REACH_CHARS = 110
 # How a sentence gets from the label to the value: words, then a verb or a sign; or at once.
@@ -258,8 +254,6 @@ _COLUMNS = words(
 _TABLE_HINTS = ("pass", "pwd", "secret", "token", "key", "kennwort", "senha", "clave", "psk")
 _TABLE_HINTS_BEYOND_ASCII = ("contraseña", "пароль", "密码", "密碼", "パスワード", "비밀번호")
 _MOST_HEADER_CHARS = 400
-_MOST_ROWS = 400
-_MOST_TABLES = 8
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
 _COLUMN_NAME = re.compile(r"[^\W_][\w ./#'-]{0,39}")
 _RULE_LINE = re.compile(r"[\s|:+=-]+$")
@@ -288,8 +282,7 @@ def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[F
         yield from _find_settings(text, lowered)
     if not held.isdisjoint(_VALUE_WORDS) and not held.isdisjoint(_NAMING_WORDS):
         yield from _find_pairs(text, lowered)
-    if beyond or not held.isdisjoint(_COLUMN_HINTS):
-        yield from _find_columns(text, lowered, beyond=beyond)
+    yield from _find_columns(text, lowered, beyond=beyond)
     if not held.isdisjoint(_LIST_WORDS):
         yield from _find_code_lists(text, lowered)
 
@@ -578,27 +571,30 @@ def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[Found]:
     """The cells below a header that names a password, a key or a token."""
     if not ("|" in text or "," in text or "\t" in text or "#" in text or ";" in text):
         return
-    looked_at: set[int] = set()
-    tables: list[tuple[int, int]] = []
     hints = _TABLE_HINTS + _TABLE_HINTS_BEYOND_ASCII if beyond else _TABLE_HINTS
-    for hint in _held(lowered, hints):
-        at = lowered.find(hint)
-        while at >= 0:
-            since = max(0, at - _MOST_HEADER_CHARS)
-            start = max(lowered.rfind("\n", since, at) + 1, since)
-            end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
-            if end < 0:
-                end = min(len(text), start + _MOST_HEADER_CHARS)
-            inside = any(first < start <= last for first, last in tables[-_MOST_TABLES:])
-            if start not in looked_at and (start == 0 or text[start - 1] == "\n"):
-                looked_at.add(start)
-                if "|" in text[start:end]:
-                    yield from _row_pairs(text, start, end)
-                if not inside:
-                    found, last = _cells(text, start, end)
-                    yield from found
-                    tables.append((start, last))
-            at = lowered.find(hint, max(end, at + 1))
+    lines = {line for hint in _held(lowered, hints) for line in _lines_with(lowered, hint)}
+    table_end = -1
+    for start, end in sorted(lines):
+        if "|" in text[start:end]:
+            yield from _row_pairs(text, start, end)
+        if start > table_end:
+            found, last = _cells(text, start, end)
+            yield from found
+            table_end = max(table_end, last)
+
+
+def _lines_with(lowered: str, hint: str) -> Iterator[tuple[int, int]]:
+    """The lines that hold this hint, as far as a header reaches."""
+    at = lowered.find(hint)
+    while at >= 0:
+        since = max(0, at - _MOST_HEADER_CHARS)
+        start = max(lowered.rfind("\n", since, at) + 1, since)
+        end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
+        if end < 0:
+            end = min(len(lowered), start + _MOST_HEADER_CHARS)
+        if start == 0 or lowered[start - 1] == "\n":
+            yield start, end
+        at = lowered.find(hint, max(end, at + 1))
 
 
 def _row_pairs(text: str, start: int, end: int) -> Iterator[Found]:
@@ -618,7 +614,7 @@ def _cells(text: str, start: int, end: int) -> tuple[list[Found], int]:
     found: list[Found] = []
     mark, columns, width = _secret_columns(text[start:end])
     at = end + 1
-    for _ in range(_MOST_ROWS if columns else 0):
+    while columns and at < len(text):
         stop = text.find("\n", at)
         stop = len(text) if stop < 0 else stop
         cells = text[at:stop].split(mark)
@@ -634,8 +630,6 @@ def _cells(text: str, start: int, end: int) -> tuple[list[Found], int]:
         elif not text[at:stop].strip():
             break
         at = stop + 1
-        if at >= len(text):
-            break
     return found, at - 1
 
 

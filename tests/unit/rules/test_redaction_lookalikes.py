@@ -6,9 +6,16 @@ user cannot find again.
 
 from __future__ import annotations
 
+import random
+import string
+import time
+
 import pytest
 
-from recollect.rules.redaction import redact
+from recollect.bench.redaction_kinds import FILLED, HALVES, Half, load_kinds
+from recollect.config.settings import Redaction
+from recollect.rules.message_redaction import TextMask
+from recollect.rules.redaction import redact, told_apart
 
 LOOKALIKES = r"""
 WebSocket closed with code 1006 after 30000 ms
@@ -216,3 +223,90 @@ def test_all_of_them_in_one_transcript_are_left_alone() -> None:
 )
 def test_what_stands_behind_a_certain_label_is_still_masked(line: str, secret: str) -> None:
     assert secret not in redact(line).text
+
+
+SECRET = "vK8q2Zt7Lm4XwB9r"
+
+
+@pytest.mark.parametrize(
+    ("taught", "said"),
+    [
+        ("PIN: 00000000, backup keys:\nprod2024", "commit 000000001234"),
+        ("PIN: 00000000, backup keys:\nprod2024", "00000000-0000-0000-0000-000000000000"),
+        ("PIN: 00000000, backup keys:\nprod2024", "curl https://prod2024.example.com/health"),
+        ("DB_PASSWORD=prod2024", "curl https://prod2024.example.com/health"),
+        ("the password is Sommer-2024", "see docs/Sommer-2024.md"),
+        (f"DB_PASSWORD={SECRET}", f"sha a{SECRET} and {SECRET}7"),
+    ],
+)
+def test_what_a_session_masked_changes_no_other_word(taught: str, said: str) -> None:
+    mask = TextMask(Redaction())
+    assert "[REDACTED:" in mask.text(taught)
+    assert mask.text(said) == said
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/etc/passwd",
+        "v1.2.3-rc1",
+        "000000001234",
+        "prod2024",
+        "user_id_v2_composite_idx",
+        "Mai2024",
+    ],
+)
+def test_paths_versions_numbers_and_names_are_never_known_by_themselves(value: str) -> None:
+    assert not told_apart([value])
+
+
+@pytest.mark.parametrize(
+    "said", ["try {} again", "as\\n{} there", "%3D{}", "'{}'", "\x1b[31m{}\x1b[0m", "{}"]
+)
+def test_a_random_secret_is_masked_where_it_stands_alone(said: str) -> None:
+    mask = TextMask(Redaction())
+    mask.text(f"DB_PASSWORD={SECRET}")
+    assert SECRET not in mask.text(said.format(SECRET))
+
+
+def passwords(rows: int) -> tuple[str, list[str]]:
+    chance = random.Random(rows)
+    drawn = ["".join(chance.choices(string.ascii_letters, k=11)) + "7q" for _ in range(rows)]
+    lines = [f"user{at},{value},token {at}" for at, value in enumerate(drawn)]
+    return "\n".join(["name,password,note", *lines]), drawn
+
+
+def test_every_row_of_a_password_column_is_masked() -> None:
+    text, drawn = passwords(1_000)
+    masked = redact(text).text
+    assert [value for value in drawn if value in masked] == []
+
+
+@pytest.mark.parametrize("row", [None, "password,token,key"])
+def test_a_long_table_takes_linear_time(row: str | None) -> None:
+    def seconds(rows: int) -> float:
+        text = passwords(rows)[0] if row is None else "\n".join([row] * rows)
+        begun = time.process_time()
+        redact(text)
+        return time.process_time() - begun
+
+    assert seconds(20_000) < 12 * max(seconds(4_000), 0.02)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_redacting_twice_gives_what_redacting_once_gave_for_every_kind(half: Half) -> None:
+    """Counts only: the held-out half is never printed."""
+    changed = 0
+    for kind in load_kinds(half):
+        for seed in range(FILLED):
+            once = redact(kind.fill(seed)[0]).text
+            changed += redact(once).text != once
+    assert changed == 0
+
+
+@pytest.mark.parametrize("value", [SECRET * 2 + "aZ9", "q9" + SECRET[::-1] * 2])
+def test_a_row_alone_is_masked_by_the_name_in_it(value: str) -> None:
+    text = f"|  MailSecretKey |  {value} |"
+    once = redact(text).text
+    assert value not in once
+    assert redact(once).text == once
