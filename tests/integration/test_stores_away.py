@@ -389,6 +389,73 @@ def test_what_is_kept_nowhere_is_counted_by_settle() -> None:
     asyncio.run(run())
 
 
+class Dear(SQLiteStore):
+    """A real store of which one question takes its time, or all of them hang."""
+
+    seconds = 0.0
+    hangs = False
+
+    async def page(self, **more: Any) -> Any:
+        await asyncio.sleep(self.seconds)
+        return await super().page(**more)
+
+    async def session(self, session: str) -> Any:
+        if self.hangs:
+            await asyncio.sleep(60)
+        return await super().session(session)
+
+
+async def asked_often(tmp: Path, **settings: float) -> tuple[DurableArchive, Dear]:
+    """A store that answered many cheap questions quickly."""
+    store = await Dear.open(tmp / "m.db", space="default")
+    assert isinstance(store, Dear)
+
+    async def opened() -> Store:
+        return store
+
+    chosen = build({f"store.{name}": seconds for name, seconds in settings.items()})
+    archive = DurableArchive(opened, None, chosen.store)
+    for _ in range(40):
+        assert await archive.ask(lambda one: one.session("s")) is None
+    return archive, store
+
+
+def test_a_dear_question_fails_alone_and_only_when_it_is_late(tmp_path: Path) -> None:
+    async def run() -> None:
+        archive, store = await asked_often(tmp_path, read_seconds=3.0)
+        store.seconds = 1.5
+        page = asyncio.create_task(archive.ask(lambda one: one.page(limit=1)))
+        await asyncio.sleep(1.2)
+        assert await archive.ask(lambda one: one.session("s")) is None
+        assert await page == ()
+        store.seconds = 5.0
+        begun = time.monotonic()
+        late = await archive.ask(lambda one: one.page(limit=1))
+        assert isinstance(late, Failure)
+        assert 2.9 < time.monotonic() - begun < 3.6
+        assert await archive.ask(lambda one: one.session("s")) is None, "the store is there"
+        await archive.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_hangs_costs_its_bound_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        archive, store = await asked_often(tmp_path)
+        store.hangs, store.seconds = True, 60
+        begun = time.monotonic()
+        assert isinstance(await archive.ask(lambda one: one.page(limit=1)), Failure)
+        assert 1.9 < time.monotonic() - begun < 2.8
+        for _ in range(5):
+            begun = time.monotonic()
+            assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
+            assert time.monotonic() - begun < 0.1
+        await archive.close()
+        assert ours() == []
+
+    asyncio.run(run())
+
+
 class Slow(SQLiteStore):
     """A real store that takes its time to open and to write."""
 

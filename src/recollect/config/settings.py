@@ -243,8 +243,8 @@ class Store(Validated):
     ] = 15.0
     read_seconds: Annotated[
         Seconds,
-        "How long one look into the store may take at the most; a store that answers quickly is "
-        "given less, though never under a second",
+        "How long one look into the store may take at the most; a store that then answers nothing "
+        "else either counts as away sooner, though never under two seconds",
     ] = 10.0
     write_seconds: Annotated[
         Seconds,

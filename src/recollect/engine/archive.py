@@ -221,11 +221,13 @@ class DurableArchive:
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Ask the store something; a failure says why. It may take `seconds`, else as long as
-        answers take lately, and at the most `store.read_seconds`.
+        """Ask the store something; a failure says why. It may take `seconds`, else
+        `store.read_seconds`.
 
-        What waits in the spool is not in the answer. A store that did not answer is asked again
-        in the background only, until it does: an answer that is late counts.
+        What takes longer than answers lately do may be a dear question or a store that hangs: it
+        is then asked for next to nothing, too. If it answers that, the question may go on, and
+        fails alone where it is late. If not, the store is away: it is asked again in the
+        background only, until it answers. What waits in the spool is not in the answer.
         """
         await self._settle_in()
         if self._unread:
@@ -240,15 +242,41 @@ class DurableArchive:
             self._unread = ""
             return answer
 
-        allowed = self._reads.allowed() if seconds is None else seconds
-        answer = await self._bounded(asked, allowed)
-        if isinstance(answer, Failure) and (self._store is None or issubclass(answer.error, _AWAY)):
-            self._unread, self._is_away = answer.said, issubclass(answer.error, _AWAY)
-            self._store_fails(answer.said)
-            self._probe_soon()
-        elif not isinstance(answer, Failure):
+        limit = self._settings.read_seconds if seconds is None else seconds
+        soon = limit / 2
+        if seconds is None and self._store is not None:
+            soon = min(self._reads.allowed(), soon)
+        begun, running = time.monotonic(), self._begin(asked)
+        watching = self._begin(lambda: self._watch(running, soon))
+        await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
+        hangs = watching.done() and watching.result() is True
+        if not running.done() and not hangs:
+            await _done(running, limit - (time.monotonic() - begun))
+        if not watching.done():
+            watching.cancel()
+            await asyncio.wait({watching})
+        answer = await self._ended(running, time.monotonic() - begun)
+        if not isinstance(answer, Failure):
             self._store_works()
+        elif running.done() and (self._store is None or issubclass(answer.error, _AWAY)):
+            self._goes_away(answer)
         return answer
+
+    async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
+        """Whether the store hangs, and not only a question: it goes on where nobody waits for
+        the answer any more."""
+        if await _done(running, seconds):
+            return False
+        found = await attempted(asyncio.wait_for(self._session(PROBE), max(0.0, seconds)))
+        if running.done() or not isinstance(found, Failure):
+            return False
+        self._goes_away(_late("the store", 2 * seconds))
+        return True
+
+    def _goes_away(self, failure: Failure) -> None:
+        self._unread, self._is_away = failure.said, issubclass(failure.error, _AWAY)
+        self._store_fails(failure.said)
+        self._probe_soon()
 
     async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
         """Make a batch durable. Batches that must keep their order are written one by one.
@@ -433,19 +461,29 @@ class DurableArchive:
         self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
     ) -> T | Failure:
         """What `work` gives within this time. What is late is left to end by itself."""
+        running = self._begin(work)
+        await _done(running, seconds)
+        return await self._ended(running, seconds, whose)
 
+    def _begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
         async def told() -> T | Failure:
             return await attempted(work())
 
         running = asyncio.create_task(told())
         self._running.add(running)
         running.add_done_callback(self._running.discard)
-        done, _ = await asyncio.wait({running}, timeout=seconds)
+        return running
+
+    async def _ended(
+        self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
+        """What came of a task after so many seconds."""
+        done = running.done()
         if not done and _loop_ends():
             running.cancel()
             await asyncio.wait({running})
         if not done or running.cancelled():
-            return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
+            return _late(whose, seconds)
         return running.result()
 
     async def _look_at_spool(self) -> None:
@@ -638,6 +676,15 @@ class DurableArchive:
             self._stuck = (record, time.monotonic())
             return False
         return time.monotonic() - since > BUG_SECONDS
+
+
+async def _done(running: asyncio.Task[Any], seconds: float) -> bool:
+    done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
+    return bool(done)
+
+
+def _late(whose: str, seconds: float) -> Failure:
+    return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
 
 
 def _loop_ends() -> bool:
