@@ -23,11 +23,12 @@ from recollect.engine.archive import DurableArchive
 from recollect.engine.boundary import Failure
 from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import SettingsError, StoreUnavailable
+from recollect.formats.batches import write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli.store_options import Place, with_store
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, SessionWrite, Written
 from recollect.wiring import open_spool, open_store
 
 WINDOW = 6_000
@@ -270,6 +271,49 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
             again = await one.prepare("s", talk.body("so?"))
             assert time.monotonic() - begun < 0.4
             assert not again.report.over_limit
+
+    asyncio.run(run())
+
+
+def test_a_look_into_a_long_spool_holds_up_no_write(tmp_path: Path) -> None:
+    """Two sessions begin while much waits in the spool, and another one goes on."""
+
+    async def away() -> Store:
+        raise StoreUnavailable("no such server")
+
+    async def spooled() -> FileSpool:
+        return await asyncio.to_thread(FileSpool.open, tmp_path / "spool", space="default")
+
+    def batch(session: str, turn: int) -> Batch:
+        state = b"x" * 16_000
+        write = SessionWrite(session=session, turn=turn, state=state)
+        return Batch(at=float(turn), session=write)
+
+    async def run() -> None:
+        spool = await spooled()
+        for turn in range(2_000):
+            await spool.append(write_batch(batch(f"s{turn % 50}", turn)))
+        await spool.close()
+        archive = DurableArchive(away, spooled)
+        assert await archive.settle(0) == 2_000
+        begun = time.monotonic()
+        looks = [
+            asyncio.create_task(archive.waiting_for(name, seconds=20)) for name in ("s7", "s8")
+        ]
+        slowest = writes = 0.0
+        while not all(look.done() for look in looks):
+            since = time.monotonic()
+            kept = await archive.write(batch("other", int(writes)))
+            assert kept.where == "spool", kept.said
+            slowest, writes = max(slowest, time.monotonic() - since), writes + 1
+        took = time.monotonic() - begun
+        for look, turn in zip(looks, (7, 8), strict=True):
+            found = await look
+            assert not isinstance(found, Failure), found.said
+            assert [one.turn for one in found] == list(range(turn, 2_000, 50))
+        assert writes > 10
+        assert slowest < took / 4, (slowest, took)
+        await archive.close()
 
     asyncio.run(run())
 

@@ -352,14 +352,19 @@ class DurableArchive:
                 return None
             return write if write is not None and write.session == session else None
 
+        hangs = True
+
         async def scanned() -> list[SessionWrite]:
-            self._spool_hangs = True
+            nonlocal hangs
             found = await spool.scan(pick)
-            self._spool_hangs = False
+            self._spool_hangs = hangs = False
             return found
 
         found = await self._bounded(scanned, seconds, "the spool")
-        return found if isinstance(found, Failure) else tuple(found)
+        if isinstance(found, Failure):
+            self._spool_hangs = hangs
+            return found
+        return tuple(found)
 
     async def try_again(self) -> None:
         """Where nothing could be kept: try once more, now; returns soon."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
+_PAGE: Final = 64
+"""How many records are read at once: an append waits for no more than these."""
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05
 _TABLE: Final = """
@@ -84,7 +86,13 @@ class EncryptedSpool:
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
         """What `pick` makes of the records that wait, in order, without None."""
-        return await self._ask(lambda database: self._scan(database, pick), [])
+        found: list[T] = []
+        last, none = -1, list[tuple[int, bytes]]()
+        while page := await self._ask(partial(self._page, after=last), none):
+            last = page[-1][0]
+            picked = await asyncio.to_thread(lambda rows: [pick(row[1]) for row in rows], page)
+            found += [one for one in picked if one is not None]
+        return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over in order; see `ports.Spool`."""
@@ -183,14 +191,15 @@ class EncryptedSpool:
             )
         )
 
-    def _scan(self, database: Database, pick: Callable[[bytes], T | None]) -> list[T]:
+    def _page(self, database: Database, after: int) -> list[tuple[int, bytes]]:
+        """The next records that wait, behind this number; decoded by nobody who is waited for."""
         self._adopt(database)
         rows = database.rows(
-            "SELECT record FROM spooled WHERE owner = ? AND refused IS NULL ORDER BY number",
-            (self._owner,),
+            "SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL "
+            "AND number > ? ORDER BY number LIMIT ?",
+            (self._owner, after, _PAGE),
         )
-        picked = (pick(bytes(record)) for (record,) in rows)
-        return [one for one in picked if one is not None]
+        return [(number, bytes(record)) for number, record in rows]
 
     def _put_back(self, database: Database) -> int:
         self._adopt(database)

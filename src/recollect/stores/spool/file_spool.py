@@ -32,6 +32,8 @@ T = TypeVar("T")
 _ALIVE: Final = ".alive"
 BUSY_SECONDS: Final = REWRITE_SECONDS + STEP_SECONDS
 """How long a step waits for others of its own process, each of which comes to an end itself."""
+PAGE_BYTES: Final = 1 << 20
+"""How much of what waits is read at once: an append waits for no more than that."""
 
 
 class _Threads:
@@ -126,7 +128,13 @@ class FileSpool:
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
         """What `pick` makes of the records that wait, in order, without None."""
-        return await self._later(lambda: self._scan(pick))
+        await self._later(self._adopt)
+        found: list[T] = []
+        read: dict[str, int] = {}
+        while records := await self._later(partial(self._page, read)):
+            picked = partial(_picked, pick, records)
+            found += await _THREADS.run(id(self), picked)  # nobody's write waits for that
+        return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over, those of the oldest file first; see `ports.Spool`."""
@@ -274,15 +282,22 @@ class FileSpool:
                 file.load()
             return sum(file.waiting for file, _ in self._owned.values())
 
-    def _scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
-        self._adopt()
-        found: list[T] = []
-        if self._owned:
-            with self._files.lock():
-                for _, file in self._in_order():
-                    file.load()
-                    found += [one for one in map(pick, file.records()) if one is not None]
-        return found
+    def _page(self, read: dict[str, int]) -> list[bytes]:
+        """The next records that wait; `read` has the last number of each file, and is moved on."""
+        page: list[bytes] = []
+        size = 0
+        if not self._owned:
+            return page
+        with self._files.lock():
+            for stem, file in self._in_order():
+                file.load()
+                for number, record in file.records(after=read.get(stem, -1)):
+                    read[stem] = number
+                    page.append(record)
+                    size += len(record)
+                    if size >= PAGE_BYTES:
+                        return page
+        return page
 
     def _close(self) -> None:
         try:
@@ -313,3 +328,7 @@ class FileSpool:
         self._files.count(file)
         file.remove()
         life.release(remove=True)
+
+
+def _picked(pick: Callable[[bytes], T | None], records: list[bytes]) -> list[T]:
+    return [one for one in map(pick, records) if one is not None]

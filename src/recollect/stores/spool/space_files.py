@@ -112,7 +112,7 @@ class SpaceFiles:
 
 def _move(file: SpoolFile, into: SpoolFile) -> int:
     moved = 0
-    for record in file.records():
+    for _, record in file.records():
         if not into.holds(record):  # put back before, by one who died before the end
             into.append(record)
         moved += 1

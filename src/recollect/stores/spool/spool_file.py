@@ -135,10 +135,11 @@ class SpoolFile:
             self._replace(changed)
         return len(changed)
 
-    def records(self) -> Iterator[bytes]:
-        """Each record that waits, in order."""
+    def records(self, *, after: int = -1) -> Iterator[tuple[int, bytes]]:
+        """Each record that waits, with its number, in order: those behind this number."""
         for frame in tuple(self._waiting):
-            yield self._payload(frame)
+            if frame.number > after:
+                yield frame.number, self._payload(frame)
 
     def holds(self, record: bytes) -> bool:
         """Whether this very record waits."""
