@@ -29,6 +29,7 @@ from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli.store_options import Place, with_store
 from recollect.values.batch import Batch, SessionWrite, Written
+from recollect.values.recalled import Recalled, RecallRequest
 from recollect.wiring import open_spool, open_store
 
 WINDOW = 6_000
@@ -314,6 +315,35 @@ def test_a_look_into_a_long_spool_holds_up_no_write(tmp_path: Path) -> None:
         assert writes > 10
         assert slowest < took / 4, (slowest, took)
         await archive.close()
+
+    asyncio.run(run())
+
+
+class Hanging:
+    """A recall that never comes."""
+
+    async def recall(self, request: RecallRequest) -> Recalled:
+        await asyncio.sleep(60)
+        return Recalled()
+
+
+def test_only_opening_may_take_longer_in_a_first_turn(tmp_path: Path) -> None:
+    async def opened() -> Store:
+        await asyncio.sleep(1.5)
+        return await SQLiteStore.open(tmp_path / "m.db", space="default")
+
+    async def run() -> None:
+        deadlines = {"turn.stage_deadline_seconds": 0.4, "turn.deadline_seconds": 1.0}
+        settings = build({"store.open_seconds": 4.0, **deadlines})
+        archive = DurableArchive(opened, None, settings.store)
+        async with Engine(settings, archive=archive, recaller=Hanging()) as memory:
+            begun = time.monotonic()
+            context = await memory.prepare("s", Talk().body("what is the heron called?"))
+            took = time.monotonic() - begun
+            assert lines_of(context, "load") == []
+            ((outcome, said),) = lines_of(context, "recall")
+            assert outcome == "late", said
+            assert 1.8 < took < 3.0
 
     asyncio.run(run())
 

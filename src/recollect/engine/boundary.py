@@ -92,11 +92,9 @@ class Boundary:
         """The lines of what failed or came late."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
-    def allow(self, spent_seconds: float, *, stage_seconds: float) -> None:
-        """Let the first turn of a session wait longer: not for what it spent already, and for
-        each stage at least this long, since everything is imported and opened in it."""
-        self._stage_seconds = max(self._stage_seconds, stage_seconds)
-        self._waits_until += spent_seconds + stage_seconds
+    def allow(self, seconds: float) -> None:
+        """Let the turn wait longer: this long was spent on what is not counted against it."""
+        self._waits_until += seconds
 
     def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
         """A line for something that did not have to run."""

@@ -159,15 +159,14 @@ class SessionKeeper:
         """What the store knows of a session, and on top of it what still waits in the spool.
 
         Awaited before a session's first turn is shaped, within `store.open_seconds`; what else
-        the turn may wait for is not lessened by it, and a store that answered may take as long.
+        the turn may wait for is not lessened by it.
         """
         begun, seconds = time.monotonic(), self._settings.store.open_seconds
         # the spool first: what reaches the store in between is then in both, not in neither
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)
         found = await self.archive.ask(lambda store: store.session(session), seconds=left)
-        if not isinstance(found, Failure):  # it answers, however slowly
-            boundary.allow(time.monotonic() - begun, stage_seconds=seconds)
+        boundary.allow(time.monotonic() - begun)
         if isinstance(waiting, Failure):  # the next turn tries again
             boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
             return found
