@@ -108,6 +108,7 @@ class SessionKeeper:
         self._kept = kept
         self._tasks: set[asyncio.Task[None]] = set()
         self._chores_at = -DAY_SECONDS
+        self._closed = False
 
     def note_trouble(self, boundary: Boundary) -> None:
         """What is wrong with the store and its spool, unless a line has said so already."""
@@ -208,6 +209,9 @@ class SessionKeeper:
         as_it_came: bool,
     ) -> None:
         """Start writing a turn: its new messages, the session's state, the ledger."""
+        if self._closed:  # a turn that ends after `close`: nobody would take it
+            keeping.where = "nowhere"
+            return
         keeping.where = "store"
         self._beside(
             keeping, lambda: self._keep_turn(request, report, state, keeping, now, as_it_came)
@@ -270,6 +274,7 @@ class SessionKeeper:
         await self.wait_for_all(self._settings.store.write_seconds + SPOOL_SECONDS)
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
+        self._closed = True
         await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
 
     def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> asyncio.Task[None]:
