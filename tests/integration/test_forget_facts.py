@@ -270,7 +270,7 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     replayed = json.loads(told(memory, "replay", SESSION, "--turn", "1", "--json"))
     assert not replayed["exact"]
     assert "message 5 of 19" in replayed["missing"]
-    assert "no longer kept" in told(memory, "replay", SESSION, "--turn", "3")
+    assert "no longer kept" in told(memory, "replay", SESSION, "--turn", "2")
     asyncio.run(comes_again(memory, said, late))
     gone()
     told(memory, "worker", "--once")

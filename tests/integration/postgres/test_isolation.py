@@ -18,6 +18,7 @@ from recollect.values.batch import Batch
 from recollect.values.fact import ExtractedTo
 from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
+from recollect.values.model import ModelUse
 from recollect.values.upkeep import ForgetOrder
 
 
@@ -47,6 +48,7 @@ async def fill(url: str) -> None:
         await store.forget(ForgetOrder(at=examples.START, segments=(first.id,)))
         await store.claim(now=1e12, lease_seconds=1, kinds=["embed"], day="d", day_tokens=9)
         await store.pause("other")
+        await store.add_model_use(ModelUse(purpose="summary", calls=1), day="d")
         await store.evict(max_segments=6, said_before=None)
     await fleet.close()
 

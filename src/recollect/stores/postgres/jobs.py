@@ -107,12 +107,13 @@ _COUNTS: Final = """
 _PAUSED: Final = "SELECT kind FROM recollect.job_pauses WHERE space_id = %s ORDER BY kind"
 _SPENT: Final = "SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s"
 _ADD_USE: Final = """
-    INSERT INTO recollect.model_use AS u
+    INSERT INTO recollect.model_use
         (space_id, day, purpose, calls, input_tokens, output_tokens)
     VALUES (%s, %s, %s, %s, %s, %s)
-    ON CONFLICT (space_id, day, purpose) DO UPDATE SET calls = u.calls + excluded.calls,
-        input_tokens = u.input_tokens + excluded.input_tokens,
-        output_tokens = u.output_tokens + excluded.output_tokens
+    ON CONFLICT (space_id, day, purpose) DO UPDATE SET
+        calls = model_use.calls + excluded.calls,
+        input_tokens = model_use.input_tokens + excluded.input_tokens,
+        output_tokens = model_use.output_tokens + excluded.output_tokens
 """
 _USE: Final = """
     SELECT purpose, sum(calls)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint
