@@ -256,7 +256,9 @@ class TurnPath:
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
+        lifted: tuple[Edit, ...] = ()
         if self._went_back(edits):
+            lifted = tuple(edit for edit in edits if edit.stage == "trim")
             edits = tuple(edit for edit in edits if edit.stage != "trim")
             self.boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
         applied = await self.boundary.run(
@@ -265,20 +267,21 @@ class TurnPath:
         if applied is None:
             return False
         self.edits = edits
-        if applied.gone or self.state.dormant:
+        if applied.gone or lifted or self.state.dormant:
             gone = set(applied.gone)
             self.edits = tuple([edit for edit in edits if edit not in gone])
-            resting = [*self.state.dormant, *((edit, self.number) for edit in applied.gone)]
+            rest = (*applied.gone, *lifted)
+            resting = [*self.state.dormant, *((edit, self.number) for edit in rest)]
             self.dormant = _still_waiting(resting, set(self.edits), self.number)
         self.view = applied.view
         return True
 
     def _went_back(self, edits: tuple[Edit, ...]) -> bool:
         """Whether the client went back to where messages were trimmed since, as chats do when
-        an earlier question is asked anew: what is recent now, or has room, is not left out."""
-        assert self.alignment is not None
-        if self.alignment.shared >= len(self.state.path):
-            return False
+        an earlier question is asked anew: what is recent now, or has room, is not left out.
+
+        The trims rest meanwhile: they are wanted again when the client comes back.
+        """
         if self.calibrated(self.incoming_tokens) <= self.limits.low_water_tokens:
             return any(edit.stage == "trim" for edit in edits)
         spoken = [
