@@ -20,6 +20,7 @@ from recollect.rules.secret_assignments import find_assigned
 from recollect.rules.secret_commands import find_by_grammar
 from recollect.rules.secret_contexts import Found, find_in_context
 from recollect.rules.secret_labels import find_labelled
+from recollect.rules.secret_nearby import find_nearby
 from recollect.rules.secret_tokens import find_tokens
 from recollect.rules.secret_values import (
     MASK,
@@ -169,6 +170,7 @@ def _find(text: str, *, pii: bool) -> Iterator[Found]:
     held = _ascii_words(MASK.sub(" ", text).lower() if MASK_OPENING in text else lowered)
     yield from find_by_grammar(text, lowered, held)
     yield from find_labelled(text, lowered, held)
+    yield from find_nearby(text, lowered, held)  # last: a rule that knows more names the mask
     if pii:
         yield from find_personal_data(text)
 

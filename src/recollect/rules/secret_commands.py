@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _COMMAND_CHARS = 2000
 _VALUE = (
-    r"(?:\"(?P<double>[^\"\n]{1,200})\"|'(?P<single>[^'\n]{1,200})'|(?P<bare>[^\s\"'|;&<>]{1,200}))"
+    r"(?:\"(?P<double>[^\"\n]{1,200})\"|'(?P<single>[^'\n]{1,200})'"
+    r"|(?P<bare>(?:[^\s\"'|;&<>]|&(?=\S)){1,200}))"
 )
 
 
@@ -69,7 +70,7 @@ _FLAGS: tuple[tuple[str, frozenset[str], re.Pattern[str], re.Pattern[str]], ...]
         " -P",
         words("sqlcmd bcp isql osql mosquitto ipmitool zip unzip"),
         re.compile(r"\b(?:sqlcmd|bcp|isql|osql|mosquitto_\w+|ipmitool|(?:un)?zip)\b"),
-        _flag("-P"),
+        _flag("-P", attached=True),
     ),
     (
         " -A",

@@ -35,7 +35,9 @@ class Found(NamedTuple):
     last: int
 
 
-_BEGIN_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_BEGIN_KEY = re.compile(
+    r"-----BEGIN [A-Za-z0-9 ]{0,40}(?:PRIVATE|SECRET|Static) (?:KEY|key)[A-Za-z0-9 ]{0,20}-----"
+)
 # A 16384-bit RSA key is 12,700 characters of PEM; escapes and indentation add to it.
 _MOST_KEY_CHARS = 32_768
 _KEY_CHARS = re.compile(r"(?:[A-Za-z0-9+/=\s:,.()#>*\"'`|]|\\+[nr/t]|-(?!-))*+")
@@ -94,7 +96,7 @@ _BUNDLE = re.compile(
 
 def find_in_context(text: str, lowered: str) -> Iterator[Found]:
     """Every secret known by its place; `lowered` is the text in lower case, of equal length."""
-    if "PRIVATE KEY" in text:
+    if "-----BEGIN " in text:
         yield from _find_key_blocks(text)
     if "LS0tLS1CRUdJTi" in text:
         yield from _find_encoded_keys(text)

@@ -211,7 +211,8 @@ _LISTED_CODE = re.compile(
 _SEED = re.compile(
     r"(?:seed|recovery|mnemonic|wallet|secret recovery|backup)[ -]?(?:phrase"
     r"|words?)?[^\n\"'`]{0,40}?"
-    r"[:\s\"'`]+(?P<value>(?:[a-z]{3,8}[ \t,\n]{1,2}){11,23}[a-z]{3,8})\b"
+    r"[:\s\"'`]+(?P<value>(?:(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8}[ \t,\n]{1,2}){11,23}"
+    r"(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8})\b"
 )
 
 _NAMING = r"(?:name|key|variable|parameterkey|field|label|param|header|property)"

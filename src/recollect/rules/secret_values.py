@@ -70,6 +70,8 @@ _DIGIT = re.compile("[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 _SPACE = re.compile(r"\s")
 _SYMBOL = re.compile(r"[^\w.:/\\-]")
+_NUMBERED_WORD = re.compile("[A-Za-z]*[0-9]*[a-z]{0,2}")
+_SEPARATORS = re.compile(r"[-_.:/]")
 _BRACKET = re.compile(r"[(){}\[\]|]")
 _CLASS_RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^a-zA-Z0-9]+")
 
@@ -94,6 +96,9 @@ _COMMON_PAIRS = words(
 _LETTERS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}")
 _LEAST_PAIRS = 5
 _WORDY_PAIR_SHARE = 0.55
+_RANDOM_PAIR_SHARE = 0.6
+_WORDY_SHARE = 0.3
+_LEAST_LETTERS_ALONE = 12
 
 # Google API keys that stand in public test code: gitleaks' allowlist, which names the Firebase
 # Android SDK as their source. Taken from gitleaks' false examples, on which the redaction bench
@@ -171,6 +176,21 @@ def is_name(value: str) -> bool:
     return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
 
 
+def is_random(value: str) -> bool:
+    """Whether chance put the characters together: classes change often, few pairs are a word's."""
+    parts = _SEPARATORS.split(value)
+    if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
+        return False  # a name: `us-east-1`, `k8s-prod-01`
+    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
+    common = sum(pair in _COMMON_PAIRS for pair in pairs)
+    if value.isalpha() and (value.islower() or value.isupper()):
+        return len(pairs) >= _LEAST_LETTERS_ALONE and common < _RANDOM_PAIR_SHARE * len(pairs)
+    if 4 * sum(c.isalpha() for c in value) < len(value):
+        return False
+    often = len(value) / len(_CLASS_RUN.findall(value)) < _WORDY_RUN_CHARS
+    return common < (_WORDY_SHARE if often else _WORDY_SHARE / 2) * len(value)
+
+
 def _pairs(word: str) -> list[str]:
     return [word[at : at + 2] for at in range(len(word) - 1)]
 
@@ -220,7 +240,9 @@ def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
     # The cheap questions first: most values are words.
     has_digit = _DIGIT.search(value) is not None
     has_letter = _LETTER.search(value) is not None
-    if not has_letter or (not has_digit and value.islower()) or _SPACE.search(value):
+    if not has_letter or _SPACE.search(value):
+        return False
+    if not has_digit and value.islower() and not is_random(value):
         return False
     if is_reference(value, quoted=quoted) or is_wordy(value) or is_placeholder(value):
         return False

@@ -68,6 +68,12 @@ PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{KEY_BODY}\n-----END RSA PRIVATE KEY---
         ("密码：Tr0ub4dor3", "Tr0ub4dor3"),
         ("CREATE USER a IDENTIFIED BY 'Tr0ub4dor3';", "Tr0ub4dor3"),
         ("machine h login me password Tr0ub4dor3", "Tr0ub4dor3"),
+        (f"the signing key of staging, rotated today: {OPAQUE}", OPAQUE),
+        (f'client("{OPAQUE}")  # the auth token', OPAQUE),
+        (f"<Password>\n  <Value>{OPAQUE}</Value>\n</Password>", OPAQUE),
+        (f"https://host/reset-password/{OPAQUE}", OPAQUE),
+        ('find("password").send_keys("raven-saddle-ivory-topaz")', "raven-saddle-ivory-topaz"),
+        ("the root pw on that box? vJcIcy2E16 i think", "vJcIcy2E16"),
         (f"SNYK_TOKEN={uuid.UUID(int=_RNG.getrandbits(128))}", "SNYK_TOKEN="),
     ],
 )
@@ -126,6 +132,11 @@ def test_spans_are_offsets_of_the_original() -> None:
         "public_key = 'MFkwEwYHKoZIzj0CAQYIKoZIzj0'",
         "primaryKey: user_id_2",
         "the password is required",
+        f"cache key restored: Linux-node-{uuid.UUID(int=_RNG.getrandbits(128)).hex}",
+        f"the token was added in commit {_random_text(_HEX, 40)}",
+        f'"credentialId": "{OPAQUE}"',
+        f'{{"names": "API_TOKEN, STRIPE_SECRET","first_kept":"{_random_text(_HEX, 32)}"}}',
+        "load_key_and_certificates = rust_pkcs12.load_key",
         "postgres://user:password@localhost/db",
         'curl -u "$USER:$PASSWORD" https://host',
         "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ29uZ3JhdHVsYXRpb25z\n-----END",
@@ -207,6 +218,8 @@ _ADVERSARIAL = {
     "sql": "identified by password ",
     "jwk": '"kty":"d":"',
     "dots": "a.b-",
+    "words": "pw",
+    "names": "token_",
 }
 
 
