@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import string
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,21 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner
-from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe
+from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scribe
 from tests.integration.planted_secrets import Planted, bytes_below
+from tests.unit.agent.agent_room import Room, filling
 
+from recollect.config import load_settings
+from recollect.config.settings import Redaction
+from recollect.engine.housekeeping import runner_of
+from recollect.engine.note import keep_note
 from recollect.rules.redaction import redact
+from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli import main
+from recollect.testing.scripted_model import ScriptedModel
+from recollect.testing.scripted_replies import Says, ScriptedCall
 from recollect.values.model import Prompt
+from recollect.wiring import open_store
 
 NAMES = ("DB_PASSWORD", "API_TOKEN", "STRIPE_SECRET", "SIGNING_KEY", "SESSION_SECRET")
 EMBEDDED = string.ascii_letters + string.digits
@@ -199,6 +209,11 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
     assert "No secret stands in clear" in again.output, again.output
 
 
+def files_below(folder: Path) -> bytes:
+    """The files as they are on the disk: a database that somebody has locked too."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 TurnPlace = Callable[[Talk, str], object]
 
 
@@ -311,3 +326,252 @@ def test_no_kind_of_secret_in_a_message_reaches_the_disk(
     told.append(cli("export", home / "out", store=file))
     told.append(cli("memory", "forget", "--matching", "Done.", "--yes", store=file))
     assert planted.found_in(b"".join([bytes_below(home), *told, caplog.text.encode()])) == []
+
+
+class RefusedError(Exception):
+    """As a client raises it: the provider's answer quotes the request."""
+
+    def __init__(self, quoted: str) -> None:
+        super().__init__(f"Error code: 400 - {quoted}")
+        self.status_code = 400
+        self.body = {"type": "error", "error": {"type": "invalid", "message": quoted}}
+
+
+def test_no_kind_of_secret_beside_the_messages_reaches_the_disk(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """System prompts, tools, questions, replies, errors, instructions; at first in the spool."""
+    caplog.set_level("DEBUG")
+    planted, talk, file = Planted(), Talk().exchange(12), home / "m.db"
+    places = ("system", "description", "schema", "question", "reply", "client's error")
+    texts = {place: planted.texts(place) for place in places}
+    instructions = planted.joined("instructions")
+
+    async def turn(memory: Any, at: int) -> None:
+        part = {place: held[at::TURNS] for place, held in texts.items()}
+        system = [{"type": "text", "text": text} for text in part["system"]]
+        pairs = zip(part["description"], part["schema"], strict=True)
+        tools = [tool(f"tool_{n}", *pair) for n, pair in enumerate(pairs)]
+        asked = [{"type": "text", "text": text} for text in part["question"]]
+        talk.messages.append({"role": "user", "content": asked})
+        await memory.prepare(SESSION, talk.body(system=system, tools=tools))
+        for n, one in enumerate(part["client's error"]):
+            quoted = one if n % 2 else f"prompt is too long: 99999 tokens\n{one}"
+            await memory.observe(SESSION, RefusedError(quoted))
+        said = [{"type": "text", "text": text} for text in part["reply"]]
+        await memory.observe(SESSION, {"role": "assistant", "content": said})
+        talk.messages.append({"role": "assistant", "content": said})
+
+    def tool(name: str, description: str, inner: str) -> dict[str, Any]:
+        given = {"type": "string", "description": inner, "default": inner, "enum": [inner]}
+        schema = {"type": "object", "properties": {"path": given}}
+        return {"name": name, "description": description, "input_schema": schema}
+
+    async def run() -> bytes:
+        async with opened(file, scribe(), window_tokens=60_000) as memory:
+            await memory.prepare(SESSION, talk.body("go on"))
+            await memory.settle()
+            other = apsw.Connection(str(file))
+            other.execute("BEGIN IMMEDIATE")
+            await turn(memory, 0)
+            assert await memory.settle(0) > 0, "they wait in the spool"
+            seen = files_below(home)
+            other.execute("ROLLBACK")
+            other.close()
+            for at in range(1, TURNS):
+                await turn(memory, at)
+            await memory.prepare(SESSION, talk.exchange(4).body("go on"))
+            done = await memory.compact(SESSION, instructions=instructions)
+            assert done.compacted, done.reason
+            assert await memory.settle(30) == 0
+            return seen
+
+    seen = asyncio.run(run())
+    assert all(planted.kinds(place) > 300 for place in places)
+    assert planted.kinds("instructions") > 200
+    told = [cli("receipt", SESSION, "--json", store=file), replayed(file)]
+    told.append(CliRunner().invoke(main, ["doctor", "--json"]).output.encode())
+    assert planted.found_in(b"".join([bytes_below(home), seen, *told])) == []
+    assert planted.found_in(caplog.text.encode()) == []
+
+
+STAMP = "2026-01-01T00:00:00.000Z"
+
+
+def claude_code(text: str, at: int) -> dict[str, Any]:
+    who = "assistant" if at % 2 else "user"
+    message: dict[str, Any] = {"role": who, "content": [{"type": "text", "text": text}]}
+    if who == "assistant":
+        message |= {"id": f"r{at}", "type": "message", "model": "claude-x"}
+    before = f"u{at - 1}" if at else None
+    line = {"type": who, "uuid": f"u{at}", "parentUuid": before, "message": message}
+    return {**line, "sessionId": "old", "timestamp": STAMP, "isSidechain": False, "version": "2"}
+
+
+def codex(text: str, at: int) -> dict[str, Any]:
+    if at == 0:
+        meta = {"id": "old", "base_instructions": {"text": text}}
+        return {"timestamp": STAMP, "type": "session_meta", "payload": meta}
+    call = {"name": "sh", "call_id": f"c{at - at % 3}"}
+    payload: dict[str, Any] = (
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]},
+        {"type": "function_call", **call, "arguments": json.dumps({"command": text})},
+        {"type": "function_call_output", **call, "output": text},
+    )[at % 3]
+    return {"timestamp": STAMP, "type": "response_item", "payload": payload}
+
+
+def pi(text: str, at: int) -> dict[str, Any]:
+    if at == 0:
+        return {"type": "session", "version": 3, "id": "old", "timestamp": STAMP, "cwd": "/w"}
+    who = "user" if at % 2 else "assistant"
+    message = {"role": who, "content": [{"type": "text", "text": text}], "timestamp": at}
+    link = {"id": f"e{at}", "parentId": f"e{at - 1}" if at > 1 else None, "timestamp": STAMP}
+    return {"type": "message", **link, "message": message}
+
+
+def flat(text: str, at: int) -> dict[str, Any]:
+    line = {"timestamp": STAMP, "content": text}
+    if at % 4 > 1:
+        role = "tool_call" if at % 4 == 2 else "tool_result"
+        return {"role": role, "name": "sh", "params": {"command": text}, **line}
+    return {"role": "assistant" if at % 4 else "user", **line}
+
+
+def segment_line(text: str, at: int) -> dict[str, Any]:
+    held = {"id": f"a{at}", "sessionId": "old", "timestamp": 1_700_000_000_000 + at}
+    metadata = {"entities": [text, "quay"], "topics": [text], "note": {"said": [text]}}
+    return {**held, "role": "user", "content": text, "tokens": 9, "metadata": metadata}
+
+
+def knowledge_line(text: str, at: int) -> dict[str, Any]:
+    held = {"id": f"k{at}", "type": "decision", "timestamp": 1_700_000_000_000 + at}
+    return {**held, "content": text, "context": text}
+
+
+SOURCES: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
+    "Claude Code": ("old.jsonl", claude_code),
+    "Codex": ("rollout-old.jsonl", codex),
+    "pi": ("old.jsonl", pi),
+    "flat log": ("old.jsonl", flat),
+    "segments": ("segments.jsonl", segment_line),
+    "knowledge": ("knowledge.jsonl", knowledge_line),
+}
+
+
+@pytest.mark.parametrize("place", SOURCES)
+def test_no_kind_of_secret_that_is_imported_reaches_the_disk(
+    place: str, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    planted, file = Planted(), home / "m.db"
+    name, line = SOURCES[place]
+    given = tmp_path / "given"
+    given.mkdir()
+    lines = [line(text, at) for at, text in enumerate(["the quay", *planted.texts(place)])]
+    (given / name).write_text("".join(json.dumps(one) + "\n" for one in lines))
+    before = (given / name).read_bytes()
+    done = json.loads(cli("import", given, "--json", store=file))
+    kept = done["totals"]["facts" if place == "knowledge" else "stored"]
+    assert kept > 300, kept
+    told = [cli("export", home / "out", store=file)]
+    told.append(cli("facts", "read", store=file, code=None))
+    told.append(cli("facts", "export", "--markdown", home / "facts", store=file))
+    if place not in ("segments", "knowledge"):
+        shown = CliRunner().invoke(main, ["explain", str(given / name), "--json"])
+        assert shown.exit_code == 0
+        told.append(shown.output.encode())
+    assert (given / name).read_bytes() == before, "what is imported is never altered"
+    everything = [bytes_below(tmp_path, but=frozenset({given})), *told, caplog.text.encode()]
+    assert planted.found_in(b"".join(everything)) == []
+
+
+def test_no_kind_of_secret_in_files_notes_and_facts_reaches_the_disk(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Memory files; notes and facts people write; facts that rules and a quoting model find."""
+    caplog.set_level("DEBUG")
+    planted, file, given = Planted(), home / "m.db", tmp_path / "given"
+    (given / "memory").mkdir(parents=True)
+    (given / "MEMORY.md").write_text(sections(planted.texts("MEMORY.md")))
+    (given / "memory" / "quay.md").write_text(sections(planted.texts("memory/quay.md")))
+    stated = [f"Remember that we use this:\n{text}" for text in planted.texts("stated")]
+    talk = Talk()
+
+    def quotes(prompt: Prompt) -> str:
+        said = [line for line in prompt.text.splitlines() if len(line) > 20]
+        found = [{"type": "config", "content": one, "quote": one} for one in [*said, *stated]]
+        return json.dumps({"facts": found[-60:]})
+
+    async def run() -> None:
+        async with opened(file, None, workspace=given, window_tokens=200_000) as memory:
+            for text in stated:
+                talk.ask(text).answer("Noted.")
+            await memory.prepare(SESSION, talk.body("what is used?"))
+            book = await memory.facts(SESSION)
+            for text in planted.texts("fact"):
+                await book.add(text)
+            await memory.settle(30)
+        store = await open_store(str(file), space="default")
+        try:
+            for note in planted.texts("note"):
+                await keep_note(
+                    store, note, session="notes", secret=b"s" * 32, weigher=Weigher(),
+                    redaction=Redaction(), now=1e9,
+                )  # fmt: skip
+            settings = load_settings(arguments={"jobs.in_process": False}, file=None).settings
+            later = Clock(time.time() + 86_400)
+            model = scribe(quotes)
+            await runner_of(store, settings, later, model=model).run_due()
+            assert model.prompts
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+    told = [cli("memory", "index", given, store=file), cli("facts", "read", store=file, code=None)]
+    told.append(cli("facts", "add", planted.joined("command", most=5), store=file))
+    folder = tmp_path / "facts"
+    told.append(cli("facts", "export", "--markdown", folder, store=file))
+    listed = planted.texts("markdown")
+    hand = folder / "memory" / "decisions.md"
+    hand.parent.mkdir(exist_ok=True)
+    first = [text for text in listed if "\n" not in text]
+    hand.write_text("# Decisions\n\n" + "".join(f"- {text}\n" for text in first))
+    told.append(cli("facts", "import", "--markdown", folder, store=file))
+    told.append(cli("facts", "list", "--json", store=file))
+    told.append(cli("export", home / "out", store=file))
+    told.append(cli("facts", "export", "--markdown", tmp_path / "again", store=file))
+    told.append(cli("facts", "forget", "--matching", "quay", "--yes", store=file, code=None))
+    everything = [bytes_below(tmp_path, but=frozenset({given, folder})), *told]
+    assert planted.found_in(b"".join([*everything, caplog.text.encode()])) == []
+
+
+def sections(texts: list[str]) -> str:
+    """A memory file with a section for each text."""
+    return "".join(f"# Section {at}\n\n{text}\n\n" for at, text in enumerate(texts))
+
+
+def test_no_kind_of_secret_in_our_own_agents_turns_reaches_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transcript, the outputs beside it, the day's note of a flush, the sessions' index."""
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    caplog.set_level("DEBUG")
+    planted = Planted()
+    note = {"path": "memory/2026-03-11.md", "content": planted.joined("day note")}
+    ran = [
+        ScriptedCall(id=f"r{at}", name="look", input={"path": text})
+        for at, text in enumerate(planted.texts("called"))
+    ]
+    steps: list[Any] = [
+        Says(text="Let me see.", calls=tuple(ran)),
+        filling(planted.joined("said"), 178_000),
+        Says(calls=(ScriptedCall(id="w", name="write", input=note),)),
+        "NO_REPLY",
+        filling("ok", 100_000),
+    ]
+    room = Room(tmp_path, ScriptedModel(steps), settings={"window_tokens": 200_000})
+    room.say(planted.joined("asked"), "and now?")
+    assert (room.root / "memory/2026-03-11.md").stat().st_size > 20_000, "the flush wrote its note"
+    everything = bytes_below(tmp_path) + caplog.text.encode()
+    assert planted.found_in(everything) == []

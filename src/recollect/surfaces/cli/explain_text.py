@@ -10,6 +10,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
+from recollect.rules.json_redaction import redact_json_text
 from recollect.rules.redaction import redact
 from recollect.values.message import Image, Other, Text, Thinking, ToolCall, ToolResult
 
@@ -62,7 +63,8 @@ def _words_of(part: Part) -> str:
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
-        return f"{part.name} {part.arguments}"
+        arguments, _ = redact_json_text(part.arguments)  # as it reads: an escape can hide a label
+        return f"{redact(part.name).text} {arguments}"
     if isinstance(part, ToolResult):
         images = sum(isinstance(inner, Image) for inner in part.content)
         return part.text or (f"[{images} images]" if images > 1 else "[image]" if images else "")
