@@ -230,6 +230,7 @@ def _in_front(text: str, start: int) -> Iterator[Found]:
             and is_token_value(value, quoted=True, least_chars=20)
             and len(_words(text, match.end(), start)) <= _MOST_FRONT_WORDS
             and _OTHER.isdisjoint(own)
+            and not _has_name(text, since, match.start("value"))
         ):
             yield Found("near-secret", *match.span("value"), match.start(), start)
 

@@ -135,7 +135,7 @@ def test_spans_are_offsets_of_the_original() -> None:
         f"cache key restored: Linux-node-{uuid.UUID(int=_RNG.getrandbits(128)).hex}",
         f"the token was added in commit {_random_text(_HEX, 40)}",
         f'"credentialId": "{OPAQUE}"',
-        f'{{"names": "API_TOKEN, STRIPE_SECRET","first_kept":"{_random_text(_HEX, 32)}"}}',
+        f'{{"names": "STRIPE_SECRET","first_kept":"{_random_text(_HEX, 32)}","tokens":3}}',
         "load_key_and_certificates = rust_pkcs12.load_key",
         "postgres://user:password@localhost/db",
         'curl -u "$USER:$PASSWORD" https://host',
