@@ -556,13 +556,24 @@ def slow_engine(tmp: Path, opening: float, writing: float) -> Engine:
     return Engine(settings, archive=archive, jobs=in_process_jobs(archive, settings, None))
 
 
+BEFORE: set[threading.Thread] = set()
+"""Threads of memories that earlier tests of this process did not close."""
+
+
+@pytest.fixture(autouse=True)
+def _threads_before() -> None:
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
+
+
 def ours() -> list[str]:
-    """Our tasks and threads; those of `asyncio.to_thread` are the loop's."""
+    """This test's tasks and threads of ours; those of `asyncio.to_thread` are the loop's."""
     try:
         tasks = [str(one) for one in asyncio.all_tasks() if one is not asyncio.current_task()]
     except RuntimeError:
         tasks = []
-    return tasks + [one.name for one in threading.enumerate() if one.name.startswith("recollect")]
+    threads = set(threading.enumerate()) - BEFORE
+    return tasks + [one.name for one in threads if one.name.startswith("recollect")]
 
 
 @pytest.mark.parametrize("opening", [0.0, 0.02, 0.3], ids=lambda seconds: f"open {seconds}")
