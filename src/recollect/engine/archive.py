@@ -41,7 +41,7 @@ FEW_ANSWERS = 5
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again in the background; doubled up to the most."""
 RETRY_MOST_SECONDS = 3.0
-SPOOL_SECONDS = 3.0
+SPOOL_SECONDS = 1.0
 """How long the spool may take: it is a file, but a disk can hang and a lock be held."""
 AGAIN_SECONDS = 0.3
 """How long a turn waits for one more try where nothing could be kept."""
