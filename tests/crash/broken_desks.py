@@ -53,9 +53,9 @@ class Forgetful(Desk):
         archive = opened._keeper.archive
         write, numbers = archive.write, itertools.count(1)
 
-        async def forgets(batch: Any) -> Kept:
+        async def forgets(batch: Any, later: Any = None) -> Kept:
             if next(numbers) % 7:
-                kept: Kept = await write(batch)
+                kept: Kept = await write(batch, later)
                 return kept
             return Kept(where="store", said="it says")
 
