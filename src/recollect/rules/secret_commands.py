@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_contexts import Found
+from recollect.rules.secret_contexts import Found, places_of
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
@@ -414,14 +414,14 @@ def _find_commands(text: str, lowered: str) -> Iterator[Found]:
 def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
     for flag in [one for one in _USER_FLAGS if one in text]:
-        for at in _places(text, flag):
+        for at in places_of(text, flag):
             match = _USER_AND_PASSWORD.match(text, at + len(flag))
             if match is not None and _is_made(match["bare"]):
                 yield _found("command-password", match)
     if held.isdisjoint(_HANDED_FOR_WORDS):
         return
     for literal, grammar in [one for one in _HANDED if one[0] in text]:
-        for at in _places(text, literal):
+        for at in places_of(text, literal):
             match = grammar.match(text, at)
             if match is not None and _is_made(match[match.lastgroup or "bare"]):
                 since = _line_start(text, at)
@@ -438,7 +438,7 @@ def _find_calls(text: str, lowered: str) -> Iterator[Found]:
         (_SIGNING_CALLS, _SIGNED_WITH),
     ):
         for name in [one for one in names if one in lowered]:
-            for at in _places(lowered, name):
+            for at in places_of(lowered, name):
                 match = grammar.match(text, at + len(name))
                 if match is None:
                     continue
@@ -457,13 +457,6 @@ def _is_made(value: str) -> bool:
     if is_chosen_words(value):
         return True
     return is_password_value(value, quoted=True, least_chars=6) and not is_name(value)
-
-
-def _places(text: str, literal: str) -> Iterator[int]:
-    at = text.find(literal)
-    while at >= 0:
-        yield at
-        at = text.find(literal, at + len(literal))
 
 
 def _line_start(text: str, at: int) -> int:
@@ -498,7 +491,7 @@ def _find_sessions(text: str, lowered: str) -> Iterator[Found]:
     found = [
         _LONG_SESSION.match(text, at + len(literal) - literal.endswith("="))
         for literal in [one for one in _LONG_SESSIONS if one in lowered]
-        for at in _places(lowered, literal)
+        for at in places_of(lowered, literal)
     ]
     if any(name in lowered for name in _SESSION_HINTS):
         found += _SESSION_NAMES.finditer(text)
@@ -541,7 +534,7 @@ def _find_parameters(text: str, lowered: str) -> Iterator[Found]:
 
 def _find_links(text: str) -> Iterator[Found]:
     """What lets whoever has the link in: a reset, an invitation, a magic link."""
-    for at in _places(text, "://"):
+    for at in places_of(text, "://"):
         match = _LINK.match(text, at)
         if match is not None and is_token_value(match["bare"], quoted=True, least_chars=24):
             yield _found("signed-address", match)

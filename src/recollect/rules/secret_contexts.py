@@ -35,6 +35,14 @@ class Found(NamedTuple):
     last: int
 
 
+def places_of(text: str, literal: str) -> Iterator[int]:
+    """Where the literal stands in the text, one place behind the other."""
+    at = text.find(literal)
+    while at >= 0:
+        yield at
+        at = text.find(literal, at + len(literal))
+
+
 _BEGIN_KEY = re.compile(
     r"-----BEGIN [A-Za-z0-9 ]{0,40}(?:PRIVATE|SECRET|Static) (?:KEY|key)[A-Za-z0-9 ]{0,20}-----"
 )

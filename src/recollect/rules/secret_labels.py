@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.rules.secret_assignments import kind_of_name
-from recollect.rules.secret_contexts import Found
+from recollect.rules.secret_contexts import Found, places_of
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -297,17 +297,10 @@ def _held(lowered: str, literals: tuple[str, ...]) -> list[str]:
     return [literal for literal in literals if literal in lowered]
 
 
-def _places(lowered: str, literal: str) -> Iterator[int]:
-    at = lowered.find(literal)
-    while at >= 0:
-        yield at
-        at = lowered.find(literal, at + len(literal))
-
-
 def _find_passwords(
     text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
 ) -> Iterator[Found]:
-    for at in _places(lowered, "pass"):
+    for at in places_of(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
             judge = _is_passed if label[0] == "pass" else _is_told_password
@@ -321,20 +314,20 @@ def _find_passwords(
                 yield _found("told-password", *used.span("value"), used)
     others = [one for one in _PASSWORDS if not held.isdisjoint(one.split()[:1])]
     for literal in [*others, *(_held(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
-        for at in _places(lowered, literal):
+        for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
             if begins and (found := _told(text, at + len(literal), _is_told_password, _PASSWORD)):
                 yield found
 
 
 def _find_keys(text: str, lowered: str, held: AbstractSet[str], *, beyond: bool) -> Iterator[Found]:
-    for at in _places(lowered, "key"):
+    for at in places_of(lowered, "key"):
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
         if named and (found := _told(text, at + 3, _is_told_token, _KEY)):
             yield found
     others = [one for one in _TOKENS if not held.isdisjoint(one.split()[:1])]
     for literal in [*others, *(_held(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
-        for at in _places(lowered, literal):
+        for at in places_of(lowered, literal):
             begins = not literal.isascii() or _begins_word(lowered, at)
             if begins and (found := _told(text, at + len(literal), _is_told_token, _KEY)):
                 yield found
@@ -342,7 +335,7 @@ def _find_keys(text: str, lowered: str, held: AbstractSet[str], *, beyond: bool)
 
 def _find_codes(text: str, lowered: str) -> Iterator[Found]:
     for label in _held(lowered, _CODES):
-        for at in _places(lowered, label):
+        for at in places_of(lowered, label):
             after = at + len(label)
             match = _CODE_VALUE.match(text, after, after + _REACH_CHARS)
             if match is None or _MEASURED.search(text, after, match.start("value")):
@@ -355,12 +348,12 @@ def _find_codes(text: str, lowered: str) -> Iterator[Found]:
 
 def _find_plain_codes(text: str, lowered: str) -> Iterator[Found]:
     """Codes that are sent to sign in with, and those of doors."""
-    for at in _places(lowered, " is your "):
+    for at in places_of(lowered, " is your "):
         digits = _DIGITS_BEFORE.search(text, max(0, at - 12), at)
         if digits is not None and _CODE_FIRST.match(text, at):
             yield _found("told-code", *digits.span("value"), digits)
     for literal in _held(lowered, _CODE_LITERALS):
-        for at in _places(lowered, literal):
+        for at in places_of(lowered, literal):
             match = _CODE_BEHIND.match(text, at + len(literal))
             if match is None or not _begins_word(lowered, at):
                 continue
@@ -372,7 +365,7 @@ def _find_plain_codes(text: str, lowered: str) -> Iterator[Found]:
 def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
     """A password behind its user: `creds are ada / …`."""
     for label in sorted(_CREDENTIALS & held):
-        for at in _places(lowered, label):
+        for at in places_of(lowered, label):
             after = at + len(label)
             match = _USER_SLASH.match(text, after, after + _REACH_CHARS)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
@@ -423,7 +416,7 @@ def _find_app_passwords(text: str) -> Iterator[Found]:
 def _find_prompts(text: str, lowered: str) -> Iterator[Found]:
     """What is typed or printed behind a prompt: on its line, or alone on the next."""
     for word in ("password", "passphrase"):
-        for at in _places(lowered, word):
+        for at in places_of(lowered, word):
             for grammar in (_PROMPT, _NEXT_LINE):
                 match = grammar.match(text, at + len(word))
                 if match is None or _MEASURED.search(text, match.start(), match.start("value")):
@@ -440,12 +433,12 @@ def _find_logins(text: str, lowered: str) -> Iterator[Found]:
     found = [
         _LOGIN_WITH.match(text, at + len(verb))
         for verb in _held(lowered, _LOGIN_VERBS)
-        for at in _places(lowered, verb)
+        for at in places_of(lowered, verb)
     ]
     if " / " in text:
         found += [
             _USER_AND.match(text, at)
-            for at in _places(text, " / ")
+            for at in places_of(text, " / ")
             if lowered.endswith(_USERS, max(0, at - 16), at)
         ]
     for match in found:
@@ -507,7 +500,7 @@ def _is_strong(value: str) -> bool:
 
 def _find_settings(text: str, lowered: str) -> Iterator[Found]:
     for hint in _held(lowered, _SET_HINTS):
-        for at in _places(lowered, hint):
+        for at in places_of(lowered, hint):
             match = _SET_TO.match(text, at)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
             since = max(0, at - _POLICY_REACH_CHARS)
@@ -531,7 +524,7 @@ def _find_pairs(text: str, lowered: str) -> Iterator[Found]:
 
 def _find_values(text: str, lowered: str) -> Iterator[Found]:
     done = 0
-    for at in _places(lowered, "value"):
+    for at in places_of(lowered, "value"):
         if _HOLDS.match(lowered, at + 5) is None:
             continue
         since = max(done, at - _PAIR_REACH_CHARS)
