@@ -19,6 +19,7 @@ import pytest
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.formats.transcripts import read_transcripts
+from recollect.rules.message_redaction import TextMask
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.message import CallId
 from recollect.values.request import FormatName
@@ -127,3 +128,13 @@ def test_all_tau_bench_runs(data: Path, window: int) -> None:
         assert done.failures == []
         total += done.requests
     assert total == sum(len(t.requests) for t in transcripts)
+
+
+@pytest.mark.parametrize("name", [*PI, *CODEX])
+def test_what_is_kept_of_a_session_without_secrets_is_what_it_says(data: Path, name: str) -> None:
+    """Code, plans and listings, in which what was masked once is masked wherever it stands."""
+    mask = TextMask(build({}).redaction)
+    for transcript in read_transcripts(gzip.decompress((data / "transcripts" / name).read_bytes())):
+        for item in transcript.items:
+            assert mask.body(item.raw) == (item.raw, True)
+    assert not mask.secrets

@@ -33,6 +33,8 @@ _LEAST_SECRET_CHARS = 4  # of a password whose name says so; by itself a secret 
 _NAMING = ('"name"', '"key"')
 _NAMED = '"value"'
 _MOST_PASSES = 4
+_SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
+"""Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -88,9 +90,14 @@ class _String:
     """What an item beside it calls it: `{"name": …, "value": this}`."""
 
 
+def _as_space(escape: re.Match[str]) -> str:
+    """What an escape stands for, in as many characters: it ends a word, as it does when read."""
+    return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
+
+
 def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
     """What to mask in the text, each span inside one string and between its escapes."""
-    in_place = redact(text, pii=pii, known=known).spans
+    in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
     ends = [span.end for span in in_place]
     found: list[RedactedSpan] = []
     for string in _strings(text):

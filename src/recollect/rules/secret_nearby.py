@@ -84,7 +84,7 @@ _OTHER = words(
     "version revision rev fingerprint integrity index build ref public pub publishable cache kid "
     "fingerprints trace span parent request tx transaction address image layer blob tree object "
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
-    "authenticity device push ssh known host"
+    "authenticity device push ssh known host execution"
 )
 # What they announce is not told by words alone.
 _NO_WORDS = words("login auth vault cred salt communit secret")
