@@ -58,7 +58,7 @@ _REACH_CHARS = 120
 _FAR_CHARS = 30
 _MOST_LINES = 2
 _QUOTES = "\"'「『“«‘"
-_OF_NAME = re.compile(r"\Z|[-._]|[\"']?[ \t]{0,4}[:=\](]")
+_OF_NAME = re.compile(r"\Z|[-._]|\\{0,8}[\"']?[ \t]{0,4}[:=\](]")
 _CHUNK_CHAR = r"[^\s\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
 _CHUNK = re.compile(_CHUNK_CHAR + "{8,600}+")
 _CHUNK_OPENING = re.compile(_CHUNK_CHAR + "{8}")
