@@ -116,9 +116,9 @@ class BlockingEngine:
         """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
         return self.engine.on(name, hook)
 
-    def settle(self, seconds: float = 5.0) -> int:
+    def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
         """As `Engine.settle`, waited for."""
-        return self._wait(self.engine.settle(seconds))
+        return self._wait(self.engine.settle(seconds, jobs=jobs))
 
     def close(self) -> None:
         """As `Engine.close`, then stop the background thread; calls after this fail."""

@@ -341,10 +341,11 @@ class Engine:
         if self._jobs is not None:
             self._jobs.wake()
 
-    async def settle(self, seconds: float = 5.0) -> int:
+    async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
         """Wait until all that was said is in the store, but no longer than this.
 
-        Returns how many batches still wait, in the spool or, where it takes none, in memory.
+        Returns how many batches still wait, in the spool or, where it takes none, in memory. With
+        `jobs` also until what runs beside the turns has done what is due: vectors, facts.
         """
         self._check_open()
         for held in tuple(self._watched):
@@ -353,7 +354,11 @@ class Engine:
             return 0
         begun = time.monotonic()
         await self._keeper.wait_for_all(seconds)
-        return await self._keeper.archive.settle(max(0.0, seconds - (time.monotonic() - begun)))
+        waits = await self._keeper.archive.settle(max(0.0, seconds - (time.monotonic() - begun)))
+        if jobs and self._jobs is not None:
+            self._jobs.wake()
+            await self._jobs.rest(max(0.0, seconds - (time.monotonic() - begun)))
+        return waits
 
     async def close(self) -> None:
         """Wait for what is being written, stop the jobs, and close the store.

@@ -41,6 +41,7 @@ class BackgroundJobs:
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._stop = asyncio.Event()
+        self._resting = asyncio.Event()
         self._closed = False
 
     @property
@@ -58,8 +59,19 @@ class BackgroundJobs:
             self._loop, self._task = loop, None
             self._woken, self._stop = asyncio.Event(), asyncio.Event()
         self._woken.set()
+        self._resting = asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._run())
+
+    async def rest(self, seconds: float) -> bool:
+        """Wait until all that is due was done, but no longer than this; whether it was."""
+        if not self.running:
+            return True
+        try:
+            await asyncio.wait_for(self._resting.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def close(self) -> None:
         """Stop. A job that does not end in time is given back to the queue."""
@@ -77,6 +89,7 @@ class BackgroundJobs:
     async def _run(self) -> None:
         # the boundary: a store that is away, or jobs that fail, must never be heard of here
         await self._attempt(self._work(self._woken, self._stop))
+        self._resting.set()
 
     async def _work(self, woken: asyncio.Event, stop: asyncio.Event) -> None:
         runner = await self._open_runner()
@@ -86,6 +99,7 @@ class BackgroundJobs:
             wait = await runner.next_due_seconds(idle_seconds=self._idle_seconds)
             if woken.is_set():
                 continue
+            self._resting.set()
             if wait is None:
                 return
             await until(woken, wait)
