@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from recollect.bench.cost.names import Naming, common_names, message_text
+from recollect.bench.cost.relied import ReliedLines
 from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS
@@ -75,6 +76,8 @@ class Target:
 
     row: int
     names: tuple[str, ...] = field(repr=False)
+    end: int
+    """Behind its last row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,7 @@ class Conversation:
     rows: tuple[Row, ...] = field(repr=False)
     moments: tuple[Moment, ...] = field(repr=False)
     naming: Naming = field(repr=False)
+    relied: ReliedLines = field(repr=False)
     held_out: bool = False
     """Nothing was tuned on it; it is no part of the pooled figures."""
 
@@ -181,6 +185,7 @@ def conversation(
         rows=rows,
         moments=tuple(_moments(rows)),
         naming=naming,
+        relied=ReliedLines([row.text for row in rows], naming),
         held_out=held_out,
     )
 
@@ -194,6 +199,7 @@ def sliced(whole: Conversation, rows: int) -> Conversation:
         rows=kept,
         moments=tuple(_moments(kept)),
         naming=whole.naming,
+        relied=whole.relied,
         held_out=whole.held_out,
     )
 
@@ -239,7 +245,7 @@ def _moments(rows: Sequence[Row]) -> Iterable[Moment]:
     for start, end in pairwise([*starts, len(rows)]):
         names = frozenset().union(*(row.names for row in rows[start:end]))
         lately = frozenset().union(*recent)
-        target = Target(row=start, names=tuple(sorted((names & known) - lately)))
+        target = Target(row=start, names=tuple(sorted((names & known) - lately)), end=end)
         if rows[start].role == "user":
             waiting.append(target)
         elif rows[start].role == "assistant":

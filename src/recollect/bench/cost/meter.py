@@ -1,8 +1,10 @@
 """Bills requests as a provider with a prompt cache does, and looks what they still show.
 
-Owns the prices and the two measures: of what a message refers back to, the share that stands in
-the request before it (retention), and of what no message in the request says any more, the share
-that a summary or a recalled block says (recovered). Must never know which strategy it meters.
+Owns the prices and the measures: of what a message refers back to, the share that stands in the
+request before it (retention); of what no message in the request says any more, the share that a
+summary or a recalled block names (recovered), and of those about which something was said, the
+share that one of them tells about (useful; `relied` says how that is told). Must never know which
+strategy it meters.
 Always holds: the longest common run of rows with the request before is read, the rest written.
 """
 
@@ -40,6 +42,8 @@ class SentRow:
     """What messages of the conversation name."""
     ours: frozenset[str] = field(repr=False)
     """What summaries and recalled blocks name."""
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    """What summaries and recalled blocks say."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +64,12 @@ class Tally:
     left: int = 0
     """References that no message in the request says any more."""
     recovered: int = 0
+    relied: int = 0
+    """Of those that left, the ones about which a line was said that the message relies on."""
+    named: int = 0
+    """Of those that rely on a line, the ones whose name is there."""
+    useful: int = 0
+    """Of those that rely on a line, the ones about which the request tells."""
     notes: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -71,6 +81,11 @@ class Tally:
     def recovered_share(self) -> float | None:
         """Of those that left the window; None where none did."""
         return self.recovered / self.left if self.left else None
+
+    @property
+    def useful_share(self) -> float | None:
+        """Of those that rely on a line that left the window; None where none does."""
+        return self.useful / self.relied if self.relied else None
 
 
 class Meter:
@@ -90,21 +105,27 @@ class Meter:
         known = self._rows.get(raw)
         if known is None:
             parts = self._codec.read(raw).parts
-            names = self._conversation.naming.names_in
+            naming = self._conversation.naming
             ours: set[str] = set()
             said: set[str] = set()
+            texts: list[str] = []
             for part in parts:
                 own = isinstance(part, Text) and part.text.startswith(_OWN)
-                (ours if own else said).update(names(part_text(part)))
-            known = SentRow(WEIGHER.message(parts), frozenset(said), frozenset(ours))
+                text = part_text(part)
+                (ours if own else said).update(naming.names_in(text))
+                if own:
+                    texts.append(naming.without_folder(text))
+            known = SentRow(WEIGHER.message(parts), frozenset(said), frozenset(ours), tuple(texts))
             self._rows[raw] = known
         return known
 
     def summary_row(self, text: str) -> SentRow:
         """A summary that stands as a message of its own."""
         whole = Text(text=PI_OPENING + text)
-        names = self._conversation.naming.names_in(text)
-        return SentRow(WEIGHER.message((whole,)), frozenset(), names)
+        naming = self._conversation.naming
+        names = naming.names_in(text)
+        told = (naming.without_folder(text),)
+        return SentRow(WEIGHER.message((whole,)), frozenset(), names, told)
 
     def asked(self, input_tokens: int, output_tokens: int = SUMMARY_TOKENS) -> None:
         """A call for a summary; nothing of it is cached."""
@@ -141,6 +162,7 @@ class Meter:
     def _look(self, moment: Moment) -> None:
         """A message that is in the request already must not count as what it refers to."""
         rows, tally = self._conversation.rows, self.tally
+        texts = [text for row in self._sent for text in row.texts]
         for target in moment.targets:
             itself = rows[target.row : moment.row]
             for name in target.names:
@@ -148,6 +170,12 @@ class Meter:
                 ours = self._ours[name] > 0
                 tally.references += 1
                 tally.present += said or ours
-                if not said:
-                    tally.left += 1
-                    tally.recovered += ours
+                if said:
+                    continue
+                tally.left += 1
+                tally.recovered += ours
+                line = self._conversation.relied.of(name, target.row, target.end)
+                if line is not None:
+                    tally.relied += 1
+                    tally.named += ours
+                    tally.useful += line.told_in(texts)

@@ -52,12 +52,16 @@ class Naming:
         """The identifiers of a text; each text is read once."""
         known = self._known.get(text)
         if known is None:
-            known = self._known[text] = self._read(text)
+            known = self._known[text] = self.read(text)
         return known
 
-    def _read(self, text: str) -> frozenset[str]:
-        if self._folder:
-            text = text.replace(self._folder, "")
+    def without_folder(self, text: str) -> str:
+        """The text with the paths of the session as they are named without its folder."""
+        return text.replace(self._folder, "") if self._folder else text
+
+    def read(self, text: str) -> frozenset[str]:
+        """The same for a text that nobody asks about twice."""
+        text = self.without_folder(text)
         found: set[str] = set()
         for shape in _SHAPES:
             for match in shape.finditer(text):

@@ -26,9 +26,14 @@ def replay_plain(
     *,
     reserve_tokens: int = RESERVE_TOKENS,
     kept_tokens: int = KEPT_TOKENS,
+    behind: Callable[[int, int], str] = lambda _moment, _cut: "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tally:
-    """What plain compaction costs on this conversation, and what it keeps."""
+    """What plain compaction costs on this conversation, and what it keeps.
+
+    `behind` is given the moment and the first row that is kept, and says what stands behind the
+    summary: nothing in plain compaction, what an oracle would put there where one is measured.
+    """
     meter = Meter(conversation)
     taker = NoteTaker(conversation.naming)
     rows = [meter.row(row.raw) for row in conversation.rows]
@@ -46,7 +51,8 @@ def replay_plain(
                 gone = conversation.rows[first:at]
                 meter.asked(sum(row.tokens for row in gone) + (summary.tokens if summary else 0))
                 text = taker.note(((row.role, row.text) for row in gone), [text])
-                summary = meter.summary_row(text)
+                told = behind(done, at)
+                summary = meter.summary_row(f"{text}\n{told}" if told else text)
                 first = at
         sent = [summary] if summary else []
         meter.sent([*sent, *rows[first : moment.row]], moment)
