@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
@@ -100,6 +100,7 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
     in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
     ends = [span.end for span in in_place]
     found: list[RedactedSpan] = []
+    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
     for string in _strings(text):
         beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
@@ -109,7 +110,10 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
                 own.append(_within(in_place[beside], string))
             beside += 1
         if not is_data:
-            own += _decoded_spans(string, pii=pii)
+            if string.written not in read:
+                read[string.written] = _decoded_spans(string.written, pii=pii)
+            at = string.start
+            own += [_moved(one, one.start + at, one.end + at) for one in read[string.written]]
         if string.named:
             own += _named_spans(string, pii=pii)
         found += _merged(own)
@@ -141,25 +145,19 @@ def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
     return replace(span, start=start, end=end)
 
 
-def _decoded_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
-    """What the string holds when it is read by itself."""
-    written = string.written
+def _decoded_spans(written: str, *, pii: bool) -> Sequence[RedactedSpan]:
+    """What a string holds when it is read by itself, as places in what is written."""
     if "\\" not in written:
         if _BESIDE.search(written) is None:
-            return []  # a word alone is read the same where a text begins with it
-        spans = redact(written, pii=pii).spans
-        return [_moved(span, span.start + string.start, span.end + string.start) for span in spans]
+            return ()  # a word alone is read the same where a text begins with it
+        return redact(written, pii=pii).spans
     decoded, _ = scanstring(f'{written}"', 0, False)
     spans = redact(decoded, pii=pii).spans
     if not spans:
-        return []
+        return ()
     shifts = _shifts(written)
     return [
-        _moved(
-            span,
-            string.start + _written_at(span.start, shifts),
-            string.start + _written_at(span.end, shifts),
-        )
+        _moved(span, _written_at(span.start, shifts), _written_at(span.end, shifts))
         for span in spans
     ]
 

@@ -20,6 +20,8 @@ class Need:
 
     texts: tuple[str, ...] = field(repr=False)
     """Every one of them, as it was said, case and white space aside."""
+    any_of: tuple[str, ...] = field(default=(), repr=False)
+    """Where given, one of these is enough, and `texts` is the strict reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from recollect.bench.recall.memory import StoredMemory, StoredMessage
+from recollect.bench.recall.memory import StoredMemory, StoredMessage, StoredPassage
 from recollect.bench.recall.sets import Question
 from recollect.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.search.bm25 import Bm25Index, inverse_document_frequency
@@ -88,17 +88,45 @@ class Verdict:
     """Whether something of each gold message is in the block."""
 
 
+class AnswerPassages:
+    """Knows of the passages of a memory's messages which of them hold an answer."""
+
+    def __init__(self, messages: Sequence[Sequence[StoredPassage]]) -> None:
+        self._messages = messages
+        index = Bm25Index.build([passage.words for message in messages for passage in message])
+        self.documents = index.documents
+        self.frequencies = index.document_frequencies
+
+    def needed(self, question: Question) -> list[tuple[str, ...]]:
+        """For each gold message the passages that must be shown, by their text.
+
+        That is the one that shares the most with the answer, its rare words first; without an
+        answer it is every passage.
+        """
+        answer = set(tokenize(question.answer))
+        return [self._needed_of(place, answer) for place in question.gold]
+
+    def _needed_of(self, place: int, answer: set[str]) -> tuple[str, ...]:
+        passages = self._messages[place]
+        if not answer or len(passages) < 2:
+            return tuple(passage.text for passage in passages)
+        shared = [sum(map(self.worth, answer.intersection(one.words))) for one in passages]
+        return (passages[shared.index(max(shared))].text,)
+
+    def worth(self, word: str) -> float:
+        """What it says of a passage that it holds this word: the rarer, the more."""
+        return inverse_document_frequency(
+            document_frequency=self.frequencies.get(word, 0), documents=self.documents
+        )
+
+
 class Judge:
     """Knows of a memory where each segment stands and which passage holds an answer."""
 
     def __init__(self, stored: StoredMemory) -> None:
-        self._messages = stored.messages
         self._by_segment = {one.segment: place for place, one in enumerate(stored.messages)}
         self._by_arrival = {one.sequence: place for place, one in enumerate(stored.messages)}
-        passages = [passage.words for message in stored.messages for passage in message.passages]
-        index = Bm25Index.build(passages)
-        self._documents = index.documents
-        self._frequencies = index.document_frequencies
+        self._passages = AnswerPassages([message.passages for message in stored.messages])
 
     def place(self, passage: RecalledPassage) -> int:
         """Where the message of a recalled passage stands in the memory."""
@@ -112,33 +140,16 @@ class Judge:
         """The rare words of its answer that this memory holds and the question does not, each
         with its worth; what the memory never says, no block could show."""
         asked = set(tokenize(question.text))
-        most = RARE_SHARE * self._documents
+        most = RARE_SHARE * self._passages.documents
         return {
-            word: self._worth(word)
+            word: self._passages.worth(word)
             for word in dict.fromkeys(tokenize(_RUBRIC_WORDING.sub(" ", question.answer)))
-            if word not in asked and 0 < self._frequencies.get(word, 0) <= most
+            if word not in asked and 0 < self._passages.frequencies.get(word, 0) <= most
         }
 
     def needed(self, question: Question) -> list[tuple[str, ...]]:
-        """For each gold message the passages that must be shown, by their text.
-
-        That is the one that shares the most with the answer, its rare words first; without an
-        answer it is every passage.
-        """
-        answer = set(tokenize(question.answer))
-        return [self._needed_of(place, answer) for place in question.gold]
-
-    def _needed_of(self, place: int, answer: set[str]) -> tuple[str, ...]:
-        passages = self._messages[place].passages
-        if not answer or len(passages) < 2:
-            return tuple(passage.text for passage in passages)
-        shared = [sum(map(self._worth, answer.intersection(one.words))) for one in passages]
-        return (passages[shared.index(max(shared))].text,)
-
-    def _worth(self, word: str) -> float:
-        return inverse_document_frequency(
-            document_frequency=self._frequencies.get(word, 0), documents=self._documents
-        )
+        """For each gold message the passages that must be shown, by their text."""
+        return self._passages.needed(question)
 
     def verdict(
         self,

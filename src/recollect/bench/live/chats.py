@@ -1,0 +1,130 @@
+"""Question sets of long chats, fed to the product turn by turn: LoCoMo, BEAM, LongMemEval.
+
+Owns how a chat that others wrote becomes a conversation with a model, and what of its evidence
+counts as there: something of every gold message (a passage, as memory cuts it), or strictly the
+passage that holds the answer, both as `bench recall` judges them. Must never change a word that
+was said. Always holds: the same set and bounds give the same sessions; times never go back; a
+question is asked behind all that was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from recollect.bench.live.sessions import (
+    Exchange,
+    LiveQuestion,
+    LiveSession,
+    Need,
+    assistant,
+    user,
+)
+from recollect.bench.recall.ask import strangers_of
+from recollect.bench.recall.judge import AnswerPassages
+from recollect.bench.recall.memory import StoredPassage
+from recollect.bench.recall.sets import Memory, Question, QuestionSet, Said, load_set
+from recollect.search.passages import split_passages
+from recollect.search.tokenize import tokenize
+
+T = TypeVar("T")
+
+CHAT_SETS: Final = ("locomo", "beam", "longmemeval")
+CHAT_WINDOWS: Final = {"locomo": 8_000, "beam": 64_000, "longmemeval": 16_000}
+"""A window that most of the chat has left when it is asked about: LoCoMo's chats have 13,000 to
+26,000 tokens, BEAM's 120,000 to 130,000, the pool of LongMemEval 82,000."""
+_TURN_SECONDS: Final = 30.0
+"""Between two exchanges of one sitting, whose messages are all dated alike."""
+_NOTED: Final = "Noted."
+_GO_ON: Final = "Please go on."
+_SYSTEMS: Final = {
+    "locomo": "You listen to the chat of two people, and answer questions about it.",
+    "beam": "You are a helpful assistant.",
+    "longmemeval": "You are a helpful assistant.",
+}
+
+
+def chat_sessions(
+    name: str, *, most_questions: int | None = None, most_chats: int | None = None
+) -> list[LiveSession]:
+    """A set as conversations; bounds take questions from everywhere, and the first chats."""
+    whole = load_set(name)
+    chosen = whole.memories[:most_chats]
+    total = sum(len(memory.questions) for memory in chosen)
+    most = total if most_questions is None else min(most_questions, total)
+    sessions: list[LiveSession] = []
+    for place, memory in enumerate(chosen):
+        share = len(memory.questions)
+        if most < total:
+            share = most * (place + 1) // len(chosen) - most * place // len(chosen)
+        sessions.append(_session(whole, memory, share))
+    return sessions
+
+
+def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
+    messages: Sequence[Said] = memory.messages
+    if whole.name == "longmemeval":  # a pool of many chats, in the order in which all was said
+        messages = sorted(messages, key=lambda said: said.said_at)
+    exchanges = _exchanges(messages)
+    passages = [_passages(said) for said in memory.messages]
+    judged = AnswerPassages(passages)
+    asked = [
+        _question(f"{memory.name}-q{at}", one, passages, judged)
+        for at, one in _spread(list(enumerate(memory.questions)), most)
+    ]
+    strangers = _spread(list(enumerate(strangers_of(whole, memory))), most)
+    asked += [
+        LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=one.text)
+        for at, one in strangers
+    ]
+    return LiveSession(
+        name=f"{whole.name}-{memory.name}",
+        exchanges=tuple(exchanges),
+        questions=tuple((len(exchanges), one) for one in asked),
+        system=_SYSTEMS[whole.name],
+    )
+
+
+def _exchanges(messages: Sequence[Said]) -> list[Exchange]:
+    """What one says and the other replies; where nobody replies, the model notes it."""
+    exchanges: list[Exchange] = []
+    at = 0.0
+    waiting = list(messages)
+    while waiting:
+        said = waiting.pop(0)
+        at = max(said.said_at, at + _TURN_SECONDS)
+        asked, reply = user(said.text), assistant(_NOTED)
+        if said.role == "assistant":
+            asked, reply = user(_GO_ON), assistant(said.text)
+        elif waiting and waiting[0].role == "assistant" and _together(said, waiting[0]):
+            reply = assistant(waiting.pop(0).text)
+        exchanges.append(Exchange(messages=(asked, reply), at=at, ordinary=True))
+    return exchanges
+
+
+def _together(said: Said, reply: Said) -> bool:
+    return said.said_at == reply.said_at
+
+
+def _passages(said: Said) -> list[StoredPassage]:
+    """As memory cuts a message."""
+    cut = split_passages(said.text)
+    return [StoredPassage(text=one.text, words=tuple(tokenize(one.text))) for one in cut]
+
+
+def _question(
+    name: str, one: Question, passages: Sequence[Sequence[StoredPassage]], judged: AnswerPassages
+) -> LiveQuestion:
+    needs = [
+        Need(texts=strictly, any_of=tuple(passage.text for passage in passages[place]))
+        for place, strictly in zip(one.gold, judged.needed(one), strict=True)
+    ]
+    return LiveQuestion(name=name, kind=one.category, ask=one.text, needs=tuple(needs), at=one.now)
+
+
+def _spread(all_of_them: Sequence[T], most: int) -> list[T]:
+    """So many of them, from everywhere, so that every category has a chance."""
+    count = len(all_of_them)
+    if count <= most:
+        return list(all_of_them)
+    return [all_of_them[count * at // most] for at in range(most)]
