@@ -118,7 +118,9 @@ class Recall(Validated):
     hard_cap_tokens: Annotated[
         int, "The block's upper limit, never over 10% of the window whatever this says"
     ] = 4000
-    block_tokens: Annotated[int, "The ordinary size of the block, within the hard cap"] = 800
+    block_tokens: Annotated[
+        int, "The block's size for a turn that asks nothing; a question may take the hard cap"
+    ] = 400
     embedder: Annotated[
         EmbedderName,
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.engine.turn_path import TurnPath, without_blocks
+from recollect.engine.turn_path import TurnPath, is_block, without_blocks
 from recollect.rules.moments import WORTHWHILE_SHARE
 from recollect.turn.prune import PruneResult, prune
-from recollect.turn.query import QueryResult
+from recollect.turn.query import QueryResult, last_exchange
 from recollect.turn.trim import TrimResult, trim
-from recollect.values.edit import Insert, Shorten
+from recollect.values.edit import Edit, Shorten
 from recollect.values.message import ToolResult
 from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
 
 PRUNED_ENOUGH_RATIO = 0.8
 """Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
+FULL_MOMENTS = ("over-limit", "room", "compaction")
+"""The view is full: what pruning leaves has to be well below its limit."""
 TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
@@ -33,13 +35,17 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
     if moment.kind == "ratio" and not await _prune(path, moment):
         path.moment = None
         return
-    if any(isinstance(edit, Insert) for edit in path.edits):
-        await path.change(without_blocks(path.edits))
-    compacts = path.may_compact and moment.kind in ("over-limit", "compaction")
+    if any(map(is_block, path.edits)):
+        await path.change(_without_old_blocks(path, moment))
+    if moment.kind == "room" and path.has_room():
+        return
+    compacts = path.may_compact and moment.kind in FULL_MOMENTS
     if moment.kind != "ratio" and not compacts:
         # Where the past can become a summary, its results are worth more whole: measured,
         # pruning first costs as much and keeps less (docs/figures_cost.md).
         await _prune(path, moment)
+    if moment.kind == "room" and not compacts and path.has_room():
+        return
     if path.used_tokens() > path.limits.limit_tokens and _holds_oversized_result(path):
         await _prune(path, moment, everything=True)
     trims_first = path.settings.turn.trim_first
@@ -51,7 +57,7 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
             path.boundary.note(
                 "compact", "skipped", Reason(Cause.NO_COMPACTION, why=path.why_not_compact)
             )
-        await _trim(path, asked)
+        await _trim(path, asked, _low_tokens(path, moment))
     if trims_first and path.fills_up():
         path.wants_compaction = True
         return
@@ -61,6 +67,15 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         await _prune(path, moment, everything=True)
 
 
+def _without_old_blocks(path: TurnPath, moment: Moment) -> tuple[Edit, ...]:
+    """The edits without recalled blocks; after a pause the newest exchange keeps its own, which
+    the next question may lean on."""
+    if moment.kind != "cache-expired":
+        return without_blocks(path.edits)
+    recent = last_exchange(path.entries)
+    return tuple(edit for edit in path.edits if not is_block(edit) or edit.anchor in recent)
+
+
 def _enough_tokens(path: TurnPath, moment: Moment) -> int:
     """What pruning has to come down to, or messages are trimmed too.
 
@@ -68,15 +83,27 @@ def _enough_tokens(path: TurnPath, moment: Moment) -> int:
     each time the provider's cache is broken for a few results more.
     """
     limit = path.limits.limit_tokens
+    if moment.kind == "room":
+        return limit - path.wanted_tokens()
     if moment.kind != "over-limit" or path.settings.turn.trim_first:
         return limit
     return int(PRUNED_ENOUGH_RATIO * limit)
 
 
+def _low_tokens(path: TurnPath, moment: Moment) -> int:
+    """What a trim goes down to: for a block's sake no further than it takes, and a little."""
+    low = path.limits.low_water_tokens
+    if moment.kind != "room":
+        return low
+    return max(
+        low, path.limits.limit_tokens - path.wanted_tokens() - path.limits.window_tokens // 20
+    )
+
+
 def _stays_full(path: TurnPath, moment: Moment) -> bool:
     """Whether pruning was not enough: a view that is full again in a few turns would break
     the provider's cache each time."""
-    if moment.kind not in ("over-limit", "compaction"):
+    if moment.kind not in FULL_MOMENTS:
         return path.fills_up()
     enough = PRUNED_ENOUGH_RATIO * path.limits.compact_tokens
     return path.may_compact and path.used_tokens() > enough
@@ -133,13 +160,13 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
     return True
 
 
-async def _trim(path: TurnPath, asked: QueryResult) -> None:
+async def _trim(path: TurnPath, asked: QueryResult, low_tokens: int) -> None:
     settings = path.settings
     if settings.turn.trim_first and len(asked.text) < settings.trim.min_query_chars:
         path.boundary.note("trim", "skipped", Reason(Cause.QUERY_TOO_SHORT_TO_TRIM))
         return
     for _ in range(TRIM_ROUNDS):
-        excess = path.estimated(path.used_tokens() - path.limits.low_water_tokens)
+        excess = path.estimated(path.used_tokens() - low_tokens)
         made = await path.boundary.run(
             "trim",
             lambda: trim(
@@ -161,5 +188,5 @@ async def _trim(path: TurnPath, asked: QueryResult) -> None:
         if not made.edits:
             return
         await path.change(path.edits + made.edits)
-        if path.used_tokens() <= path.limits.limit_tokens:
+        if path.used_tokens() <= max(low_tokens, path.limits.limit_tokens):
             return

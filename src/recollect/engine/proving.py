@@ -50,7 +50,7 @@ async def prove(
                 shown=kept,
                 scope="session",
                 now=now,
-                budget_tokens=path.estimated(limits.block_tokens),
+                budget_tokens=path.estimated(limits.hard_cap_tokens),
                 count_tokens=path.weigher.text,
                 gated=False,
                 most_hits=0,

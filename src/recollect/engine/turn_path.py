@@ -28,13 +28,15 @@ from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
+from recollect.search.question import Asks
 from recollect.turn.align import Alignment, align
 from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
 from recollect.turn.extend import extend
-from recollect.turn.inject import InjectResult, inject
+from recollect.turn.inject import InjectResult, block_text, inject
 from recollect.turn.query import QueryResult, newest_exchange, query, spoken_text
 from recollect.turn.read import ReadResult, Remembered, enter, read
+from recollect.turn.stand import StandResult, stand, standing_tokens
 from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
 from recollect.values.message import EntryKey, Text
@@ -49,8 +51,10 @@ DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
 CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
-LEAST_ROOM_TOKENS = 300
-"""A block of two passages with its frame: a view that leaves less is said to be in the way."""
+BLOCKS_SHARE: Final = 1.5
+"""Of the hard cap, what all blocks of a view may take together."""
+REFERENCE_SHARE: Final = 2
+"""Work that refers to what is agreed may take this part of the hard cap."""
 
 
 Free: TypeAlias = Callable[["TurnPath", Moment, QueryResult], Awaitable[None]]
@@ -95,6 +99,8 @@ class TurnPath:
     composed: dict[Slot, Composed] = field(default_factory=dict)
     recalled: Recalled | None = None
     """What memory found for this turn, whether or not it was put back."""
+    _block_tokens: int = 0
+    """What its block may take, as an estimate, where there is room."""
     may_compact: bool = False
     """A compaction can happen before this request goes out."""
     why_not_compact: Reason | None = None
@@ -142,9 +148,18 @@ class TurnPath:
             self.moment = Moment(kind="compaction", reason=due)
         if self.moment is not None and await self._may_leave(gate):
             await free(self, self.moment, asked)
+            if not self.wants_compaction:
+                await self._stand()
         if self.wants_compaction:
             return True
         await self._recall(recaller, asked, space, session)
+        if self.recalled is not None and not self.recalled.empty:
+            await self._make_room(asked, gate, free)
+            if self.wants_compaction:
+                return True
+            if self.moment is not None and self.moment.kind == "room":
+                await self._stand()
+            await self._inject(self.recalled)
         self.shaped = True
         self._check()
         return True
@@ -349,19 +364,18 @@ class TurnPath:
                 space=space,
                 session=session,
                 now=self.now,
-                budget_tokens=self._block_budget(),
+                budget_tokens=self._wanted_tokens,
                 count_tokens=self.weigher.text,
             )
             found = await self.boundary.wait(
                 "recall",
                 lambda: recaller.recall(request),
                 unchanged=Recalled(),
-                reason=lambda found: (*recall_reasons(found), *self._room_reason(found)),
+                reason=recall_reasons,
                 seconds=self.settings.recall.deadline_seconds,
             )
             self.recalled = found
-            if not found.empty:
-                await self._inject(found)
+            self._block_tokens = request.budget_tokens
 
     def _was_asked(self) -> bool:
         """In the middle of a turn only what the model names itself can be new."""
@@ -378,31 +392,69 @@ class TurnPath:
     def _has_its_block(self) -> bool:
         """Whether a block stands that was recalled since the newest user message."""
         recent = newest_exchange(self.entries)
-        return any(isinstance(edit, Insert) and edit.anchor in recent for edit in self.edits)
+        return any(is_block(edit) and edit.anchor in recent for edit in self.edits)
+
+    def _wanted_tokens(self, asks: Asks) -> int:
+        """What a block may take for a message that asks so much, as an estimate."""
+        limits = self.limits
+        if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
+            return self._as_estimate(limits.block_tokens)
+        shares = {"past": limits.hard_cap_tokens, "question": limits.hard_cap_tokens}
+        tokens = max(shares.get(asks, 0), limits.block_tokens)
+        if asks == "reference":
+            tokens = max(tokens, limits.hard_cap_tokens // REFERENCE_SHARE)
+        return self._as_estimate(tokens - MESSAGE_TOKENS)
 
     def _block_budget(self) -> int:
-        """What the block may take, as an estimate."""
-        room = max(MESSAGE_TOKENS, self._room_tokens())
-        if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
-            tokens = min(self.limits.block_tokens, room - MESSAGE_TOKENS)
-        else:
-            tokens = min(self.limits.block_tokens, room) - MESSAGE_TOKENS
+        """What the block may take, as an estimate: what was wanted for it, and the view leaves."""
+        room = self._as_estimate(max(MESSAGE_TOKENS, self._room_tokens()) - MESSAGE_TOKENS)
+        return min(self._block_tokens, room)
+
+    def _as_estimate(self, tokens: int) -> int:
+        """Calibrated tokens as an estimate that is surely within them."""
         if not self.settings.tokens.calibrate:
-            return tokens
+            return max(0, tokens)
         # Rounded down, and one less: counting the whole request anew rounds up.
         return max(0, int((tokens - 1) / self.state.calibration.ratio))
 
     def _room_tokens(self) -> int:
         return self.limits.available_tokens - self.used_tokens()
 
-    def _room_reason(self, found: Recalled) -> tuple[Reason, ...]:
-        """That a full view kept out what memory has, else it would seem to have nothing."""
-        room = self._room_tokens()
-        if found.gate is None or not found.gate.open:
-            return ()
-        if room >= min(LEAST_ROOM_TOKENS, self.limits.block_tokens):
-            return ()
-        return (Reason(Cause.LITTLE_ROOM, tokens=max(0, room)),)
+    async def _make_room(self, asked: QueryResult, gate: Gate | None, free: Free) -> None:
+        """A block that is wanted and does not fit, or makes the blocks of the view too many, is
+        a batch moment: older blocks go, and what else a full view can do without."""
+        if self.settings.recall.method == "openclaw" or self.moment is not None:
+            return
+        if self.has_room():
+            return
+        room = max(0, self._room_tokens())
+        reason = Reason(Cause.ROOM_WANTED, tokens=self.wanted_tokens(), room=room)
+        self.moment = Moment(kind="room", reason=reason)
+        if await self._may_leave(gate):
+            await free(self, self.moment, asked)
+
+    def has_room(self) -> bool:
+        """Whether what was recalled fits the view as it stands."""
+        wanted = self.wanted_tokens()
+        return wanted <= self._room_tokens() and not self._blocks_are_full(wanted)
+
+    def wanted_tokens(self) -> int:
+        """What a block with all that was recalled takes."""
+        if self.recalled is None or self.recalled.empty:
+            return 0
+        return self.calibrated(self.weigher.text(block_text(self.recalled)) + MESSAGE_TOKENS)
+
+    def _blocks_are_full(self, wanted: int) -> bool:
+        """Whether the blocks of the view, with this one, take more than their share of it."""
+        standing = sum(
+            [
+                self.weigher.text(edit.text)
+                for edit in self.edits
+                if isinstance(edit, Insert) and is_block(edit)
+            ]
+        )
+        most = BLOCKS_SHARE * self.limits.hard_cap_tokens
+        return bool(standing) and self.calibrated(standing) + wanted > most
 
     async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(
@@ -424,6 +476,32 @@ class TurnPath:
             if made.edit.placement == "head":  # one block at the head, and it is the newest
                 kept = without_blocks(kept)
             await self.change((*kept, made.edit))
+
+    async def _stand(self) -> None:
+        """Make the standing block anew, of what is left out of the view as it is now."""
+        if self.settings.recall.method == "openclaw" or not self.settings.recall.enabled:
+            return
+        rest = tuple(e for e in self.edits if not (isinstance(e, Insert) and e.stage == "stand"))
+        shown = {entry.key for entry in self.visible()}
+        behind = behind_cut(self.entries, self.edits)
+        left = [e for e in self.entries if e.key not in shown and e.key not in behind]
+        made = await self.boundary.run(
+            "stand",
+            lambda: stand(
+                left,
+                (),
+                self.weigher,
+                anchor=self.entries[0].key,
+                budget_tokens=self._as_estimate(standing_tokens(self.limits.window_tokens)),
+                turn=self.number,
+                mask=self.mask.text,
+                known=self.remembered.statements,
+            ),
+            unchanged=StandResult(edit=None, reason=NOT_RUN),
+            reason=lambda result: result.reason,
+            in_thread=self.settings.redaction.enabled,
+        )
+        await self.change(rest if made.edit is None else (*rest, made.edit))
 
     def visible(self) -> tuple[Entry, ...]:
         """The entries that the view shows, whole or in part, in the history's order."""
@@ -500,9 +578,14 @@ MOST_BLOCKS: Final = 512
 """So many recalled blocks of a session are recognised when they come back."""
 
 
+def is_block(edit: Edit) -> bool:
+    """Whether it is a recalled block, and no standing one."""
+    return isinstance(edit, Insert) and edit.stage != "stand"
+
+
 def without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
     """These edits without recalled blocks."""
-    return tuple(edit for edit in edits if not isinstance(edit, Insert))
+    return tuple(edit for edit in edits if not is_block(edit))
 
 
 def _still_waiting(

@@ -64,6 +64,8 @@ class Certainty:
     """How many embedders had a say."""
     unheard: bool
     """All names of the question are unknown to memory."""
+    nearness: float = 0.0
+    """The best similarity of any embedder, in spreads above what is unrelated."""
     ahead: float | None = None
     """By how much the best that left the view answers better than the best it shows, in logits;
     None where the view shows nothing that was found."""
@@ -138,6 +140,14 @@ def calibrate(
         probability=1.0 / (1.0 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT))),
         vectors=len(telling),
         unheard=unheard,
+        nearness=max(
+            [
+                ((one.similarities[at] or 0.0) - scale.mean) / scale.spread
+                for at, scale in telling
+                for one in found.passages
+            ],
+            default=0.0,
+        ),
         ahead=ahead,
     )
 

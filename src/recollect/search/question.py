@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from recollect.search.dates import Window, windows_asked
 from recollect.search.speakers import speaker_words_asked
@@ -32,11 +32,87 @@ _ASKS_ASSISTANT: Final = re.compile(
     |你(?:之前|刚才|上次|曾)?(?:说|建议|推荐|提到|给)""",
     re.IGNORECASE | re.VERBOSE,
 )
+# What asks for what was said before, in so many words.
+_ASKS_PAST: Final = re.compile(
+    r"""\b(?:remind\ me|do\ you\ (?:remember|recall|know\ (?:what|which|who|when|where|why|how))
+        |(?:as|like|what|which|how|when|where|why|who|that)\ (?:we|i)\ (?:\w+\ )?(?:had\ )?
+          (?:said|told|agreed|decided|settled|chose|picked|discussed|talked|mentioned|planned|wanted)
+        |(?:did|had|have)\ (?:we|i|you)\b
+        |(?:we|i|you)\ (?:had\ |have\ |already\ |once\ |originally\ )?
+          (?:agreed|decided|settled|discussed|talked\ about|mentioned|told\ you|said|suggested
+            |recommended|proposed|found\ out)
+        |(?:earlier|previously|last\ time|back\ then|the\ other\ day|so\ far|originally|once\ more
+          |in\ the\ past|before\ that|already)
+        |(?:what|which|who|whom|when|where|how\ \w+)\ (?:was|were|had)
+        |was\ (?:that|it)\ again|again\ \?|left\ for\ later)\b
+    |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same as an order: "remind me which host it was", "list all decisions".
+_REMINDS: Final = re.compile(
+    r"\bremind\ me\b|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
+    r"\b(?:all|every|everything|decisions?|decided|agreed|we|again|so\ far|left|told|said|open)\b"
+    r"|提醒我|列出|总结",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Work that leans on what both know.
+_REFERS: Final = re.compile(
+    r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
+    r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
+    r"|whoever|allowed|supposed\ to|i\ need\ (?:the|their|our|his|her))\b"
+    r"|我们的|老规矩|像上次|照旧",
+    re.IGNORECASE | re.VERBOSE,
+)
+# An order in a question's clothes.
+_ORDERS: Final = re.compile(
+    r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
+    r"(?:can|could|would|will)\ you\b(?!\ (?:please\ )?(?:remind|tell|remember|recall|say))",
+    re.IGNORECASE | re.VERBOSE,
+)
+# A question without its mark: it begins as one.
+_BEGINS_AS_QUESTION: Final = re.compile(
+    r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+)"
+    r"\b\W*)*(?:(?:at|in|on|by|for|from|to|until|since|under|with|about|after|before)\ )?"
+    r"(?:what|which|who|whom|whose|when|where|why|how|whats|wheres|whos)(?:['’](?:s|re|d))?\b"
+    r"|\W*(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?\ (?!not\b)\w+",
+    re.IGNORECASE,
+)
+_ASKS_IN_CHINESE: Final = re.compile(
+    "什么|哪|谁|多少|几[个点时次]|怎么|怎样|为何|是否|何时|呢[?？]?$|吗[?？]?$"
+)
+_LISTS: Final = re.compile(
+    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?\w+s|summari[sz]e|recap|overview"
+    r"|sum\ up)\b"
+    r"|所有|全部|列出|哪些|总结",
+    re.IGNORECASE,
+)
+# What points at something that was named before.
+_LEANS: Final = re.compile(
+    r"^\W*(?:so|since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
+    r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big|so))\W*$"
+    r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
+    r"|\b(?:it|its|it['’]s|that|this|them|they|their|those|these|he|she|him|his|her|hers|there|ones?|same"
+    r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LEANS_IN_CHINESE: Final = re.compile(
+    "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
+)
+_LETTERS: Final = re.compile(r"[^\W\d_]+|\d+")
+_MOST_LEANING_WORDS: Final = 14
+_SENTENCES: Final = re.compile(r"(?<=[?？。！])\s*|(?<=[.!…])\s+|\n+")
+_ASKING_CHARS: Final = 600
+"""In a longer message what looks like a question may be part of what was pasted."""
 _END_WORDS: Final = 64
 """Of a pasted text its first and its last words say what it is about."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
 """What is read of either end of a pasted text: what is asked stands before it or behind it."""
+
+
+Asks: TypeAlias = Literal["past", "question", "reference", "other"]
+"""What a message wants: what was said before; an answer; work for which it refers to what is
+agreed ("our definition", "as told"); or none of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +127,7 @@ class Question:
     length: int = 0
     """Its number of words, repeats included."""
     text: str = field(default="", repr=False)
+    asks: Asks = "other"
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -60,8 +137,10 @@ class Question:
 
 
 def question_text(request: RecallRequest) -> str:
-    """What a turn asks by: its newest message; ungated, with those before it."""
+    """What a turn asks by: its newest message, with what that leans on; ungated, all of them."""
     text = request.newest if request.gated and request.newest else request.query
+    if request.gated and request.leans_on:
+        text = f"{request.leans_on}\n{text}"
     if len(text) <= 2 * _END_CHARS:
         return text
     return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
@@ -77,7 +156,44 @@ def read_question(text: str, *, asked_at: float) -> Question:
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         text=text,
+        asks=what_asks(text),
     )
+
+
+def what_asks(text: str) -> Asks:
+    """Whether a message asks for what was said before, asks something, or does neither."""
+    if len(text) > _ASKING_CHARS:
+        text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
+    asking: Asks = "other"
+    for sentence in filter(None, map(str.strip, _SENTENCES.split(text))):
+        marked = sentence.endswith(("?", "？"))
+        if _ORDERS.match(sentence):
+            continue
+        if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
+            asking = "question"
+            if _ASKS_PAST.search(sentence):
+                return "past"
+        elif _REMINDS.search(sentence):
+            return "past"
+        elif asking == "other" and _REFERS.search(sentence):
+            asking = "reference"
+    return asking
+
+
+def leans(text: str) -> bool:
+    """Whether a message cannot be understood without what was said just before it: "why?",
+    "and who owns it?"."""
+    words = _LETTERS.findall(text)
+    if not words or len(words) > _MOST_LEANING_WORDS:
+        return False
+    if _LEANS_IN_CHINESE.search(text):
+        return True
+    return what_asks(text) in ("past", "question") and _LEANS.search(text) is not None
+
+
+def wants_list(text: str) -> bool:
+    """Whether a message asks for all of something."""
+    return _LISTS.search(text) is not None
 
 
 def _ends(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,16 +8,20 @@ else in the view says it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import overload
+from typing import Final, overload
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
+from recollect.search.question import Asks, leans, what_asks
 from recollect.search.substance import only_asks
 from recollect.turn.query import QueryResult, spoken_text
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.message import EntryKey, Text, ToolCall, ToolResult
 from recollect.values.recalled import RecallRequest, RecallScope
+
+_MOST_LEANT_ON: Final = 3
+_LEANT_ON_CHARS: Final = 600
 
 
 def ask(
@@ -29,11 +33,12 @@ def ask(
     space: SpaceId,
     session: SessionId,
     now: float,
-    budget_tokens: int,
+    budget_tokens: Callable[[Asks], int],
     count_tokens: Callable[[str], int],
 ) -> RecallRequest:
     """The request to memory of a turn whose view shows these entries under these edits.
 
+    `budget_tokens` says what a block may take for a message that asks so much.
     A message that is shown only in part is not shown: what was cut from it can be recalled.
     """
     cut = _cut(edits)
@@ -41,12 +46,14 @@ def ask(
     # also where it says too little to be part of the query: "thanks" asks for nothing
     newest = next((one for one in reversed(visible) if _asks(one)), None)
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
+    text = "" if newest is None else spoken_text(newest)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
         session=session,
         query=asked.text,
-        newest="" if newest is None else spoken_text(newest),
+        newest=text,
+        leans_on=_leant_on(visible, newest) if leans(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset(entry.key for entry in visible if entry.key not in cut),
         quoted=frozenset(name for block in blocks for name in block.recalled),
@@ -60,10 +67,22 @@ def ask(
         ),
         scope=scope,
         now=now,
-        budget_tokens=budget_tokens,
+        budget_tokens=budget_tokens(what_asks(text) if text else "other"),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
     )
+
+
+def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
+    """What the user said before a message that cannot stand alone, back to what can."""
+    before: list[str] = []
+    for entry in reversed(visible):
+        if entry is newest or not _asks(entry):
+            continue
+        before.append(spoken_text(entry)[:_LEANT_ON_CHARS])
+        if len(before) == _MOST_LEANT_ON or not leans(before[-1]):
+            break
+    return "\n".join(reversed(before))
 
 
 class _Texts(Sequence[str]):

@@ -10,13 +10,16 @@ open for what the view shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Question
+from recollect.search.question import Asks, Question, wants_list, what_asks
 from recollect.search.substance import is_echo, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
@@ -25,10 +28,36 @@ from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecallRequest
 
 LEAST_WORDS: Final = 2
-"""A message that is about fewer words ("ok, go on") asks for nothing by itself."""
-LEAST_AHEAD: Final = -1.0
-"""In logits: what left the view may answer a little worse than what it shows, not much worse.
-So it opens on 4 of 10 turns of a coding agent, as often as a lost term does (docs/gate.md)."""
+"""A message that is about fewer words ("ok, go on") asks for nothing by itself; a question may be
+about one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What has to be so sure for a message of one kind to open the gate by its meaning."""
+
+    certainty: float
+    ahead: float
+    """In logits: how much worse than what the view shows the best that left it may answer."""
+    words: int
+    """It has to be about so many."""
+    together: int = 2
+    """So many of them one passage has to hold, unless they are most of what it is about."""
+
+
+OPENINGS: Final[Mapping[Asks, Opening]] = {
+    "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
+    "question": Opening(certainty=THRESHOLD, ahead=-6.0, words=1),
+    "reference": Opening(certainty=THRESHOLD, ahead=-1.0, words=LEAST_WORDS),
+    "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
+}
+"""Whoever asks for what was said gets it; work that says itself what it is about gets a block only
+where memory surely holds more on it than the view (docs/gate.md)."""
+MOST_OF_IT: Final = 0.4
+"""Of the worth of the words that a question is about: a passage with so much of it need not hold
+several of them."""
+NEAR: Final = 6.5
+"""In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
 """A word is rare in up to so many passages, or this share of them."""
@@ -58,9 +87,14 @@ def gate(
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     certainty = calibrate(question, found, vectors, shown=shown)
-    threshold = THRESHOLD if least is None else least
-    says_enough = request.gated and _says_enough(question, found)
-    closed = _closed(certainty, threshold, says_enough=says_enough) if request.gated else None
+    opening = OPENINGS[what_asks(request.newest) if request.newest else question.asks]
+    threshold = opening.certainty if least is None else least
+    says_enough = request.gated and _says_enough(question, found, opening.words)
+    closed = None
+    if request.gated:
+        closed = _closed(certainty, threshold, opening, says_enough=says_enough)
+        if closed is None and certainty.nearness < NEAR and not _on_it(question, found, opening):
+            closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
     lost: Mapping[str, str] = {}
     if closed is not None:
         lost = _lost_identifiers(request, found)
@@ -85,16 +119,38 @@ def gate(
     )
 
 
-def _closed(certainty: Certainty, threshold: float, *, says_enough: bool) -> Reason | None:
+def _closed(
+    certainty: Certainty, threshold: float, opening: Opening, *, says_enough: bool
+) -> Reason | None:
     """Why the question's meaning does not open the gate; None where it does."""
     if not says_enough:
         return Reason(Cause.TOO_LITTLE_SAID)
     if certainty.probability < threshold:
         cause = Cause.UNHEARD if certainty.unheard else Cause.UNCERTAIN
         return Reason(cause, certainty=certainty.probability, threshold=threshold)
-    if certainty.ahead is not None and certainty.ahead <= LEAST_AHEAD:
+    if certainty.ahead is not None and certainty.ahead < opening.ahead:
         return Reason(Cause.VIEW_ANSWERS)
     return None
+
+
+def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
+    """Whether one passage is on what is asked: it holds several of the words that matter, or most
+    of their worth. A word that stands alone in a passage on something else answers nothing."""
+    if wants_list(question.text):
+        return True
+    held = found.document_frequencies
+    worths = {
+        word: inverse_document_frequency(
+            document_frequency=held.get(word, 0), documents=found.documents
+        )
+        for word in substance(question.text, question.words)
+    }
+    least = MOST_OF_IT * sum(worths.values())
+    for one in found.passages:
+        shared = [worth for word, worth in worths.items() if one.counts.get(word)]
+        if len(shared) >= opening.together or (shared and sum(shared) >= least):
+            return True
+    return False
 
 
 def _asks_only(request: RecallRequest, question: Question, one: Candidate) -> bool:
@@ -102,9 +158,9 @@ def _asks_only(request: RecallRequest, question: Question, one: Candidate) -> bo
     return one.key in request.asked_before or is_echo(question, one)
 
 
-def _says_enough(question: Question, found: Candidates) -> bool:
+def _says_enough(question: Question, found: Candidates, least: int) -> bool:
     said = substance(question.text, question.words)
-    if len(said) >= LEAST_WORDS:
+    if len(said) >= least:
         return True
     frequencies = found.document_frequencies
     names = names_in(question.text)

@@ -73,6 +73,11 @@ def inject(
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
+def block_text(recalled: Recalled) -> str:
+    """The block with all that was recalled."""
+    return write_block(recalled.facts, recalled.passages)
+
+
 def _none(reason: Reason) -> InjectResult:
     return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
 

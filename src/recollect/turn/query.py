@@ -64,9 +64,19 @@ def spoken_text(entry: Entry | Message) -> str:
 
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
     """The newest message in which the user says something, and all behind it."""
-    since = len(entries)
-    while since > 0:
-        since -= 1
-        if entries[since].role == "user" and spoken_text(entries[since]):
-            break
+    return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
+
+
+def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
+    """The message in which the user said something before the newest one, and all behind it."""
+    since = _last_said(entries, _last_said(entries, len(entries)))
     return frozenset(entry.key for entry in entries[since:])
+
+
+def _last_said(entries: Sequence[Entry], before: int) -> int:
+    """Where the user says something for the last time before this place; 0 where nowhere."""
+    while before > 0:
+        before -= 1
+        if entries[before].role == "user" and spoken_text(entries[before]):
+            break
+    return before

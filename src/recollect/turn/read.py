@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from recollect.formats.codec import Codec
 from recollect.rules.identity import block_mark, identify
@@ -39,6 +39,10 @@ class Reading(NamedTuple):
     odd: bool
 
 
+StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float], ...]]
+"""Who said what of a message, and how much it lays down."""
+
+
 @dataclass(slots=True)
 class Remembered:
     """What the last request of a session looked like; only speed depends on it."""
@@ -49,6 +53,8 @@ class Remembered:
     readings: dict[bytes, Reading] = field(default_factory=dict)
     composed: dict[Slot, Composed] = field(default_factory=dict)
     last_view: LastView | None = None
+    statements: StatementCache = field(default_factory=dict)
+    """What of a message may stand at the head, once it was read for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

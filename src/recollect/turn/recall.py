@@ -76,6 +76,9 @@ async def recall(
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
+    if request.gated:  # an earlier asking of the same answers nothing
+        kept = tuple([one for one in found.passages if not is_echo(question, one)])
+        found = replace(found, passages=kept)
     verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
     told = await recall_facts(
         request,
@@ -100,7 +103,7 @@ async def recall(
     around = await _around(archive, near, asked, request)
     ranking = rank(question, found, around, weighing)
     if request.gated:
-        ranking = ranking.without(lambda one: is_echo(question, one))
+        ranking = ranking.without(lambda one: is_echo(question, one))  # among what stands around
         ranking = ranking.near_best(_tail_share(question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)

@@ -25,6 +25,7 @@ StageName: TypeAlias = Literal[
     "query",
     "recall",
     "inject",
+    "stand",
     "compact",
     "extract",
     "jobs",

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 from recollect.values.reason import Reason
 
-MomentKind: TypeAlias = Literal["over-limit", "cache-expired", "compaction", "ratio", "every-turn"]
+MomentKind: TypeAlias = Literal[
+    "over-limit", "room", "cache-expired", "compaction", "ratio", "every-turn"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

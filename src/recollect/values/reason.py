@@ -146,6 +146,7 @@ class Cause(Enum):
 
     # batch moments, prune, trim
     OVER_LIMIT = "over the limit of {limit:,} tokens"
+    ROOM_WANTED = "a recalled block of {tokens:,} tokens is wanted, the view leaves {room:,}"
     COMPACTION_DUE = "over {limit:,} tokens, where compactions are due"
     CACHE_EXPIRED = "the provider's cache expired ({minutes:.0f} min)"
     WINDOW_SHARE = "the window is {share:.0%} full"
@@ -258,8 +259,12 @@ class Cause(Enum):
     NOT_RECALLED = "nothing recalled: {gate}"
     FOUND = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
     FOUND_BY = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages} ({gate})"
+    NOTHING_STANDS = "nothing that left the view has to stand"
+    STANDING_BLOCK = (
+        "{facts} {facts:fact|facts} and {lines} {lines:sentence|sentences} of what left the view "
+        "stand at its head"
+    )
     NOTHING_FITS = "nothing fits into {tokens} tokens"
-    LITTLE_ROOM = "the view leaves {tokens} tokens for a block"
     NO_WORDS = "the question holds no words"
     NOTHING_HELD = "memory holds nothing on it that the view lacks"
     TOO_LITTLE_SAID = "it says too little to ask by"
@@ -269,6 +274,7 @@ class Cause(Enum):
         "certainty {certainty:floor}, {threshold:.2f} is needed; "
         "memory never heard of whom it names"
     )
+    WORDS_APART = "what it asks about stands together in no passage (certainty {certainty:floor})"
     VIEW_ANSWERS = "the view shows what answers it better"
     TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
     FACT_ANSWERS = "a fact that was written down answers it"

@@ -113,6 +113,8 @@ class RecallRequest:
     """The last user messages, oldest first."""
     newest: str = field(default="", repr=False)
     """The newest of them alone; empty: `query` is all there is."""
+    leans_on: str = field(default="", repr=False)
+    """What the user said before, where the newest message cannot be understood without it."""
     recent: tuple[str, ...] = field(default=(), repr=False)
     """What the model said lately: identifiers in it may have lost their origin."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)

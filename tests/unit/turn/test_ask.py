@@ -34,7 +34,7 @@ def asked(view: tuple[Entry, ...], **changed: Any) -> RecallRequest:
         space="mine",
         session="s",
         now=NOW,
-        budget_tokens=500,
+        budget_tokens=lambda _: 500,
         count_tokens=len,
     )
 

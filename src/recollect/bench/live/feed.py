@@ -260,7 +260,10 @@ class ThroughEngine:
         return Sent(
             messages=[one for one in context.request["messages"] if one["role"] != "system"],
             lost_by=lost_by(context),
-            new_block=any(isinstance(edit, Insert) for edit in context.report.new_edits),
+            new_block=any(
+                isinstance(edit, Insert) and edit.stage == "inject"
+                for edit in context.report.new_edits
+            ),
             seconds=seconds,
         )
 
@@ -296,6 +299,7 @@ _LOST_BY: Final[Mapping[Cause, str]] = {
     Cause.TOO_LITTLE_SAID: "gate: too little said",
     Cause.UNHEARD: "gate: unheard name",
     Cause.UNCERTAIN: "gate: uncertain",
+    Cause.WORDS_APART: "gate: words apart",
     Cause.VIEW_ANSWERS: "gate: the view answers",
     Cause.NOTHING_HELD: "search: nothing held",
     Cause.NO_WORDS: "search: no words",

@@ -1,0 +1,181 @@
+"""Stand: what the user laid down stays in the view, though the message that said it was left out.
+
+A message that is trimmed can be recalled, but only by who asks with its words. What people lay
+down (decisions, constraints, values, names, whom to ask) is a few short sentences among pages of
+tool output; they stand in one small block at the head of the view, beside pinned facts and
+preferences. Made anew only where edits before the tail are allowed, so that it keeps the
+provider's cache. Must never hold a question, an order to do some work, or what a tool says but
+for its errors. Always holds: within its budget, every sentence word for word and once, in the
+order it was said; the time is linear in the messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.formats.recalled_block import standing_line, write_standing
+from recollect.rules.segment_text import without_recalled_blocks
+from recollect.rules.sentences import bounded, one_line, sentence_spans
+from recollect.rules.weigh import Weigher
+from recollect.search.identifiers import shapes_in
+from recollect.search.names import names_in
+from recollect.search.question import what_asks
+from recollect.search.statements import is_error_line, statement_kind
+from recollect.turn.read import StatementCache
+from recollect.values.edit import Insert
+from recollect.values.history import Entry
+from recollect.values.message import EntryKey, MessageId, Text, ToolResult
+from recollect.values.reason import Cause, Reason
+from recollect.values.recalled import RecalledFact
+
+STANDING_SHARE: Final = 0.06
+"""Of the window, what the block may take."""
+STANDING_TOKENS: Final = 1600
+"""At the most."""
+_LINE_CHARS: Final = 240
+_READ_CHARS: Final = 12_000
+_LEAST_WORTH: Final = 1.5
+_KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
+_ASSISTANT_SHARE: Final = 0.4
+"""What the model says is mostly about its work."""
+_ERROR_WORTH: Final = 1.5
+_VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")
+_STATES: Final = re.compile(
+    r"\b(?:is|are|was|were|isn['’]?t|has|have|goes|belongs?|owns?|took|moved|changed|stays?|lives?"
+    r"|means|wants?|likes?|hates?|prefers?|allergic|called|named|signed|agreed|valid|until|from"
+    r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandResult:
+    """The block as an edit, None where nothing stands, and why."""
+
+    edit: Insert | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    """A sentence that may stand."""
+
+    speaker: str
+    text: str = field(repr=False)
+    worth: float
+    place: int
+    source: MessageId
+
+
+def stand(
+    left: Sequence[Entry],
+    facts: Sequence[RecalledFact],
+    weigher: Weigher,
+    *,
+    anchor: EntryKey,
+    budget_tokens: int,
+    turn: int,
+    mask: Callable[[str], str] = str,
+    known: StatementCache | None = None,
+) -> StandResult:
+    """The standing block of a view that lacks these messages; `mask` makes a text as it may be
+    stored, since an edit is. `known` keeps what was read of a message for the next time."""
+    chosen_facts = list(facts)
+    while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
+        chosen_facts.pop()
+    tokens = weigher.text(write_standing(chosen_facts, ())) + weigher.text("<detail>\n</detail>")
+    chosen: list[_Statement] = []
+    ranked = sorted(
+        _statements(left, mask, {} if known is None else known),
+        key=lambda one: (-one.worth, -one.place),
+    )
+    for one in ranked:
+        cost = weigher.text(standing_line(one.speaker, one.text)) + 1
+        if tokens + cost <= budget_tokens:
+            chosen.append(one)
+            tokens += cost
+    if not chosen and not chosen_facts:
+        return StandResult(edit=None, reason=Reason(Cause.NOTHING_STANDS))
+    chosen.sort(key=lambda one: one.place)
+    text = write_standing(chosen_facts, [(one.speaker, one.text) for one in chosen])
+    reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen))
+    sources = [*(one.source for one in chosen), *(i for f in chosen_facts for i in f.message_ids)]
+    edit = Insert(
+        anchor=anchor,
+        placement="head",
+        text=text,
+        stage="stand",
+        reason=reason,
+        turn=turn,
+        quotes=tuple(dict.fromkeys(sources)),
+    )
+    return StandResult(edit=edit, reason=reason)
+
+
+def standing_tokens(window_tokens: int) -> int:
+    """What the block may take in a window of this size."""
+    return min(STANDING_TOKENS, int(window_tokens * STANDING_SHARE))
+
+
+def _statements(
+    left: Sequence[Entry], mask: Callable[[str], str], known: StatementCache
+) -> Iterator[_Statement]:
+    seen: set[str] = set()
+    for place, entry in enumerate(left):
+        if entry.key not in known:
+            known[entry.key] = tuple(_in_message(entry, mask))
+        for speaker, sentence, worth in known[entry.key]:
+            if sentence.casefold() not in seen:
+                seen.add(sentence.casefold())
+                yield _Statement(
+                    speaker=speaker, text=sentence, worth=worth, place=place, source=entry.id
+                )
+
+
+def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
+    for part in entry.parts:
+        if isinstance(part, Text) and entry.role in ("user", "assistant"):
+            text = mask(without_recalled_blocks(part.text, any_spelling=True)[:_READ_CHARS])
+            for sentence, worth in _told(text, by_user=entry.role == "user"):
+                yield entry.role, sentence, worth
+        elif isinstance(part, ToolResult):
+            text = part.text[:_READ_CHARS]
+            if any(map(is_error_line, text.splitlines())):
+                for sentence, worth in _errors(mask(text)):
+                    yield "tool output", sentence, worth
+
+
+def _told(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
+    fenced = False
+    for start, end in sentence_spans(text):
+        if text.startswith("```", start):
+            fenced = not fenced
+            continue
+        sentence = one_line(text[start:end])
+        if fenced or not sentence:
+            continue
+        worth = _worth(sentence, by_user=by_user)
+        if worth >= _LEAST_WORTH:
+            yield bounded(sentence, 0, 0, _LINE_CHARS), worth
+
+
+def _worth(sentence: str, *, by_user: bool) -> float:
+    """How much a sentence lays down; nothing where it asks."""
+    if what_asks(sentence) in ("past", "question"):
+        return 0.0
+    kind = statement_kind(sentence, by_user=by_user)
+    worth = 0.0 if kind is None else _KIND_WORTH.get(kind, 0.0)
+    exact = len(set(shapes_in(sentence)) | set(_VALUE.findall(sentence)))
+    worth += min(exact, 2) + 0.5 * min(len(names_in(sentence)), 2)
+    if _STATES.search(sentence):
+        worth += 1.0
+    return worth if by_user else worth * _ASSISTANT_SHARE
+
+
+def _errors(text: str) -> Iterator[tuple[str, float]]:
+    for line in text.splitlines():
+        if is_error_line(line):
+            yield bounded(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH
