@@ -68,6 +68,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "recall.sticky": ACTIVE,
     "recall.hard_cap_tokens": ACTIVE,
     "recall.block_tokens": ACTIVE,
+    "recall.standing_tokens": ACTIVE,
     "recall.embedder": ACTIVE,
     "recall.onnx_model": ACTIVE,
     "recall.min_score": ACTIVE,

@@ -121,6 +121,11 @@ class Recall(Validated):
     block_tokens: Annotated[
         int, "The block's size for a turn that asks nothing; a question may take the hard cap"
     ] = 400
+    standing_tokens: Annotated[
+        int,
+        "What the user laid down in messages that left the view stands at its head in so many "
+        "tokens, never over 6% of the window; 0: nothing stands",
+    ] = 1600
     embedder: Annotated[
         EmbedderName,
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '

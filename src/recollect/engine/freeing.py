@@ -44,8 +44,6 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         # Where the past can become a summary, its results are worth more whole: measured,
         # pruning first costs as much and keeps less (docs/figures_cost.md).
         await _prune(path, moment)
-    if moment.kind == "room" and not compacts and path.has_room():
-        return
     if path.used_tokens() > path.limits.limit_tokens and _holds_oversized_result(path):
         await _prune(path, moment, everything=True)
     trims_first = path.settings.turn.trim_first

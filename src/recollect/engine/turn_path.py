@@ -23,7 +23,7 @@ from recollect.engine.telling import (
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller
 from recollect.rules.budget import Limits
-from recollect.rules.identity import ROOT, block_mark, continued_root
+from recollect.rules.identity import ROOT, block_mark, continued_root, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
@@ -53,8 +53,6 @@ CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
 BLOCKS_SHARE: Final = 1.5
 """Of the hard cap, what all blocks of a view may take together."""
-REFERENCE_SHARE: Final = 2
-"""Work that refers to what is agreed may take this part of the hard cap."""
 
 
 Free: TypeAlias = Callable[["TurnPath", Moment, QueryResult], Awaitable[None]]
@@ -149,7 +147,7 @@ class TurnPath:
         if self.moment is not None and await self._may_leave(gate):
             await free(self, self.moment, asked)
             if not self.wants_compaction:
-                await self._stand()
+                await self._stand(session)
         if self.wants_compaction:
             return True
         await self._recall(recaller, asked, space, session)
@@ -158,7 +156,7 @@ class TurnPath:
             if self.wants_compaction:
                 return True
             if self.moment is not None and self.moment.kind == "room":
-                await self._stand()
+                await self._stand(session)
             await self._inject(self.recalled)
         self.shaped = True
         self._check()
@@ -273,8 +271,8 @@ class TurnPath:
             edits = without_blocks(edits)
         lifted: tuple[Edit, ...] = ()
         if self._went_back(edits):
-            lifted = tuple(edit for edit in edits if edit.stage == "trim")
-            edits = tuple(edit for edit in edits if edit.stage != "trim")
+            lifted = tuple(edit for edit in edits if edit.stage in ("trim", "stand"))
+            edits = tuple(edit for edit in edits if edit.stage not in ("trim", "stand"))
             self.boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
         applied = await self.boundary.run(
             "pair", lambda: self._extended(edits), unchanged=None, reason=view_reasons
@@ -399,10 +397,7 @@ class TurnPath:
         limits = self.limits
         if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
             return self._as_estimate(limits.block_tokens)
-        shares = {"past": limits.hard_cap_tokens, "question": limits.hard_cap_tokens}
-        tokens = max(shares.get(asks, 0), limits.block_tokens)
-        if asks == "reference":
-            tokens = max(tokens, limits.hard_cap_tokens // REFERENCE_SHARE)
+        tokens = limits.block_tokens if asks == "other" else limits.hard_cap_tokens
         return self._as_estimate(tokens - MESSAGE_TOKENS)
 
     def _block_budget(self) -> int:
@@ -442,7 +437,8 @@ class TurnPath:
         """What a block with all that was recalled takes."""
         if self.recalled is None or self.recalled.empty:
             return 0
-        return self.calibrated(self.weigher.text(block_text(self.recalled)) + MESSAGE_TOKENS)
+        tokens = min(self.weigher.text(block_text(self.recalled)), self._block_tokens)
+        return self.calibrated(tokens + MESSAGE_TOKENS)
 
     def _blocks_are_full(self, wanted: int) -> bool:
         """Whether the blocks of the view, with this one, take more than their share of it."""
@@ -477,9 +473,10 @@ class TurnPath:
                 kept = without_blocks(kept)
             await self.change((*kept, made.edit))
 
-    async def _stand(self) -> None:
+    async def _stand(self, session: str) -> None:
         """Make the standing block anew, of what is left out of the view as it is now."""
-        if self.settings.recall.method == "openclaw" or not self.settings.recall.enabled:
+        tokens = standing_tokens(self.settings.recall, self.limits.window_tokens)
+        if not tokens or not self.settings.recall.enabled:
             return
         rest = tuple(e for e in self.edits if not (isinstance(e, Insert) and e.stage == "stand"))
         shown = {entry.key for entry in self.visible()}
@@ -492,7 +489,8 @@ class TurnPath:
                 (),
                 self.weigher,
                 anchor=self.entries[0].key,
-                budget_tokens=self._as_estimate(standing_tokens(self.limits.window_tokens)),
+                named=lambda key: segment_id(session, key),
+                budget_tokens=self._as_estimate(tokens),
                 turn=self.number,
                 mask=self.mask.text,
                 known=self.remembered.statements,

@@ -34,7 +34,8 @@ _ASKS_ASSISTANT: Final = re.compile(
 )
 # What asks for what was said before, in so many words.
 _ASKS_PAST: Final = re.compile(
-    r"""\b(?:remind\ me|do\ you\ (?:remember|recall|know\ (?:what|which|who|when|where|why|how))
+    r"""\b(?:remind\ me(?!\ to\b)
+        |do\ you\ (?:remember|recall|know\ (?:what|which|who|when|where|why|how))
         |(?:as|like|what|which|how|when|where|why|who|that)\ (?:we|i)\ (?:\w+\ )?(?:had\ )?
           (?:said|told|agreed|decided|settled|chose|picked|discussed|talked|mentioned|planned|wanted)
         |(?:did|had|have)\ (?:we|i|you)\b
@@ -50,16 +51,18 @@ _ASKS_PAST: Final = re.compile(
 )
 # The same as an order: "remind me which host it was", "list all decisions".
 _REMINDS: Final = re.compile(
-    r"\bremind\ me\b|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
+    r"\bremind\ me\b(?!\ to\b)"
+    r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
     r"\b(?:all|every|everything|decisions?|decided|agreed|we|again|so\ far|left|told|said|open)\b"
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
-# Work that leans on what both know.
+# Work that leans on what both know: "our definition", "as told", "a page on: who runs it, …".
 _REFERS: Final = re.compile(
     r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
     r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
     r"|whoever|allowed|supposed\ to|i\ need\ (?:the|their|our|his|her))\b"
+    r"|[:,;]\s*(?:and\s+)?(?:which|who|what|when|where|how|why)\b|:\s[^:,\n]{2,60},[^:,\n]{2,60},"
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -88,8 +91,8 @@ _LISTS: Final = re.compile(
 )
 # What points at something that was named before.
 _LEANS: Final = re.compile(
-    r"^\W*(?:so|since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
-    r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big|so))\W*$"
+    r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
+    r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
     r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
     r"|\b(?:it|its|it['’]s|that|this|them|they|their|those|these|he|she|him|his|her|hers|there|ones?|same"
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",

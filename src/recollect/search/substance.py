@@ -40,6 +40,8 @@ _ASKS: Final = re.compile(
        |must)(?:n['’]t)?\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+_ECHO_SHARE: Final = 0.8
+"""Of the question's words, those that an earlier asking of it holds."""
 _KEEPS_GOING: Final = re.compile(
     r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
     r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
@@ -54,8 +56,13 @@ def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_echo(question: Question, one: Candidate) -> bool:
-    """Whether a passage is the question itself, word for word: it was asked before."""
-    return one.length == question.length and all(map(one.counts.get, question.words))
+    """Whether a passage is an earlier asking of the same: it says nothing that the question does
+    not say."""
+    held = [one.counts.get(word, 0) for word in question.words]
+    if one.length == question.length and all(held):
+        return True
+    share = sum(map(bool, held)) / max(1, len(held))
+    return one.role == "user" and share >= _ECHO_SHARE and one.length <= sum(held)
 
 
 def only_asks(text: str) -> bool:

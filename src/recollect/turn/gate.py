@@ -93,7 +93,12 @@ def gate(
     closed = None
     if request.gated:
         closed = _closed(certainty, threshold, opening, says_enough=says_enough)
-        if closed is None and certainty.nearness < NEAR and not _on_it(question, found, opening):
+        if (
+            closed is None
+            and least is None
+            and certainty.nearness < NEAR
+            and not _on_it(question, found, opening)
+        ):
             closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
     lost: Mapping[str, str] = {}
     if closed is not None:

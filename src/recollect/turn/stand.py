@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from recollect.config.settings import Recall
 from recollect.formats.recalled_block import standing_line, write_standing
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.rules.sentences import bounded, one_line, sentence_spans
@@ -33,10 +34,10 @@ from recollect.values.recalled import RecalledFact
 
 STANDING_SHARE: Final = 0.06
 """Of the window, what the block may take."""
-STANDING_TOKENS: Final = 1600
-"""At the most."""
 _LINE_CHARS: Final = 240
 _READ_CHARS: Final = 12_000
+_SPACES_CHARS: Final = 8
+"""What may be lost between sentences of a message that is told whole."""
 _LEAST_WORTH: Final = 1.5
 _KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
 _ASSISTANT_SHARE: Final = 0.4
@@ -76,13 +77,17 @@ def stand(
     weigher: Weigher,
     *,
     anchor: EntryKey,
+    named: Callable[[EntryKey], str],
     budget_tokens: int,
     turn: int,
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
-    """The standing block of a view that lacks these messages; `mask` makes a text as it may be
-    stored, since an edit is. `known` keeps what was read of a message for the next time."""
+    """The standing block of a view that lacks these messages.
+
+    `mask` makes a text as it may be stored, since an edit is; `named` is how a block names a
+    message that it quotes whole; `known` keeps what was read of a message for the next time.
+    """
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
         chosen_facts.pop()
@@ -111,13 +116,14 @@ def stand(
         reason=reason,
         turn=turn,
         quotes=tuple(dict.fromkeys(sources)),
+        recalled=tuple(named(key) for key in _told_whole(left, chosen)),
     )
     return StandResult(edit=edit, reason=reason)
 
 
-def standing_tokens(window_tokens: int) -> int:
+def standing_tokens(settings: Recall, window_tokens: int) -> int:
     """What the block may take in a window of this size."""
-    return min(STANDING_TOKENS, int(window_tokens * STANDING_SHARE))
+    return min(settings.standing_tokens, int(window_tokens * STANDING_SHARE))
 
 
 def _statements(
@@ -133,6 +139,19 @@ def _statements(
                 yield _Statement(
                     speaker=speaker, text=sentence, worth=worth, place=place, source=entry.id
                 )
+
+
+def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
+    """The messages that the block says nothing less than: they need not be recalled."""
+    lengths: dict[int, int] = {}
+    for one in chosen:
+        lengths[one.place] = lengths.get(one.place, 0) + len(one.text)
+    for place, length in lengths.items():
+        if (
+            sum(len(part.text) for part in left[place].parts if isinstance(part, Text))
+            <= length + 8
+        ):
+            yield left[place].key
 
 
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:

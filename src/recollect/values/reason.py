@@ -62,6 +62,7 @@ class Cause(Enum):
     CARRIES = "carries {block}"
     GAP_NOTE = "a note where messages were left out"
     OWN_BLOCK = "a recalled block"
+    STANDING_ROW = "what was laid down in messages that left the view"
     OPENING = "stands for the user, who has to begin"
     ABSENT = "stands for a message that held nothing further to send"
     STAND_IN = "stands in for a result that is missing"

@@ -294,6 +294,7 @@ _OWN = {
     "gap": Cause.GAP_NOTE,
     "inject": Cause.OWN_BLOCK,
     "opening": Cause.OPENING,
+    "stand": Cause.STANDING_ROW,
     "stand-in": Cause.STAND_IN,
     "summary": Cause.SUMMARY,
 }

@@ -45,6 +45,7 @@ ELSEWHERE = {
     "recall.sticky",
     "recall.hard_cap_tokens",
     "recall.block_tokens",
+    "recall.standing_tokens",
     "recall.deadline_seconds",
 }
 """Asked of no store: they are in test_settings_act.py."""
@@ -296,7 +297,7 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
             **BY_WORDS,
             **EVERY,
             "recall.scope": "space",
-            "recall.block_tokens": 1_200,
+            "recall.hard_cap_tokens": 1_200,
             "recall.hybrid.candidate_multiplier": multiplier,
         }
         return len((await ask_once(file, settings, "which crane is it?")).lines)

@@ -400,14 +400,14 @@ def _() -> None:
 @acts("recall.sticky")
 def _() -> None:
     for sticky in (True, False):
-        engine = Engine(build({"recall.sticky": sticky}), recaller=Memory())
+        engine = Engine(build({"recall.sticky": sticky}), recaller=Memory(600))
         session = Session("s")
         held = history(1)
         asyncio.run(engine.prepare(session, {"messages": held}))
         grown = [
             *held,
             {"role": "assistant", "content": "module 0"},
-            {"role": "user", "content": "and which one had the crane?"},
+            {"role": "user", "content": "paint the crane green"},
         ]
         done = asyncio.run(engine.prepare(session, {"messages": grown}))
         blocks = [edit for edit in done.edits if isinstance(edit, Insert)]
@@ -427,9 +427,29 @@ def _() -> None:
 
 @acts("recall.block_tokens")
 def _() -> None:
-    small = prepare(history(1), {"recall.block_tokens": 400}, recaller=Memory())
-    large = prepare(history(1), {"recall.block_tokens": 3_500}, recaller=Memory())
+    told = [{"role": "user", "content": "paint the crane of the harbour green"}]
+    small = prepare(told, {"recall.block_tokens": 400}, recaller=Memory(900))
+    large = prepare(told, {"recall.block_tokens": 3_500}, recaller=Memory(900))
     assert count_text(block(small)) <= 400 < count_text(block(large)) <= 3_500
+    asked = [{"role": "user", "content": "which crane of the harbour is green?"}]
+    asks = prepare(asked, {"recall.block_tokens": 400}, recaller=Memory(900))
+    assert count_text(block(asks)) > 1_000, "a question may take the hard cap"
+
+
+@acts("recall.standing_tokens")
+def _() -> None:
+    laid_down = "We decided to keep the crane at berth 4711."
+    talk = [{"role": "user", "content": "we look after a harbour"}]
+    for n in range(60):
+        said = laid_down if n == 2 else f"round {n}: " + "sweep the quay and coil the ropes " * 20
+        talk += [
+            {"role": "assistant", "content": "done"},
+            {"role": "user", "content": said},
+        ]
+    for tokens, stands in ((1_600, True), (0, False)):
+        settings = {"window_tokens": 6_000, "recall.standing_tokens": tokens}
+        shown = json.dumps(prepare(talk, settings).request["messages"])
+        assert (laid_down in shown) is stands
 
 
 @acts("compaction.reserve_tokens")

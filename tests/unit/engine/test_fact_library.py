@@ -27,7 +27,12 @@ ASKING = "Which port does the staging API listen on?"
 RULES = ("explicit", "extract", "name_subject", "reconcile", "digest")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
-SMALL = {**PLAIN, "window_tokens": 4_000, "facts.idle_seconds": 0.05}
+SMALL = {
+    **PLAIN,
+    "window_tokens": 4_000,
+    "facts.idle_seconds": 0.05,
+    "recall.standing_tokens": 0,
+}
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:

@@ -97,9 +97,10 @@ class TestMeaning:
         shut = verdict(request(newest, query="which crane?"), "a crane", "a quay")
         assert not shut.open
 
-    def test_a_name_that_memory_knows_is_enough(self) -> None:
+    def test_one_word_is_enough_for_a_question(self) -> None:
         assert verdict("and of Ann?", "Ann is here").open
-        assert not verdict("and of ann?", "Ann is here").open
+        assert verdict("and of ann?", "Ann is here").open
+        assert not verdict("tell ann", "Ann is here").open
 
     def test_min_score_replaces_the_threshold(self) -> None:
         opened = verdict(QUESTION, CRANE, often=9)
