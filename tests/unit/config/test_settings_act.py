@@ -448,7 +448,7 @@ def _() -> None:
         ]
     for tokens, stands in ((1_600, True), (0, False)):
         settings = {"window_tokens": 6_000, "recall.standing_tokens": tokens}
-        shown = json.dumps(prepare(talk, settings).request["messages"])
+        shown = prepare(talk, settings).request.decode()
         assert (laid_down in shown) is stands
 
 
