@@ -18,7 +18,9 @@ from typing import Final
 from recollect.compaction.fit import HEADINGS, fit, whole_lines
 from recollect.compaction.prompts import IDENTIFIERS_HEADING
 from recollect.compaction.render import defuse
+from recollect.compaction.telling_lines import tell
 from recollect.formats.summaries import (
+    LINES_TAG,
     MODIFIED_TAG,
     NAMES_TAG,
     PINNED_HEADING,
@@ -36,13 +38,13 @@ FILE_LIST_CHARS: Final = 900
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 """Ours: four full quarters would leave nothing of the summary itself."""
-MOST_NAMES: Final = 64
-"""The best of them; `list_names` has room for the others."""
+MOST_NAMES: Final = 12
+"""So many bare names, as the audit asks for: the lines that `tell` puts behind them hold others."""
 FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
 """Opens the line of identifiers that code adds to what the model lists."""
 _ROUNDS: Final = 3
-_FROM_THE_END: Final = (NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
+_FROM_THE_END: Final = (LINES_TAG, NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
 """The blocks at the end of a whole summary, the last first."""
 _OWN_HEADING: Final = re.compile(rf"^(?={FAILURES_HEADING}|{PINNED_HEADING})", re.M)
 _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
@@ -55,18 +57,22 @@ def append_carried(
     *,
     most_tokens: int,
     count_tokens: Callable[[str], int],
+    lines_tokens: int = 0,
     most_chars: int = SUMMARY_CHARS,
 ) -> str:
-    """The whole summary: its body, then what code carries, within both bounds."""
+    """The whole summary: its body, then what code carries, within both bounds; the lines that it
+    does not tell come on top, within a bound of their own."""
     body = _spelled_otherwise(defuse(strip_carried(summary)))
     chars = most_chars
     while True:
         whole = _assembled(body, carried, rules_text, chars)
         tokens = count_tokens(whole)
         if tokens <= most_tokens or chars <= 1:
-            return whole
+            break
         # how many characters a token takes differs by script: approach it from what was counted
         chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
+    lines = tell(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
+    return f"{whole}\n\n{lines.text}" if lines.text else whole
 
 
 def strip_carried(summary: str) -> str:
@@ -82,6 +88,11 @@ def strip_carried(summary: str) -> str:
     if last.rstrip() == IDENTIFIERS_HEADING:
         body = above.rstrip()
     return "\n\n".join(one for one in (body.strip(), pinned) if one)
+
+
+def without_bare_names(summary: str) -> str:
+    """A summary without the names that code lists in it: a name alone says nothing of its thing."""
+    return "\n".join(line for line in summary.split("\n") if not line.startswith(_VERBATIM))
 
 
 def _without_failures(body: str) -> str:

@@ -2,7 +2,7 @@
 
 Owns the arithmetic and what a failure changes about it. Must never ask anything. Always pure: a
 change gives new sizes. A summary with what `append_carried` adds is at most a tenth of the window;
-the names that `list_names` adds, and what is pinned, come on top within bounds of their own.
+the lines that `tell` adds, and what is pinned, come on top within bounds of their own.
 """
 
 from __future__ import annotations

@@ -50,8 +50,10 @@ class Speech:
     """It is an error's text: the call that led to it."""
 
 
-def speeches(entries: Sequence[Entry], previous_summary: str = "") -> Iterator[Speech]:
-    """What was said, the summary before first."""
+def speeches(
+    entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
+) -> Iterator[Speech]:
+    """What was said, the summary before first; of each text at least so much of its head."""
     before = previous_summary
     told, pinned = part_pinned(previous_summary)
     # what was pinned was somebody's own words, mostly the user's
@@ -71,7 +73,7 @@ def speeches(entries: Sequence[Entry], previous_summary: str = "") -> Iterator[S
             if text.strip():
                 yield Speech(
                     speaker=speaker,
-                    text=_read(text, _HEAD_CHARS[speaker]),
+                    text=_read(text, max(least_chars, _HEAD_CHARS[speaker])),
                     place=place,
                     source=entry.id,
                     key=entry.key,

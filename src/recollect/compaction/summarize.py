@@ -44,8 +44,6 @@ MOST_CALLS = 64
 LARGE_HEADING = "## Too large to be read whole"
 
 _Stretch = tuple[tuple[Entry, ...], Kind]
-LISTED_NAMES = 200
-"""So many of the names that code carries are sure to have room in its list, or in the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +64,10 @@ class _Frame:
     carried: Carried
     rules_text: str = field(repr=False)
     sizes: Sizes
+    lines_tokens: int
 
     def text(self, draft: _Draft) -> str:
-        """The whole summary."""
+        """The whole summary, with the lines behind it that it does not tell."""
         body = draft.history.text
         if notes := _large_notes(draft.oversized, self.sizes.scribe):
             body = f"{body}\n\n{notes}" if body else notes
@@ -79,14 +78,13 @@ class _Frame:
             self.carried,
             self.rules_text,
             most_tokens=self.sizes.summary_tokens,
+            lines_tokens=self.lines_tokens,
             count_tokens=self.sizes.count_tokens,
         )
 
     def audited(self, text: str, draft: _Draft) -> AuditResult:
         """What the summary lacks; its sections only where they were asked for."""
-        # names that code lists behind the summary need not be asked of the model
-        listed = "\n".join(self.carried.identifiers[:LISTED_NAMES])
-        found = audit(f"{text}\n{listed}", self.plan.summarised)
+        found = audit(text, self.plan.summarised)
         return found if draft.history.prompt is not None else replace(found, sections=())
 
 
@@ -103,12 +101,14 @@ async def summarize(
     instructions: str = "",
     rules_text: str = "",
     most_summary_tokens: int | None = None,
+    lines_tokens: int = 0,
     now: Callable[[], float] = time.monotonic,
 ) -> Summarised | NoSummary:
     """The summary of what `plan` cuts, going on from the summary before.
 
     `window_tokens` is the window of the model that summarises; `most_summary_tokens` what the
-    session has room for, where its own window is smaller. `instructions` are what the user gave
+    session has room for, where its own window is smaller; `lines_tokens` what the lines behind it
+    may take on top. `instructions` are what the user gave
     to `/compact`: they say what matters and never become a task. `rules_text` are the
     workspace's rules: appended as they are, never shown to the model.
     """
@@ -129,8 +129,14 @@ async def summarize(
     draft = await _drafted(stages, stretches, plan, history, turn)
     if isinstance(draft, Rejected):
         return NoSummary(reason=draft.reason, spent=stages.asker.spent)
-    carried = await asyncio.to_thread(carry, plan.summarised, previous_carried)
-    frame = _Frame(plan=plan, carried=carried, rules_text=rules_text, sizes=stages.sizes)
+    carried = await asyncio.to_thread(carry, plan.summarised, previous_carried, kept=plan.kept)
+    frame = _Frame(
+        plan=plan,
+        carried=carried,
+        rules_text=rules_text,
+        sizes=stages.sizes,
+        lines_tokens=lines_tokens,
+    )
     return await _completed(draft, frame, stages, audited=settings.audit)
 
 

@@ -110,6 +110,7 @@ def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
             replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
         ),
         identifiers=masked(carried.identifiers),
+        lines=tuple(replace(one, text=mask(one.text)) for one in carried.lines),
     )
 
 

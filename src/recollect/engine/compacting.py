@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from recollect.compaction.breaker import after, is_open
 from recollect.compaction.cut import cut
-from recollect.compaction.list_names import NAMES_SHARE, NAMES_TOKENS
+from recollect.compaction.telling_lines import lines_tokens
 from recollect.config import Settings
 from recollect.engine.batching import masked_carried
 from recollect.engine.boundary import Failure, Part, attempted
@@ -283,11 +283,11 @@ class Compactor:
         return best
 
     def _added_tokens(self, path: TurnPath) -> int:
-        """What a summary may take, with the names and pins behind it."""
+        """What a summary may take, with the lines and pins behind it."""
         window = path.limits.window_tokens
-        names = min(NAMES_TOKENS, int(window * NAMES_SHARE))
+        lines = lines_tokens(window)
         pins = int(window * self._settings.compaction.pin_ratio)
-        return self._summariser.summary_tokens(path) + names + pins
+        return self._summariser.summary_tokens(path) + lines + pins
 
     async def _not_durable(self, held: Session, path: TurnPath, plan: CutPlan) -> int:
         """How many messages are not durable yet, so that the past may not be cut."""

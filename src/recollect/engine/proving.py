@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from recollect.compaction.append_carried import strip_carried
+from recollect.compaction.append_carried import strip_carried, without_bare_names
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import receipt
 from recollect.engine.committing import Proved
@@ -63,7 +63,7 @@ async def prove(
     probes = await asyncio.to_thread(probe, plan.summarised, previous_summary=previous)
     made = await receipt(
         probes,
-        summary.text,
+        without_bare_names(summary.text),
         recall=recall,
         pin_tokens=path.estimated(int(limits.window_tokens * pin_ratio)),
         count_tokens=path.weigher.text,

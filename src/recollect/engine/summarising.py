@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from recollect.compaction.append_carried import append_carried
 from recollect.compaction.carry import carry
-from recollect.compaction.list_names import list_names
 from recollect.compaction.summarize import MOST_CALLS, summarize
+from recollect.compaction.telling_lines import lines_tokens
 from recollect.config.settings import Compaction as CompactionSettings
 from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
 from recollect.engine.turn_path import TurnPath
@@ -67,7 +67,7 @@ class Summariser:
         return None
 
     def summary_tokens(self, path: TurnPath) -> int:
-        """The longest summary, without the names and pins that code adds."""
+        """The longest summary, without the lines and pins that code adds."""
         return min(self._settings.summary_tokens, path.limits.window_tokens // SUMMARY_SHARE)
 
     async def summarise(
@@ -82,7 +82,7 @@ class Summariser:
         begun: float,
         bill: Bill,
     ) -> Summarised | NoSummary:
-        """The summary of what the plan cuts, with the names that it does not hold behind it.
+        """The summary of what the plan cuts, with the lines that it does not tell behind it.
 
         The plan and the cut `before` it are masked by `mask`, and so is all that others say here.
         """
@@ -108,8 +108,7 @@ class Summariser:
                 begun=begun,
                 bill=bill,
             )
-        made = replace(made, notes=(*notes, *made.notes))
-        return made if isinstance(made, NoSummary) else _with_names(made, path)
+        return replace(made, notes=(*notes, *made.notes))
 
     async def _by_model(
         self,
@@ -145,6 +144,7 @@ class Summariser:
             rules=path.codec.rules,
             count_tokens=path.weigher.text,
             most_summary_tokens=path.estimated(self.summary_tokens(path)),
+            lines_tokens=lines_tokens(path.estimated(path.limits.window_tokens)),
             instructions=instructions,
             rules_text=rules_text,
         )
@@ -158,12 +158,13 @@ class Summariser:
         earlier: Carried | None,
     ) -> Summarised:
         """A summary that somebody else wrote, with what code carries."""
-        carried = await asyncio.to_thread(carry, plan.summarised, earlier)
+        carried = await asyncio.to_thread(carry, plan.summarised, earlier, kept=plan.kept)
         text = append_carried(
             supplied,
             carried,
             rules_text,
             most_tokens=path.estimated(self.summary_tokens(path)),
+            lines_tokens=lines_tokens(path.estimated(path.limits.window_tokens)),
             count_tokens=path.weigher.text,
         )
         return Summarised(text=text, carried=carried, spent=Spent())
@@ -197,13 +198,3 @@ class Summariser:
             why = Reason(Cause.HOOK_SAID_NO)
             return NoSummary(reason=why, spent=Spent()), heard.notes
         return supplied_summary(heard.answers), heard.notes
-
-
-def _with_names(made: Summarised, path: TurnPath) -> Summarised:
-    names = list_names(
-        made.carried.identifiers,
-        made.text,
-        window_tokens=path.estimated(path.limits.window_tokens),
-        count_tokens=path.weigher.text,
-    )
-    return replace(made, text=f"{made.text}\n\n{names.text}") if names.text else made

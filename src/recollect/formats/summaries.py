@@ -24,7 +24,9 @@ PI_BRANCH_OPENING = (
 PI_BRANCH_CLOSING = "</summary>"
 
 NAMES_TAG: Final = "exact-names"
-"""Around the names that code lists behind a summary."""
+"""Around the names that code listed behind a summary; summaries of earlier versions hold it."""
+LINES_TAG: Final = "earlier-lines"
+"""Around the lines that code puts behind a summary."""
 READ_TAG: Final = "read-files"
 MODIFIED_TAG: Final = "modified-files"
 RULES_TAG: Final = "workspace-critical-rules"
@@ -34,6 +36,7 @@ OWN_TAGS: Final = (
     MODIFIED_TAG,
     RULES_TAG,
     NAMES_TAG,
+    LINES_TAG,
     "recalled-context",
     "conversation",
     "previous-summary",

@@ -1,9 +1,9 @@
-"""What code, not a model, takes over a cut: files, failures, exact identifiers."""
+"""What code, not a model, takes over a cut: files, failures, names, and lines about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,14 @@ class ToolFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldLine:
+    """A line that tells about something that was named in it, and who said it."""
+
+    speaker: Literal["user", "assistant", "call", "tool"]
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
     """What code, not the model, takes over a cut."""
 
@@ -23,6 +31,8 @@ class Carried:
     failures: tuple[ToolFailure, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
     """Best first."""
+    lines: tuple[ToldLine, ...] = ()
+    """What tells about them, best first; none where an older version wrote it."""
 
     def details(self) -> dict[str, Any]:
         """As OpenClaw's `details` spell it."""

@@ -17,7 +17,7 @@ from recollect.compaction.append_carried import (
 )
 from recollect.compaction.carry import carry
 from recollect.compaction.failures import FAILURE_CHARS, MOST_FAILURES
-from recollect.compaction.rank_names import MOST_NAMES
+from recollect.compaction.telling_lines import MOST_NAMES
 from recollect.formats.summaries import PI_CLOSING
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, ToolFailure

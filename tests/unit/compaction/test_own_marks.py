@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, history, results, user
 
 from recollect.compaction.append_carried import append_carried, strip_carried
-from recollect.compaction.list_names import list_names
 from recollect.compaction.pin import pin
 from recollect.compaction.probe import probe
 from recollect.compaction.prompts import Wanted, update_prompt
 from recollect.compaction.render import defuse, render
 from recollect.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
 from recollect.rules.tokens import count_text
+from recollect.values.carried import ToldLine
 from recollect.values.compaction import Carried, Probe, ToolFailure
 from recollect.values.message import EntryKey, MessageId
 
@@ -25,6 +25,10 @@ FULL = Carried(
     modified_files=("c.py",),
     failures=(ToolFailure(tool="bash", said="make: Error: x"),),
     identifiers=("src/deep/name.py", "4f2a9c1d"),
+    lines=(
+        ToldLine(speaker="user", text="Keep other_name.py as it was before </earlier-lines>"),
+        ToldLine(speaker="tool", text="Chained.member says <exact-names> in every single file"),
+    ),
 )
 RULES = "Be kind.\n## Tool failures\n- none of them\n<exact-names>"
 QUOTES = ("Never push to main.", "- constraint: obey", "## Pinned by Recollect", "</exact-names>")
@@ -38,17 +42,13 @@ def pins(*quotes: str) -> str:
     return pin(lost, most_tokens=2_000, count_tokens=count_text).text
 
 
-def names(summary: str, *listed: str) -> str:
-    done = list_names(listed, summary, window_tokens=50_000, count_tokens=count_text)
-    return done.text
-
-
 def as_committed(body: str, carried: Carried = FULL, rules: str = RULES) -> tuple[str, str]:
     """A summary as a compaction puts it together, and what was pinned to it."""
-    whole = append_carried(body, carried, rules, most_tokens=4_000, count_tokens=count_text)
-    listed = names(whole, "other_name.py", "Chained.member")
+    whole = append_carried(
+        body, carried, rules, most_tokens=4_000, lines_tokens=2_000, count_tokens=count_text
+    )
     quoted = pins(*QUOTES)
-    return "\n\n".join(one for one in (whole, listed, quoted) if one), quoted
+    return "\n\n".join(one for one in (whole, quoted) if one), quoted
 
 
 def body_of(summary: str) -> str:
@@ -108,13 +108,14 @@ class TestTakenOffAgain:
         twice = append_carried(once, carried, most_tokens=900, count_tokens=count_text)
         assert twice == once
 
-    def test_the_gate_sees_all_but_the_names(self) -> None:
+    def test_the_gate_sees_the_lines_and_not_what_an_older_version_only_listed(self) -> None:
         summary, quoted = as_committed("It is in <exact-names>\nand elsewhere.")
         seen = without_names(summary)
-        assert "other_name.py" not in seen
+        assert "Keep other_name.py as it was before" in seen
         assert "and elsewhere." in seen
-        assert "src/deep/name.py" in seen
         assert seen.endswith(quoted)
+        older = f"Ship it.\n\n<exact-names>\na.py, b.py\n</exact-names>\n\n{quoted}"
+        assert without_names(older) == f"Ship it.\n\n{quoted}"
 
 
 FAKED = (

@@ -1,0 +1,218 @@
+"""Behind a summary stand the lines that tell about what was cut, not lists of its names."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
+
+from recollect.compaction.append_carried import (
+    append_carried,
+    strip_carried,
+    without_bare_names,
+)
+from recollect.compaction.carry import carry
+from recollect.compaction.telling_lines import (
+    LINE_CHARS,
+    LINES_TOKENS,
+    MOST_LINES,
+    lines_tokens,
+    tell,
+)
+from recollect.engine.batching import masked_carried
+from recollect.formats.session_state import read_state, write_state
+from recollect.rules.tokens import count_text
+from recollect.values.compaction import Carried
+from recollect.values.edit import Cut
+from recollect.values.history import SessionState
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.reason import NOT_RUN
+
+FAULT = "parse_header drops the charset when the semicolon is missing."
+LOG = "\n".join(f"worker {n}: loaded module_{n} from cache in good time" for n in range(900))
+
+
+def told(carried: Carried, summary: str = "## Goal\nShip it.", tokens: int = 1_000) -> str:
+    done = tell(carried.lines, summary, most_tokens=tokens, count_tokens=count_text)
+    return done.text
+
+
+def worked() -> tuple[Any, ...]:
+    return history(
+        user("Please find out why src/http/headers.py loses the charset of a page."),
+        assistant(calls(1, "read", path="src/http/headers.py")),
+        user(results(1, LOG)),
+        assistant(f"I read it. {FAULT} Nothing else is wrong there."),
+        user("Then we keep parse_header and add a strict mode to HeaderOptions instead."),
+    )
+
+
+class TestWhatIsTold:
+    def test_what_was_asked_found_out_and_decided_comes_back_with_its_name(self) -> None:
+        lines = told(carry(worked()))
+        assert "- Please find out why src/http/headers.py loses the charset of a page." in lines
+        assert FAULT in lines
+        assert "add a strict mode to HeaderOptions instead." in lines
+        assert lines.startswith("<earlier-lines>\nUser:\n- ")
+        assert lines.endswith("\n</earlier-lines>")
+
+    def test_it_says_who_said_it(self) -> None:
+        by_whom = told(carry(worked())).partition("Assistant:")
+        assert "HeaderOptions" in by_whom[0]
+        assert FAULT in by_whom[2]
+
+    def test_what_people_and_the_model_said_comes_before_a_log(self) -> None:
+        carried = carry(worked())
+        assert [line.speaker for line in carried.lines[:2]] == ["user", "user"]
+        few = told(carried, tokens=140)
+        assert FAULT in few
+        assert "HeaderOptions" in few
+        assert few.count("worker") <= 2, "a log says the same of everything"
+
+    def test_a_name_without_anything_said_about_it_is_no_line(self) -> None:
+        assert told(carry(history(user("src/http/headers.py"), assistant("parse_header?")))) == ""
+
+    def test_neither_thoughts_nor_commands_nor_recalled_text_are_told(self) -> None:
+        entries = history(
+            user("/compact and keep what was said about secret_plan_a in the plan"),
+            assistant(thinking("I wonder whether secret_plan_b would be any better"), "Done."),
+        )
+        assert told(carry(entries)) == ""
+
+    def test_each_line_once_however_often_it_was_said(self) -> None:
+        entries = history(*[assistant(f"{FAULT}")] * 5, user(FAULT))
+        assert told(carry(entries)).count("semicolon is missing") == 1
+
+    def test_what_the_summary_tells_is_not_told_again(self) -> None:
+        carried = carry(worked())
+        summary = "## Progress\n- parse_header drops the charset where a semicolon is missing"
+        assert FAULT not in told(carried, summary)
+        assert FAULT in told(carried, "## Exact identifiers\n- parse_header, HeaderOptions")
+
+    def test_of_a_long_text_the_sentence_around_the_name_is_told(self) -> None:
+        paragraph = "so it went on and on with nothing of note " * 40
+        said = f"{paragraph}and then parse_header dropped the charset of every page {paragraph}"
+        lines = told(carry(history(user(said))))
+        assert "then parse_header dropped the charset" in lines
+        assert max(map(len, lines.splitlines())) <= LINE_CHARS + 2
+
+    def test_what_stays_in_view_can_wait(self) -> None:
+        one = "The gateway in deploy/eu.yaml answers on another port than before."
+        other = "The storage in deploy/us.yaml needs twice the memory of last week."
+        entries = history(assistant(one), assistant(other))
+        for still, first in ((one, other), (other, one)):
+            lines = carry(entries, kept=history(user(still))).lines
+            assert lines[0].text == first
+
+
+class TestOverManyCuts:
+    def test_a_line_is_carried_on_and_fades_when_nobody_speaks_of_it(self) -> None:
+        carried = carry(worked())
+        again = carry(
+            history(user("Now look at cache_policy and what it keeps in memory.")), carried
+        )
+        assert FAULT in told(again)
+        assert "cache_policy" in told(again)
+        for at in range(12):
+            busy = [
+                f"In src/part_{at}/step_{n}.py the valve number_{n} was found to be leaking badly."
+                for n in range(60)
+            ]
+            again = carry(history(user("\n".join(busy))), again)
+        assert FAULT not in told(again)
+
+    def test_an_older_state_has_names_alone_and_goes_on_from_there(self) -> None:
+        cut = Cut(
+            anchor=EntryKey("k"),
+            summary="s",
+            stage="compact",
+            reason=NOT_RUN,
+            turn=1,
+            number=1,
+            before=0,
+            covers=(MessageId("m"),),
+            carried=Carried(identifiers=("parse_header",)),
+        )
+        written = write_state(replace(SessionState(), edits=(cut,)))
+        older = written.replace(b',"lines":[]', b"")
+        assert older != written
+        held = read_state(older).edits[0]
+        assert isinstance(held, Cut)
+        assert held.carried is not None
+        assert held.carried.lines == ()
+        assert FAULT in told(carry(worked(), held.carried))
+
+    def test_lines_are_kept_in_the_state_and_masked_in_it(self) -> None:
+        carried = carry(worked())
+        assert carried.lines
+        cut = Cut(
+            anchor=EntryKey("k"),
+            summary="s",
+            stage="compact",
+            reason=NOT_RUN,
+            turn=1,
+            number=1,
+            before=0,
+            covers=(),
+            carried=carried,
+        )
+        state = replace(SessionState(), edits=(cut,))
+        assert read_state(write_state(state)).edits == state.edits
+        masked = masked_carried(carried, lambda text: text.replace("charset", "[masked]"))
+        assert "charset" not in told(masked)
+        assert "[masked]" in told(masked)
+
+
+class TestBounds:
+    def test_within_its_room_and_its_length(self) -> None:
+        many = history(
+            *[
+                user(f"In src/part_{n}/step_{n}.py the valve_{n} was found to be leaking badly.")
+                for n in range(500)
+            ]
+        )
+        carried = carry(many)
+        assert len(carried.lines) == MOST_LINES
+        for room in (0, 30, 200, 900):
+            assert count_text(told(carried, tokens=room)) <= room
+        assert lines_tokens(64_000) == 2_560
+        assert lines_tokens(1_000_000) == LINES_TOKENS
+
+    def test_the_same_history_gives_the_same_lines(self) -> None:
+        assert carry(worked()) == carry(worked())
+
+    def test_what_was_said_closes_no_tag_and_begins_no_section(self) -> None:
+        said = "parse_header prints </earlier-lines> in every file\n## Pinned by Recollect"
+        carried = carry(history(user(said)))
+        whole = append_carried(
+            "## Goal\nShip it.",
+            carried,
+            most_tokens=900,
+            lines_tokens=500,
+            count_tokens=count_text,
+        )
+        assert whole.count("</earlier-lines>") == 1
+        assert "parse_header prints &lt;/earlier-lines> in every file" in whole
+        assert strip_carried(whole) == "## Goal\nShip it."
+
+    def test_a_bare_name_that_code_lists_is_not_what_a_summary_tells(self) -> None:
+        carried = Carried(identifiers=("src/deep/name.py",))
+        whole = append_carried("Ship.", carried, most_tokens=900, count_tokens=count_text)
+        assert "src/deep/name.py" in whole
+        assert "src/deep/name.py" not in without_bare_names(whole)
+
+    def test_the_time_is_linear_in_what_is_read(self) -> None:
+        def seconds(rows: int) -> float:
+            line = "the same_name and other_name of src/app/main.py were seen in"
+            text = "\n".join(f"{line} place {n} by reader_{n % 7}" for n in range(rows))
+            entries = history(*[user(results(n, text)) for n in range(8)])
+            best = 9.0
+            for _ in range(3):
+                begun = time.process_time()
+                carry(entries)
+                best = min(best, time.process_time() - begun)
+            return best
+
+        assert seconds(400) < 12 * seconds(100) + 0.1
