@@ -246,6 +246,9 @@ def _result(cost: float, recovered: int) -> CostResult:
             present=10 + recovered,
             left=10,
             recovered=recovered,
+            relied=8,
+            named=recovered,
+            useful=recovered // 2,
         )
 
     replays = [
@@ -262,6 +265,9 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_floors
     good = _result(105.0, 6)
     assert good.figures["cost_64k"] == pytest.approx(1.05)
     assert good.figures["recovered_64k"] == pytest.approx(0.6)
+    assert good.figures["useful_64k"] == pytest.approx(3 / 8), "what is named is not yet told"
+    assert good.figures["useful_64k.held"] == 0
+    assert good.baselines["plain.useful_64k"] == pytest.approx(1 / 8)
     assert good.figures["cost_64k.held"] == pytest.approx(9.0)
     assert good.baselines["plain.cost_64k"] == 1.0
     assert good.baselines["openclaw.cost_64k"] == pytest.approx(5.4)
@@ -283,6 +289,8 @@ def test_the_picture_is_svg_and_shows_every_strategy() -> None:
     titles = [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 3
     assert any("cost 1.05, recovered 0.60" in title for title in titles)
+    assert any(title.endswith("useful 0.38") for title in titles)
+    assert drawn.count(' ring"') == 3
 
 
 def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(

@@ -38,13 +38,17 @@ NOTES: Final = (
     "retention: of the identifiers in a message that stood earlier but not in the last 5 messages,",
     "  the share that is in the request just before it, as it was sent",
     "recovered: of those of them that no message in the request says any more, the share that a",
-    "  summary or a recalled block in it says; left: how many there were",
+    "  summary or a recalled block in it names; left: how many there were",
+    "useful: of those of them about which an earlier line was said that the message relies on (the",
+    "  line with the name that shares most words with it), the share that a summary or a recalled",
+    "  block tells about: half of the line's other content words within 300 characters of it;",
+    "  relied: how many there were. A name in a list is recovered, and not useful",
     "cached: the share of tokens that were read from the cache",
     "ours and openclaw: the real engine and a SQLite store, a cache that never expires, counts",
     "  not calibrated; ours by words alone (no embedder) and otherwise the defaults, audits of",
     "  summaries included; openclaw is its preset, with its hash vectors",
     "summaries are a stand-in's: the 100 most named identifiers in 1,500 tokens; fixed replay:",
-    "  nobody pays for reading again what was forgotten; identifiers present are not yet useful",
+    "  nobody pays for reading again what was forgotten; by this stand-in a summary tells nothing",
 )
 QUICK_NOTE: Final = "a quick run: a slice, one small window; its figures are not to be quoted"
 

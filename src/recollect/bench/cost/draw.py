@@ -16,7 +16,8 @@ from recollect.bench.cost.result import MEASURES, OURS, STRATEGIES, CostResult, 
 _WHO: Final = {OURS: "recollect", "plain": "plain compaction", "openclaw": 'preset = "openclaw"'}
 _MEANT: Final = {
     "cost": "cost (plain = 1)",
-    "recovered": "recovered of what left",
+    "useful": "useful: told about, of what left and is relied on",
+    "recovered": "recovered: named, of what left",
     "retention": "retention",
 }
 

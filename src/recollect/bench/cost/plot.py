@@ -1,7 +1,8 @@
 """Draws a run of the cost bench as an SVG picture: what each strategy costs, and what it keeps.
 
 Owns the picture: plain SVG, nothing is fetched, colours follow the reader's light or dark page.
-Always holds: every mark is a pooled figure of the run; further left is cheaper, higher keeps more.
+Always holds: every mark is a pooled figure of the run; further left is cheaper, higher keeps more;
+a dot is what is named again (recovered), a ring what is told about (useful).
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 .faint { fill: #667085 }
 .grid { stroke: #d5d9e0; stroke-width: 1 }
 .goal { fill: #2fa57b; fill-opacity: 0.12 }
-.recollect { fill: #2f6fe4 } .plain { fill: #8c95a4 } .openclaw { fill: #d98a16 }
+.recollect { fill: #2f6fe4; stroke: #2f6fe4 } .plain { fill: #8c95a4; stroke: #8c95a4 }
+.openclaw { fill: #d98a16; stroke: #d98a16 } .ring { fill: none; stroke-width: 2.5 }
 @media (prefers-color-scheme: dark) {
   text { fill: #dee2e9 } .faint { fill: #98a2b3 } .grid { stroke: #343a46 }
-  .recollect { fill: #6ea0ff } .plain { fill: #6c7584 } .openclaw { fill: #e0a040 }
+  .recollect { fill: #6ea0ff; stroke: #6ea0ff } .plain { fill: #6c7584; stroke: #6c7584 }
+  .openclaw { fill: #e0a040; stroke: #e0a040 } .ring { fill: none }
 }
 """
 
@@ -44,9 +47,10 @@ def write_plot(result: CostResult, path: Path) -> None:
 
 
 def plot(result: CostResult) -> str:
-    """The picture: a panel a window, cost across (in doublings), what was recovered upwards."""
+    """The picture: a panel a window, cost across (in doublings), what came back upwards."""
     windows = sorted({one.window_tokens for one in result.replays})
-    body = [_text(12, 20, "recovered of what left the window, by cost", style="title")]
+    title = "of what left the window: named again (dot), told about (ring), by cost"
+    body = [_text(12, 20, title, style="title")]
     x = 12
     for strategy in STRATEGIES:
         body.append(f'<circle class="{strategy}" cx="{x + 5}" cy="38" r="5"/>')
@@ -107,6 +111,10 @@ class _Panel:
         kept = self.result.value(strategy, "retention", self.window)
         x, y = self._x(cost), _y(recovered)
         said = f"{_WHO[strategy]}: cost {cost:.2f}, recovered {recovered:.2f}, retention {kept:.3f}"
+        useful = self.result.value(strategy, "useful", self.window)
+        if not math.isnan(useful):
+            said += f", useful {useful:.2f}"
+            yield f'<circle class="{strategy} ring" cx="{x:.1f}" cy="{_y(useful):.1f}" r="5"/>'
         yield (
             f'<circle class="{strategy}" cx="{x:.1f}" cy="{y:.1f}" r="6">'
             f"<title>{escape(said)}</title></circle>"

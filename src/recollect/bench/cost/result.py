@@ -19,7 +19,7 @@ OURS: Final = "recollect"
 PLAIN: Final = "plain"
 OPENCLAW: Final = "openclaw"
 STRATEGIES: Final = (OURS, PLAIN, OPENCLAW)
-MEASURES: Final = ("cost", "recovered", "retention")
+MEASURES: Final = ("cost", "useful", "recovered", "retention")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,13 @@ FLOORS: Final[Mapping[str, Floor]] = {
     "cost_64k": Floor(floor=1.12, aim=1.0),
     "cost_128k": Floor(floor=1.08, aim=1.0),
     "cost_200k": Floor(floor=1.04, aim=1.0),
+    "useful_64k.pi_before": Floor(floor=0.3, aim=0.6),
+    "useful_64k.pi_large": Floor(floor=0.45, aim=0.6),
     "recovered_64k": Floor(floor=0.55, aim=0.8),
     "recovered_128k": Floor(floor=0.58, aim=0.8),
     "recovered_200k": Floor(floor=0.47, aim=0.8),
 }
-"""Of issue 5; retention must not be below plain compaction's on any transcript."""
+"""Retention must not be below plain compaction's on any transcript, either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,10 @@ def _measured(
     if left:
         recovered = sum(tally.recovered for tally in tallies)
         yield figure_name("recovered", window, transcript), recovered / left
+    relied = sum(tally.relied for tally in tallies)
+    if relied:
+        useful = sum(tally.useful for tally in tallies)
+        yield figure_name("useful", window, transcript), useful / relied
     references = sum(tally.references for tally in tallies)
     if references:
         present = sum(tally.present for tally in tallies)
@@ -131,6 +137,7 @@ def _measured(
     if transcript:
         return
     yield figure_name("left", window), left
+    yield figure_name("relied", window), relied
     sent = sum(tally.sent_tokens for tally in tallies)
     read = sum(tally.read_tokens for tally in tallies)
     yield figure_name("cached", window), read / sent
