@@ -41,13 +41,15 @@ class Opening:
     """In logits: how much worse than what the view shows the best that left it may answer."""
     words: int
     """It has to be about so many."""
+    told_ahead: float | None = None
+    """The same where the view holds nearly all of the words that it is about; None: as `ahead`."""
     together: int = 2
     """So many of them one passage has to hold, unless they are most of what it is about."""
 
 
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
-    "question": Opening(certainty=THRESHOLD, ahead=-6.0, words=1),
+    "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-1.0, words=1),
     "reference": Opening(certainty=THRESHOLD, ahead=-1.0, words=LEAST_WORDS),
     "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
 }
@@ -56,6 +58,8 @@ where memory surely holds more on it than the view (docs/gate.md)."""
 MOST_OF_IT: Final = 0.4
 """Of the worth of the words that a question is about: a passage with so much of it need not hold
 several of them."""
+NEARLY_ALL: Final = 0.8
+"""Of that worth, what a passage of the view has to hold to be taken for an answer."""
 NEAR: Final = 6.5
 """In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
 RARE_SHARE: Final = 0.005
@@ -92,7 +96,10 @@ def gate(
     says_enough = request.gated and _says_enough(question, found, opening.words)
     closed = None
     if request.gated:
-        closed = _closed(certainty, threshold, opening, says_enough=says_enough)
+        ahead = opening.ahead
+        if opening.told_ahead is not None and _view_tells(question, found, shown):
+            ahead = opening.told_ahead
+        closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if (
             closed is None
             and least is None
@@ -125,7 +132,7 @@ def gate(
 
 
 def _closed(
-    certainty: Certainty, threshold: float, opening: Opening, *, says_enough: bool
+    certainty: Certainty, threshold: float, ahead: float, *, says_enough: bool
 ) -> Reason | None:
     """Why the question's meaning does not open the gate; None where it does."""
     if not says_enough:
@@ -133,7 +140,7 @@ def _closed(
     if certainty.probability < threshold:
         cause = Cause.UNHEARD if certainty.unheard else Cause.UNCERTAIN
         return Reason(cause, certainty=certainty.probability, threshold=threshold)
-    if certainty.ahead is not None and certainty.ahead < opening.ahead:
+    if certainty.ahead is not None and certainty.ahead <= ahead:
         return Reason(Cause.VIEW_ANSWERS)
     return None
 
@@ -143,19 +150,34 @@ def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
     of their worth. A word that stands alone in a passage on something else answers nothing."""
     if wants_list(question.text):
         return True
-    held = found.document_frequencies
-    worths = {
-        word: inverse_document_frequency(
-            document_frequency=held.get(word, 0), documents=found.documents
-        )
-        for word in substance(question.text, question.words)
-    }
+    worths = _worths(question, found)
     least = MOST_OF_IT * sum(worths.values())
     for one in found.passages:
         shared = [worth for word, worth in worths.items() if one.counts.get(word)]
         if len(shared) >= opening.together or (shared and sum(shared) >= least):
             return True
     return False
+
+
+def _view_tells(question: Question, found: Candidates, shown: Sequence[Candidate]) -> bool:
+    """Whether a passage in the view holds nearly all that a question is about."""
+    worths = _worths(question, found)
+    least = NEARLY_ALL * sum(worths.values())
+    return any(
+        sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
+        for one in shown
+    )
+
+
+def _worths(question: Question, found: Candidates) -> Mapping[str, float]:
+    """What the words are worth that a question is about: rare ones more."""
+    held = found.document_frequencies
+    return {
+        word: inverse_document_frequency(
+            document_frequency=held.get(word, 0), documents=found.documents
+        )
+        for word in substance(question.text, question.words)
+    }
 
 
 def _asks_only(request: RecallRequest, question: Question, one: Candidate) -> bool:

@@ -24,7 +24,8 @@ from recollect.search.fuse import vector_shares
 from recollect.search.pack import MOST_OF_ONE, pack
 from recollect.search.question import Question, question_text, read_question
 from recollect.search.rank import Ranking, Weighing, rank, seeds
-from recollect.search.substance import is_echo
+from recollect.search.speakers import speaker_of
+from recollect.search.substance import is_echo, only_asks
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.quote import quote
@@ -59,6 +60,9 @@ COMMON_LEAST: Final = 5
 """A word that more passages hold, or this share of them, asks for no fact by itself."""
 _CHARS_A_TOKEN: Final = 6
 """At the most: so many characters are read for each token of the budget."""
+_QUESTION_WORDS: Final = 60
+_QUESTIONS_READ: Final = 32
+"""A longer message says something, too; and so many of the nearest are looked at."""
 _KNOWN_IDS: Final = 16_384
 
 
@@ -74,12 +78,8 @@ async def recall(
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
-    found, shown = await _looked_up(archive, asked, request)
-    found = await _without_itself(archive, found, question, request)
-    if request.gated:  # an earlier asking of the same answers nothing
-        kept = tuple([one for one in found.passages if not is_echo(question, one)])
-        found = replace(found, passages=kept)
-    verdict = gate(request, question, found, asked.vectors, shown=shown, least=settings.min_score)
+    held: dict[SegmentId, Segment] = {}
+    found, verdict = await _judged(archive, asked, request, question, settings, held)
     told = await recall_facts(
         request,
         question,
@@ -107,7 +107,6 @@ async def recall(
         ranking = ranking.near_best(_tail_share(question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
-    held: dict[SegmentId, Segment] = {}
     passages = await _packed(archive, ranking, request, told.facts, settings, held)
     facts = told.beside(passages)
     if len(facts) < len(told.facts):  # what passages say in full gives its place to others
@@ -121,6 +120,30 @@ async def recall(
         await _read(archive, [hit.passage.segment for hit in hits], held)
     hits = tuple(_with_text(hit, held) for hit in hits)
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
+
+
+async def _judged(
+    archive: Archive,
+    asked: CandidateQuery,
+    request: RecallRequest,
+    question: Question,
+    settings: RecallSettings,
+    held: dict[SegmentId, Segment],
+) -> tuple[Candidates, GateVerdict]:
+    """What was found, and whether it is worth a block. Earlier askings answer nothing."""
+    found, shown = await _looked_up(archive, asked, request)
+    found = await _without_itself(archive, found, question, request)
+    if request.gated:
+        kept = tuple([one for one in found.passages if not is_echo(question, one)])
+        found = replace(found, passages=kept)
+    least = settings.min_score
+    verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
+    if verdict.open and request.gated:
+        answering = await _without_questions(archive, found, question, held)
+        if answering is not found:
+            found = answering
+            verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
+    return found, verdict
 
 
 def _asked(
@@ -227,6 +250,43 @@ async def _without_itself(
     return replace(found, document_frequencies=frequencies)
 
 
+async def _without_questions(
+    archive: Archive, found: Candidates, question: Question, held: dict[SegmentId, Segment]
+) -> Candidates:
+    """What was found without messages in which the user only asked, and their say in what memory
+    has heard of: an earlier question answers nothing. In a chat between people it is told by its
+    speaker, and stands beside its answer."""
+    rarity = {word: 1.0 / (1 + found.document_frequencies.get(word, 0)) for word in question.words}
+    near = sorted(
+        [
+            one
+            for one in found.passages
+            if one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
+        ],
+        key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
+    )[:_QUESTIONS_READ]
+    await _read(archive, [one.segment for one in near], held)
+    asking = {one.segment for one in near if one.segment in held and _only_asks(held[one.segment])}
+    if not asking:
+        return found
+    frequencies = dict(found.document_frequencies)
+    for one in near:
+        for word in question.words if one.segment in asking else ():
+            if one.counts.get(word) and frequencies.get(word):
+                frequencies[word] -= 1
+    kept = tuple([one for one in found.passages if one.segment not in asking])
+    return replace(found, passages=kept, document_frequencies=frequencies)
+
+
+def _only_asks(segment: Segment) -> bool:
+    return (
+        segment.role == "user"
+        and segment.tool is None
+        and only_asks(segment.text)
+        and not speaker_of(segment.text)
+    )
+
+
 def _common(found: Candidates) -> frozenset[str]:
     most = max(COMMON_LEAST, COMMON_SHARE * found.documents)
     return frozenset(word for word, count in found.document_frequencies.items() if count > most)
@@ -292,7 +352,9 @@ async def _packed(
     ready = [
         quote(held[one.segment], one, score, settings.citations)
         for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
-        if one.segment in held and held[one.segment].message_id not in request.shown_messages
+        if one.segment in held
+        and held[one.segment].message_id not in request.shown_messages
+        and not (request.gated and _only_asks(held[one.segment]))
     ]
     return tuple(
         pack(
