@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
@@ -34,7 +34,7 @@ from recollect.values.lookup import (
 from recollect.values.message import MessageId
 from recollect.values.model import Answer, ModelUse, Prompt, ReplyEvent
 from recollect.values.overflow import Overflow
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
 from recollect.values.request import FormatName
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
@@ -84,6 +84,15 @@ class Recaller(Protocol):
 
     async def recall(self, request: RecallRequest) -> Recalled:
         """What bears on the request and its view does not show, packed into its budget."""
+        ...
+
+
+@runtime_checkable
+class StandingRecaller(Protocol):
+    """A `Recaller` that also knows what bears on every turn."""
+
+    async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
+        """Pinned facts, and what the user asked for once and for all, most binding first."""
         ...
 
 

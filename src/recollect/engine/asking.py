@@ -2,7 +2,8 @@
 
 Owns what happens while an embedder loads, hangs, throws or answers nonsense: it is left out of
 the turn, told, and left alone for a while, and recall goes on with what is there. Must never let
-a turn wait for a model that loads, and never send what is masked in the archive to a remote one.
+a turn wait for a model that takes long to load, nor send what is masked in the archive to a remote
+one.
 What always holds: a vector that is handed on is finite and of its embedder's dimensions.
 """
 
@@ -31,6 +32,10 @@ Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 
 REST_SECONDS: Final = 30.0
 """How long an embedder that failed is left alone: one that hangs would cost every turn."""
+LOAD_SECONDS: Final = 0.5
+_LOADS_QUICKLY: Final = ("static",)
+"""Its first question waits so long for it: a host with a process for each turn would never have
+vectors otherwise."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
 """By embedder's name, which says all that changes its vectors: measured once in a process."""
@@ -126,7 +131,10 @@ class QuestionVectors:
             return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=why)
         if not embedder.ready:
             self._load(embedder)
-            return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
+            if embedder.kind in _LOADS_QUICKLY:
+                await asyncio.wait({self._loading[embedder.name]}, timeout=LOAD_SECONDS)
+            if not embedder.ready:
+                return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
             self._load(embedder)  # it ranks already; its scale is there for the next turn
         answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))

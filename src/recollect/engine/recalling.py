@@ -25,11 +25,12 @@ from recollect.errors import StoreError, StoreUnavailable
 from recollect.ports import Embedder, Store
 from recollect.search.openclaw import WarmIndex
 from recollect.turn.recall import recall
+from recollect.turn.recall_facts import recall_standing
 from recollect.turn.recall_openclaw import recall_openclaw, warm_message
 from recollect.values.history import SessionId
 from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
 from recollect.values.segment import StoredSegment
 
 T = TypeVar("T")
@@ -84,6 +85,11 @@ class MemoryRecaller:
         if self._archive.spooling:
             notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
         return replace(found, notes=(*self._lacking, *notes, *missing, *found.notes))
+
+    async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
+        """Pinned facts, and what the user asked for once and for all."""
+        scope = None if self._settings.recall.scope == "space" else session
+        return await self._looked(lambda store: recall_standing(store, scope))
 
     async def _recalled_openclaw(
         self, request: RecallRequest, vectors: Sequence[AskedVector]

@@ -21,14 +21,14 @@ from recollect.engine.telling import (
     view_reasons,
 )
 from recollect.formats.codec import Codec
-from recollect.ports import Recaller
+from recollect.ports import Recaller, StandingRecaller
 from recollect.rules.budget import Limits
 from recollect.rules.identity import ROOT, block_mark, continued_root, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
-from recollect.search.question import Asks
+from recollect.search.question import Asks, what_asks
 from recollect.turn.align import Alignment, align
 from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
@@ -42,7 +42,7 @@ from recollect.values.history import Composed, Entry, SessionState, View, behind
 from recollect.values.message import EntryKey, Text
 from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
-from recollect.values.recalled import Recalled
+from recollect.values.recalled import Recalled, RecalledFact
 from recollect.values.report import WindowSource
 from recollect.values.request import Request
 from recollect.values.slot import Slot
@@ -99,6 +99,8 @@ class TurnPath:
     """What memory found for this turn, whether or not it was put back."""
     _block_tokens: int = 0
     """What its block may take, as an estimate, where there is room."""
+    _asks: bool = False
+    """Whether the turn asks for something: then room is made for the block."""
     may_compact: bool = False
     """A compaction can happen before this request goes out."""
     why_not_compact: Reason | None = None
@@ -146,17 +148,18 @@ class TurnPath:
             self.moment = Moment(kind="compaction", reason=due)
         if self.moment is not None and await self._may_leave(gate):
             await free(self, self.moment, asked)
-            if not self.wants_compaction:
-                await self._stand(session)
         if self.wants_compaction:
             return True
+        if self.moment is not None or not self.state.requests:
+            await self._stand(recaller, session)
         await self._recall(recaller, asked, space, session)
         if self.recalled is not None and not self.recalled.empty:
+            trimmed = self._trims()
             await self._make_room(asked, gate, free)
             if self.wants_compaction:
                 return True
-            if self.moment is not None and self.moment.kind == "room":
-                await self._stand(session)
+            if self._trims() != trimmed:
+                await self._stand(recaller, session)
             await self._inject(self.recalled)
         self.shaped = True
         self._check()
@@ -374,6 +377,10 @@ class TurnPath:
             )
             self.recalled = found
             self._block_tokens = request.budget_tokens
+            self._asks = what_asks(request.newest) != "other"
+
+    def _trims(self) -> int:
+        return sum(edit.stage == "trim" for edit in self.edits)
 
     def _was_asked(self) -> bool:
         """In the middle of a turn only what the model names itself can be new."""
@@ -402,8 +409,11 @@ class TurnPath:
 
     def _block_budget(self) -> int:
         """What the block may take, as an estimate: what was wanted for it, and the view leaves."""
-        room = self._as_estimate(max(MESSAGE_TOKENS, self._room_tokens()) - MESSAGE_TOKENS)
-        return min(self._block_tokens, room)
+        room = self._room_tokens()
+        if self.settings.recall.method != "openclaw":
+            most = int(BLOCKS_SHARE * self.limits.hard_cap_tokens)
+            room = min(room, most - self.calibrated(self._standing_blocks()))
+        return min(self._block_tokens, self._as_estimate(max(0, room - MESSAGE_TOKENS)))
 
     def _as_estimate(self, tokens: int) -> int:
         """Calibrated tokens as an estimate that is surely within them."""
@@ -420,7 +430,7 @@ class TurnPath:
         a batch moment: older blocks go, and what else a full view can do without."""
         if self.settings.recall.method == "openclaw" or self.moment is not None:
             return
-        if self.has_room():
+        if not self._asks or self.has_room():
             return
         room = max(0, self._room_tokens())
         reason = Reason(Cause.ROOM_WANTED, tokens=self.wanted_tokens(), room=room)
@@ -442,15 +452,14 @@ class TurnPath:
 
     def _blocks_are_full(self, wanted: int) -> bool:
         """Whether the blocks of the view, with this one, take more than their share of it."""
-        standing = sum(
-            [
-                self.weigher.text(edit.text)
-                for edit in self.edits
-                if isinstance(edit, Insert) and is_block(edit)
-            ]
-        )
+        standing = self._standing_blocks()
         most = BLOCKS_SHARE * self.limits.hard_cap_tokens
         return bool(standing) and self.calibrated(standing) + wanted > most
+
+    def _standing_blocks(self) -> int:
+        """What the recalled blocks of the view take, as an estimate."""
+        blocks = [e.text for e in self.edits if isinstance(e, Insert) and is_block(e)]
+        return sum(map(self.weigher.text, blocks))
 
     async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(
@@ -473,7 +482,7 @@ class TurnPath:
                 kept = without_blocks(kept)
             await self.change((*kept, made.edit))
 
-    async def _stand(self, session: str) -> None:
+    async def _stand(self, recaller: Recaller | None, session: str) -> None:
         """Make the standing block anew, of what is left out of the view as it is now."""
         tokens = standing_tokens(self.settings.recall, self.limits.window_tokens)
         if not tokens or not self.settings.recall.enabled:
@@ -482,11 +491,22 @@ class TurnPath:
         shown = {entry.key for entry in self.visible()}
         behind = behind_cut(self.entries, self.edits)
         left = [e for e in self.entries if e.key not in shown and e.key not in behind]
+        facts: tuple[RecalledFact, ...] = ()
+        if isinstance(recaller, StandingRecaller):
+            seen = {entry.id for entry in self.entries if entry.key in shown}
+            found = await self.boundary.wait(
+                "stand",
+                lambda: recaller.standing(session),
+                unchanged=(),
+                reason=lambda facts: Reason(Cause.STANDING_FOUND, facts=len(facts)),
+                seconds=self.settings.recall.deadline_seconds,
+            )
+            facts = tuple(fact for fact in found if seen.isdisjoint(fact.message_ids))
         made = await self.boundary.run(
             "stand",
             lambda: stand(
                 left,
-                (),
+                facts,
                 self.weigher,
                 anchor=self.entries[0].key,
                 named=lambda key: segment_id(session, key),

@@ -28,13 +28,17 @@ _SHAPES: Final = re.compile(
     |\b(?:E[A-Z]{4,20}|[A-Z]{1,6}-?\d{3,8})\b                         # an error's code, a ticket
     |\#\d{2,8}\b
     |(?<![\w-])--[a-z][\w-]{2,40}                                     # an option
+    |\b[A-Za-z]\w{0,40}(?:[-.]\w{1,40}){1,6}(?<=[-.]\d)\b            # us-east-1
+    |\b[A-Za-z]\w{0,40}(?:-\w{1,40}){0,4}-\w{0,20}\d\w{0,20}\b       # biscuit-01, pool-b2
+    |\bX-[A-Z]\w{1,30}(?:-[A-Z]\w{0,30}){0,5}\b                      # X-Ledger-Once
+    |\b[A-Z]\w{0,30}(?:-[A-Z]\w{0,30}){2,6}\b                        # Idempotency-Key-Id
     """,
     re.VERBOSE | re.ASCII,
 )
 # What has such a shape and is none: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
 _PLAIN: Final = re.compile(
     r"[A-Za-z][a-z]*/[A-Za-z][a-z]*|\d{1,4}(?:[/-]\d{1,4})+|\d{1,2}\.\d{1,2}\.(?:19|20)\d\d"
-    r"|(?:[A-Za-z]\.)+[A-Za-z]?"
+    r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+"
 )
 _RUNS: Final = re.compile(r"\S+", re.ASCII)
 _LEAST_CHARS: Final = 4

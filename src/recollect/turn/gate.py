@@ -50,7 +50,7 @@ class Opening:
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
     "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-1.0, words=1),
-    "reference": Opening(certainty=THRESHOLD, ahead=-1.0, words=LEAST_WORDS),
+    "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS),
     "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
 }
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only

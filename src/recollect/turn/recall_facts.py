@@ -18,10 +18,11 @@ from recollect.ports import Archive
 from recollect.rules.identity import segment_id
 from recollect.search.facts import RankedFact, rank_facts
 from recollect.search.question import Question
+from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
 from recollect.values.fact import Evidence, Fact, fact_identity
 from recollect.values.hit import GateVerdict
-from recollect.values.lookup import AskedVector, FactQuery
+from recollect.values.lookup import AskedVector, CandidateQuery, FactQuery
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecalledFact, RecalledPassage, RecallRequest, fact_name
 from recollect.values.segment import SegmentId, StoredSegment
@@ -33,6 +34,7 @@ OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
 """Or one, where it lies so near by meaning."""
 _CANDIDATES: Final = 40
+_MOST_STANDING: Final = 12
 _TOGETHER: Final = "\f"
 
 
@@ -92,6 +94,33 @@ async def recall_facts(
     ]
     opens = Reason(Cause.ASKED_FOR) if fresh and not verdict.open else None
     return _found(fresh, held, opens)
+
+
+async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
+    """What bears on every turn: pinned facts, then messages in which the user asked for something
+    once and for all, the newest first; of this session, None: of the whole space."""
+    pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
+    facts = [_told(RankedFact(fact=one.fact, score=1.0, shared=0), {}) for one in pinned.facts]
+    asked = CandidateQuery(
+        words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
+    )
+    found = await archive.candidates(asked)
+    ids = dict.fromkeys(one.segment for one in found.passages if STANDING_WORD in one.counts)
+    held = sorted(await archive.segments(list(ids)), key=lambda one: -one.segment.said_at)
+    return (
+        *facts,
+        *(
+            RecalledFact(
+                type="preference",
+                text=one.segment.text,
+                score=1.0,
+                trust="high",
+                said_on=_day(one.segment.said_at),
+                message_ids=(one.segment.message_id,),
+            )
+            for one in held
+        ),
+    )
 
 
 async def _ranked(

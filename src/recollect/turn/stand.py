@@ -91,6 +91,7 @@ def stand(
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
         chosen_facts.pop()
+    told = {" ".join(fact.text.casefold().split()) for fact in chosen_facts}
     tokens = weigher.text(write_standing(chosen_facts, ())) + weigher.text("<detail>\n</detail>")
     chosen: list[_Statement] = []
     ranked = sorted(
@@ -99,7 +100,7 @@ def stand(
     )
     for one in ranked:
         cost = weigher.text(standing_line(one.speaker, one.text)) + 1
-        if tokens + cost <= budget_tokens:
+        if tokens + cost <= budget_tokens and not any(one.text.casefold() in fact for fact in told):
             chosen.append(one)
             tokens += cost
     if not chosen and not chosen_facts:

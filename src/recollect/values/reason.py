@@ -260,6 +260,7 @@ class Cause(Enum):
     NOT_RECALLED = "nothing recalled: {gate}"
     FOUND = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
     FOUND_BY = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages} ({gate})"
+    STANDING_FOUND = "{facts} {facts:fact stands|facts stand} in every request"
     NOTHING_STANDS = "nothing that left the view has to stand"
     STANDING_BLOCK = (
         "{facts} {facts:fact|facts} and {lines} {lines:sentence|sentences} of what left the view "

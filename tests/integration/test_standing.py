@@ -1,0 +1,137 @@
+"""What the user laid down stands in every request, whatever is asked, and keeps the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from recollect import open_memory
+from recollect.engine.session import Context
+from recollect.formats.recalled_block import STANDING_NOTE
+from recollect.values.edit import Insert
+from recollect.values.recalled import BLOCK_OPENING
+from recollect.wiring.stores import open_store
+
+SETTINGS = {"recall.embedder": "none", "window_tokens": 6_000}
+LAID_DOWN = (
+    "We agreed that the ledger database of staging listens on port 8471.",
+    "Never push to main without a review by Hanneke Prins.",
+)
+WORK = "sweep the quay, coil the ropes and write down how many barges lie there, "
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def request(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"model": "gpt-4o", "messages": messages}
+
+
+async def worked(memory: Any, held: list[dict[str, Any]], rounds: int) -> list[Context]:
+    contexts = []
+    for number in range(rounds):
+        held += [assistant("done"), user(f"round {number}: {WORK * 12}")]
+        contexts.append(await memory.prepare("s", request(list(held))))
+    return contexts
+
+
+def standing(context: Context) -> list[str]:
+    edits = context.edits
+    return [e.text for e in edits if isinstance(e, Insert) and e.stage == "stand"]
+
+
+def test_what_was_laid_down_outlives_the_message_that_said_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            held = [user("We look after a harbour."), assistant("fine")]
+            for text in LAID_DOWN:
+                held += [user(text), assistant("noted")]
+            held.append(user("now to work: " + WORK))
+            contexts = await worked(memory, held, 40)
+            for context in contexts[-3:]:
+                shown = json.dumps(context.request)
+                assert all(text in shown for text in LAID_DOWN)
+                assert len(standing(context)) == 1
+                assert context.report.tokens_after <= context.report.limit_tokens
+            sent = [context.request["messages"] for context in contexts]
+            kept = sum(before == now[: len(before)] for before, now in pairwise(sent))
+            assert kept >= 0.75 * (len(contexts) - 1), "it changes only where other things change"
+            assert "stand" in {line.stage for context in contexts for line in context.report.lines}
+
+    asyncio.run(scenario())
+
+
+def test_a_secret_does_not_stand(tmp_path: Path) -> None:
+    secret = "hV7!pQ2#zL9rT4wX"
+
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            told = f"We agreed that the staging password is {secret} from now on."
+            held = [user("We look after a harbour."), assistant("fine"), user(told)]
+            context = (await worked(memory, held, 40))[-1]
+            assert standing(context)
+            assert secret not in json.dumps(context.request)
+
+    asyncio.run(scenario())
+    assert all(
+        secret.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()
+    )
+
+
+def test_pinned_facts_stand_from_the_first_request_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            book = await memory.facts()
+            written = await book.add("Always answer in German.", type="preference")
+            assert written.fact is not None
+            await book.pin(written.fact.id)
+            first = await memory.prepare("s", request([user("hello there")]))
+            assert "Always answer in German." in json.dumps(first.request)
+            held = [user("hello there")]
+            for context in await worked(memory, held, 30):
+                assert json.dumps(context.request).count("Always answer in German.") == 1
+
+    asyncio.run(scenario())
+
+
+def test_standing_instructions_of_other_sessions_stand_where_the_space_is_searched(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        settings = {**SETTINGS, "recall.scope": "space"}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            await memory.prepare("one", request([user("Always give distances in nautical miles.")]))
+            await memory.settle()
+            other = await memory.prepare("two", request([user("how far is the lighthouse?")]))
+            assert "nautical miles" in json.dumps(other.request)
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            alone = await memory.prepare("three", request([user("how far is the lighthouse?")]))
+            assert "nautical miles" not in json.dumps(alone.request)
+
+    asyncio.run(scenario())
+
+
+def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            held = [user("We look after a harbour."), assistant("fine"), user(LAID_DOWN[0])]
+            context = (await worked(memory, held, 40))[-1]
+            echoed = [*context.request["messages"], assistant("ok"), user("go on, please")]
+            assert BLOCK_OPENING in str(echoed)
+            await memory.prepare("s", request(echoed))
+            await memory.settle()
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        kept = [one.segment.text for one in await store.page(limit=1_000)]
+        await store.close()
+        assert LAID_DOWN[0] in kept
+        assert not [text for text in kept if BLOCK_OPENING in text or STANDING_NOTE in text]
+
+    asyncio.run(scenario())
