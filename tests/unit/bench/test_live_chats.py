@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recollect.bench.live.chats import chat_sessions
-from recollect.bench.live.feed import SlidingWindow, feed
-from recollect.bench.live.sessions import spoken
+from recollect.bench.live.feed import SlidingWindow, feed, folded, holds
+from recollect.bench.live.sessions import Need, spoken
 
 LONG = "The garden is large. " * 40
 BOAT = "My boat is called Marigold and lies in Rotterdam."
@@ -65,6 +65,17 @@ def test_a_question_of_the_other_chat_needs_nothing() -> None:
 
 
 @pytest.mark.usefixtures("locomo")
+def test_strictly_the_passage_with_the_answer_is_needed() -> None:
+    question = chat_sessions("locomo")[0].questions[0][1]
+    (need,) = question.needs
+    beginning, answer = folded(need.any_of[0]), folded(BOAT)
+    assert holds(beginning, need)
+    assert not holds(beginning, need, strict=True)
+    assert holds(" ".join(map(folded, need.texts)), need, strict=True)
+    assert answer in folded(" ".join(need.texts))
+
+
+@pytest.mark.usefixtures("locomo")
 def test_a_window_that_holds_all_answers_all() -> None:
     tally = asyncio.run(feed(chat_sessions("locomo")[0], SlidingWindow(100_000)))
     assert tally.asked[0].answered
@@ -76,3 +87,7 @@ def test_a_window_that_holds_all_answers_all() -> None:
 def test_bounds_take_questions_of_every_chat() -> None:
     sessions = chat_sessions("locomo", most_questions=1, most_chats=1)
     assert [len(one.questions) for one in sessions] == [2]
+
+
+def test_a_need_without_a_second_reading_is_strict() -> None:
+    assert not holds("port 8471", Need(texts=("8471", "9133")))

@@ -107,6 +107,8 @@ class Asked:
 
     question: LiveQuestion
     found: tuple[bool, ...]
+    strict: tuple[bool, ...]
+    """The same in the strict reading, where a need has two."""
     lost_by: str
     new_block: bool
     block_tokens: int
@@ -135,8 +137,10 @@ class Tally:
     seconds: list[float] = field(default_factory=list, repr=False)
 
 
-def holds(request: str, need: Need) -> bool:
+def holds(request: str, need: Need, *, strict: bool = False) -> bool:
     """Whether a request, folded, holds what is needed."""
+    if need.any_of and not strict:
+        return any(folded(text) in request for text in need.any_of)
     return all(folded(text) in request for text in need.texts)
 
 
@@ -193,6 +197,7 @@ async def _ask(strategy: Strategy, history: Sequence[WireMessage], question: Liv
     asked = Asked(
         question=question,
         found=tuple(holds(text, need) for need in question.needs),
+        strict=tuple(holds(text, need, strict=True) for need in question.needs),
         lost_by=sent.lost_by,
         new_block=sent.new_block,
         block_tokens=sum(map(count, blocks)),

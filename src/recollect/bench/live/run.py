@@ -148,6 +148,8 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
     if told:
         figures["live_all"] = sum(a.answered for a in told) / len(told)
         figures["live_any"] = sum(any(a.found) for a in told) / len(told)
+        if any(need.any_of for a in told for need in a.question.needs):
+            figures["live_strict"] = sum(all(a.strict) for a in told) / len(told)
     for kind in sorted({a.question.kind for a in told}):
         some = [a for a in told if a.question.kind == kind]
         pieces = [found for a in some for found in a.found]
