@@ -58,8 +58,9 @@ class BackgroundJobs:
         if self._loop is not loop:  # events and tasks belong to the loop they were made in
             self._loop, self._task = loop, None
             self._woken, self._stop = asyncio.Event(), asyncio.Event()
+            self._resting = asyncio.Event()
         self._woken.set()
-        self._resting = asyncio.Event()
+        self._resting.clear()  # not a new one: somebody may wait for it
         if not self.running:
             self._task = loop.create_task(self._run())
 
