@@ -4,11 +4,12 @@ Owns how a chat that others wrote becomes a conversation with a model, and what 
 counts as there: something of every gold message (a passage, as memory cuts it), or strictly the
 passage that holds the answer, both as `bench recall` judges them. Must never change a word that
 was said. Always holds: the same set and bounds give the same sessions; times never go back; a
-question is asked behind all that was said.
+question is asked behind all that it needs, in the last quarter of the chat.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -33,6 +34,9 @@ CHAT_SETS: Final = ("locomo", "beam", "longmemeval")
 CHAT_WINDOWS: Final = {"locomo": 8_000, "beam": 64_000, "longmemeval": 16_000}
 """A window that most of the chat has left when it is asked about: LoCoMo's chats have 13,000 to
 26,000 tokens, BEAM's 120,000 to 130,000, the pool of LongMemEval 82,000."""
+_ASKED_OVER: Final = 0.25
+"""Of the exchanges, the last ones: questions are asked at moments spread over them, because how
+full the window is at a single moment would decide for all of them."""
 _TURN_SECONDS: Final = 30.0
 """Between two exchanges of one sitting, whose messages are all dated alike."""
 _NOTED: Final = "Noted."
@@ -62,48 +66,68 @@ def chat_sessions(
 
 
 def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
-    messages: Sequence[Said] = memory.messages
+    order = list(range(len(memory.messages)))
     if whole.name == "longmemeval":  # a pool of many chats, in the order in which all was said
-        messages = sorted(messages, key=lambda said: said.said_at)
-    exchanges = _exchanges(messages)
+        order.sort(key=lambda place: memory.messages[place].said_at)
+    exchanges, told_in = _exchanges(memory, order)
     passages = [_passages(said) for said in memory.messages]
     judged = AnswerPassages(passages)
+    own = _spread(list(enumerate(memory.questions)), most)
+    others = _spread(list(enumerate(strangers_of(whole, memory))), most)
+    moments = _moments(len(exchanges), len(own))
     asked = [
-        _question(f"{memory.name}-q{at}", one, passages, judged)
-        for at, one in _spread(list(enumerate(memory.questions)), most)
+        (
+            max(moment, *(told_in[place] + 1 for place in one.gold)),
+            _question(f"{memory.name}-q{at}", one, passages, judged),
+        )
+        for moment, (at, one) in zip(moments, own, strict=True)
     ]
-    strangers = _spread(list(enumerate(strangers_of(whole, memory))), most)
     asked += [
-        LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=one.text)
-        for at, one in strangers
+        (moment, LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=one.text))
+        for moment, (at, one) in zip(_moments(len(exchanges), len(others)), others, strict=True)
     ]
     return LiveSession(
         name=f"{whole.name}-{memory.name}",
         exchanges=tuple(exchanges),
-        questions=tuple((len(exchanges), one) for one in asked),
+        questions=tuple(sorted(asked, key=lambda pair: pair[0])),
         system=_SYSTEMS[whole.name],
     )
 
 
-def _exchanges(messages: Sequence[Said]) -> list[Exchange]:
-    """What one says and the other replies; where nobody replies, the model notes it."""
+def _moments(exchanges: int, questions: int) -> list[int]:
+    """After how many exchanges each of so many questions is asked, in no order of theirs."""
+    first = exchanges - int(exchanges * _ASKED_OVER)
+    spread = [first + (exchanges - first) * (at + 1) // questions for at in range(questions)]
+    random.Random(exchanges).shuffle(spread)  # sets list their questions by the place of evidence
+    return spread
+
+
+def _exchanges(memory: Memory, order: Sequence[int]) -> tuple[list[Exchange], dict[int, int]]:
+    """What one says and the other replies; where nobody replies, the model notes it.
+
+    And of each message in which exchange it is said.
+    """
     exchanges: list[Exchange] = []
+    told_in: dict[int, int] = {}
     at = 0.0
-    waiting = list(messages)
+    waiting = list(order)
     while waiting:
-        said = waiting.pop(0)
+        place = waiting.pop(0)
+        said = memory.messages[place]
+        told_in[place] = len(exchanges)
         at = max(said.said_at, at + _TURN_SECONDS)
         asked, reply = user(said.text), assistant(_NOTED)
         if said.role == "assistant":
             asked, reply = user(_GO_ON), assistant(said.text)
-        elif waiting and waiting[0].role == "assistant" and _together(said, waiting[0]):
-            reply = assistant(waiting.pop(0).text)
+        elif waiting and _replies(memory.messages[waiting[0]], said):
+            told_in[waiting[0]] = len(exchanges)
+            reply = assistant(memory.messages[waiting.pop(0)].text)
         exchanges.append(Exchange(messages=(asked, reply), at=at, ordinary=True))
-    return exchanges
+    return exchanges, told_in
 
 
-def _together(said: Said, reply: Said) -> bool:
-    return said.said_at == reply.said_at
+def _replies(reply: Said, said: Said) -> bool:
+    return reply.role == "assistant" and reply.said_at == said.said_at
 
 
 def _passages(said: Said) -> list[StoredPassage]:
