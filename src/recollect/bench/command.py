@@ -18,11 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.bench.result import BenchResult
+from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.progress import ShownProgress
 
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
     "facts": "what is extracted of what was stated plainly, and how much of noise",
+    "live": "what stands in the request when a user asks, through the whole product",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
     "store": "a store beside hand-written SQL of the same durability",
@@ -30,12 +32,25 @@ BENCHES: Final = {
     "turn": "what shaping a request costs beside json.loads + json.dumps",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
+LIVE_SETS: Final = ("agent", "locomo", "beam", "longmemeval", "coding")
+LIVE_STRATEGIES: Final = (
+    "recollect",
+    "recall-off",
+    "block-4000",
+    "sliding-window",
+    "plain-compaction",
+    "oracle",
+)
 EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
 FACTS_BY: Final = ("none", "rules", "model")
-HALVES: Final = ("tune", "held-out", "both")
+HALVES: Final = ("tune", "held-out", "both", "fresh")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "cost": frozenset({"paths", "svg", "quick"}),
     "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
+    "live": frozenset(
+        {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
+        | {"quick", "misses", "seeds", "most_chats", "most_questions"}
+    ),
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
         | {"facts", "model", "gguf", "keep", "most_memories", "most_messages"}
@@ -44,6 +59,13 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "turn": frozenset({"recall", "store", "quick"}),
 }
 """The options of each bench; one that is not named takes none."""
+_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("recall", "sets"): RECALL_SETS,
+    ("live", "sets"): LIVE_SETS,
+    ("facts", "half"): ("tune", "held-out", "both"),
+    ("live", "half"): ("tune", "held-out", "fresh"),
+}
+"""What each bench takes of an option that several have."""
 
 
 @click.command()
@@ -52,11 +74,12 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
 @click.option(
     "--store",
     metavar="URL",
-    help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER, postgresql://…"
-    " of a role that may create databases, or pg18 and pg16 for a temporary server.",
+    help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER,"
+    " postgresql://… of a role that may create databases, or pg18 and pg16 for a temporary server."
+    " live: sqlite, pg18 or pg16.",
 )
 @click.option(
-    "--quick", is_flag=True, help="cost, store, recall, turn --recall: to see that it runs."
+    "--quick", is_flag=True, help="cost, live, store, recall, turn --recall: to see that it runs."
 )
 @click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
 @click.option(
@@ -66,14 +89,15 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "--set",
     "sets",
     multiple=True,
-    type=click.Choice(RECALL_SETS),
+    type=click.Choice(tuple(dict.fromkeys((*RECALL_SETS, *LIVE_SETS)))),
     help="recall: which questions, locomo unless named; may be given several times. own: your"
-    " transcripts, see --paths.",
+    " transcripts, see --paths. live: agent unless named, locomo, beam, longmemeval, coding.",
 )
 @click.option(
     "--embedder",
     type=click.Choice(EMBEDDERS),
-    help="recall: what makes vectors; hash unless named. onnx is minilm, by the settings' word.",
+    help="recall, live: what makes vectors; hash (live: static) unless named. onnx is minilm, by"
+    " the settings' word.",
 )
 @click.option(
     "--paths",
@@ -86,7 +110,8 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     type=click.IntRange(min=0),
     metavar="N",
     help="recall: show N questions whose evidence was not found, and what was shown instead; none"
-    " of your own transcripts. facts --half tune: show N facts that were missed or made up.",
+    " of your own transcripts. live: and the stage that lost it. facts --half tune: show N facts"
+    " that were missed or made up.",
 )
 @click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
 @click.option(
@@ -103,7 +128,45 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
 @click.option(
     "--half",
     type=click.Choice(HALVES),
-    help="facts: which cases; both unless named. Rules are tuned on one half only.",
+    help="facts: which cases; both unless named. Rules are tuned on one half only. live --set"
+    " agent: which domains; tune unless named.",
+)
+@click.option(
+    "--window",
+    multiple=True,
+    metavar="N",
+    help="live: the window in tokens, as 16k; may be given several times.",
+)
+@click.option(
+    "--summaries",
+    type=click.Choice(("none", "junk", "plausible")),
+    help="live: who summarises: nobody (agent), one that says nothing (chats), one that keeps what"
+    " the user said last.",
+)
+@click.option(
+    "--strategy",
+    multiple=True,
+    type=click.Choice(LIVE_STRATEGIES),
+    help="live: only these, of the product and its baselines; may be given several times.",
+)
+@click.option("--no-pause", is_flag=True, help="live: the next turn comes at once.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live --set agent: N sessions of each domain; 1 unless named.",
+)
+@click.option(
+    "--most-chats",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live: only the first N chats, or domains, of a set.",
+)
+@click.option(
+    "--most-questions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live: ask N questions of a set of chats, from everywhere, and as many of other chats.",
 )
 @click.option(
     "--noise",
@@ -164,6 +227,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     \b
     cost       what a long conversation costs under prompt caching, and what is kept of it
     facts      what is extracted of what was stated plainly, and how much of noise
+    live       what stands in the request when a user asks, through the whole product
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
     store      a store beside hand-written SQL of the same durability
@@ -176,6 +240,8 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
         if value is not None and value is not False and value != ()
     }
     _refuse_foreign(name, given)
+    if "window" in given:
+        given["window"] = [window_from(one) for one in given["window"]]
     module = importlib.import_module(f"recollect.bench.{name}")
     with ShownProgress() as bars:
 
@@ -205,6 +271,12 @@ def _refuse_foreign(name: str, given: Mapping[str, Any]) -> None:
                 f"`recollect bench {owner}`" for owner, takes in _TAKES.items() if option in takes
             )
             raise click.UsageError(f"{spelled} belongs to {owners}")
+        chosen = given[option] if isinstance(given[option], tuple) else (given[option],)
+        values = _VALUES.get((name, option), chosen)
+        for value in chosen:
+            if value not in values:
+                word = option.removesuffix("s")
+                raise click.UsageError(f"`recollect bench {name}` has no {word} {value}")
 
 
 def _draw(result: BenchResult) -> None:

@@ -4,9 +4,9 @@
     python -m recollect.bench.figures RESULT.json … > docs/figures.md
 
 The second form takes what `recollect bench NAME --json` printed, for runs that take long. Runs of
-the recall bench have a heading each, by set, embedder and store; a page of nothing else is named
-after them (docs/figures_recall.md). The page is never edited by hand; the machine is described so
-that a reader can judge times.
+the recall bench and of the live bench have a heading each; a page of nothing else is named after
+them (docs/figures_recall.md, docs/figures_live.md). The page is never edited by hand; the machine
+is described so that a reader can judge times.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 
 from recollect.bench.command import BENCHES
+from recollect.bench.live.draw import sections as live_sections
+from recollect.bench.live.result import LiveResult, read_live
 from recollect.bench.recall.page import read_recall, sections
 from recollect.bench.recall.result import RecallResult
 from recollect.bench.result import BenchResult
@@ -34,8 +36,9 @@ def page(results: list[BenchResult]) -> str:
     """The page for these results."""
     machine = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
     recalls = [one for one in results if isinstance(one, RecallResult) and one.sets]
-    others = [one for one in results if one not in recalls]
-    title = "Figures" if others else "Figures of recall"
+    lives = [one for one in results if isinstance(one, LiveResult)]
+    others = [one for one in results if one not in recalls and one not in lives]
+    title = "Figures" if others else "Figures of recall" if recalls else "Figures of live sessions"
     written = [HEAD.format(title=title), f"Version {results[0].version}; {machine}.\n"]
     for result in others:
         command = f"recollect bench {result.bench}"
@@ -46,6 +49,7 @@ def page(results: list[BenchResult]) -> str:
         written.append("\n".join(f"- {note}" for note in result.notes) + "\n")
     if recalls:
         written += sections(recalls)
+    written += live_sections(lives)
     return "\n".join(written)
 
 
@@ -57,6 +61,8 @@ def _table(title: str, figures: dict[str, float]) -> str:
 def read_result(path: Path) -> BenchResult:
     """A result that a bench printed as JSON."""
     held = json.loads(path.read_text(encoding="utf-8"))
+    if held["bench"] == "live":
+        return read_live(held)
     if "run" in held:
         return read_recall(held)
     return BenchResult(

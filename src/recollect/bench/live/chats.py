@@ -10,6 +10,7 @@ question is asked behind all that it needs, in the last quarter of the chat.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -39,6 +40,7 @@ _ASKED_OVER: Final = 0.25
 full the window is at a single moment would decide for all of them."""
 _TURN_SECONDS: Final = 30.0
 """Between two exchanges of one sitting, whose messages are all dated alike."""
+_NAMES: Final = re.compile(r"\b[A-Z][a-z]+")
 _NOTED: Final = "Noted."
 _GO_ON: Final = "Please go on."
 _SYSTEMS: Final = {
@@ -73,7 +75,7 @@ def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
     passages = [_passages(said) for said in memory.messages]
     judged = AnswerPassages(passages)
     own = _spread(list(enumerate(memory.questions)), most)
-    others = _spread(list(enumerate(strangers_of(whole, memory))), most)
+    others = _strangers(whole, memory)[:most]
     moments = _moments(len(exchanges), len(own))
     asked = [
         (
@@ -92,6 +94,20 @@ def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
         questions=tuple(sorted(asked, key=lambda pair: pair[0])),
         system=_SYSTEMS[whole.name],
     )
+
+
+def _strangers(whole: QuestionSet, memory: Memory) -> list[tuple[int, Question]]:
+    """Questions of other chats. Who is asked about becomes known by it, also on a branch that was
+    left: so one question about anybody whom this chat does not name."""
+    known = {word for said in memory.messages for word in _NAMES.findall(said.text)}
+    heard: set[str] = set()
+    chosen: list[tuple[int, Question]] = []
+    for at, one in enumerate(strangers_of(whole, memory)):
+        named = set(_NAMES.findall(one.text.partition(" ")[2])) - known
+        if not named & heard:
+            chosen.append((at, one))
+        heard |= named
+    return chosen
 
 
 def _moments(exchanges: int, questions: int) -> list[int]:

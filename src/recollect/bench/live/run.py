@@ -14,24 +14,30 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias
+from uuid import uuid4
 
 from recollect.bench.live.feed import (
+    Asked,
     LiveClock,
     PlainCompaction,
     SlidingWindow,
     Strategy,
     Tally,
     ThroughEngine,
+    count,
     feed,
+    folded,
 )
-from recollect.bench.live.sessions import LiveSession
-from recollect.config import load_settings
+from recollect.bench.live.sessions import LiveSession, spoken
+from recollect.config import Settings, load_settings
+from recollect.ports import Embedder
+from recollect.search.passages import split_passages
 from recollect.values.model import Answer, Prompt
 from recollect.wiring.memory import open_memory
 
 Summaries: TypeAlias = Literal["none", "junk", "plausible"]
 StrategyName: TypeAlias = Literal[
-    "recollect", "recall-off", "block-4000", "sliding-window", "plain-compaction"
+    "recollect", "recall-off", "block-4000", "sliding-window", "plain-compaction", "oracle"
 ]
 PATIENCE: Final = 60.0
 """Deadlines of a run: a busy machine must not change a figure."""
@@ -89,12 +95,17 @@ class LiveRun:
     embedder: str = "none"
     summaries: Summaries = "none"
     store: str = "sqlite"
+    """`sqlite`, a temporary file; or the URL of a server."""
     pause: bool = True
     changes: dict[str, Any] = field(default_factory=dict)
+    embedders: tuple[Embedder, ...] = ()
+    """In place of the settings' own: those with a cache of vectors."""
 
 
 async def run_session(session: LiveSession, how: LiveRun) -> Tally:
     """One conversation by one strategy."""
+    if how.strategy == "oracle":
+        return told_by_oracle(session, how.window_tokens)
     if how.strategy in ("sliding-window", "plain-compaction"):
         limit = how.window_tokens - how.window_tokens // 4
         strategy: Strategy = SlidingWindow(limit)
@@ -104,12 +115,11 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
     clock = LiveClock()
     clock.at = session.exchanges[0].at
     model = None if how.summaries == "none" else Summariser(how.summaries)
-    arguments: dict[str, Any] = {
-        **_PATIENT,
-        "window_tokens": how.window_tokens,
-        "recall.embedder": how.embedder,
-        **how.changes,
-    }
+    arguments: dict[str, Any] = {**_PATIENT, "window_tokens": how.window_tokens, **how.changes}
+    if how.embedders:
+        arguments["embedding_cache.enabled"] = False  # they have one
+    else:
+        arguments.setdefault("recall.embedder", how.embedder)
     if how.strategy == "recall-off":
         arguments["recall.enabled"] = False
     elif how.strategy == "block-4000":
@@ -118,13 +128,55 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
     with TemporaryDirectory(prefix="recollect-live-") as folder:
         store = str(Path(folder) / "memory.db") if how.store == "sqlite" else how.store
         memory = open_memory(
-            space=session.name, store=store, clock=clock, model=model, settings=settings
+            # a server may hold what another strategy was told
+            space=f"{session.name}-{uuid4().hex[:8]}",
+            store=store,
+            clock=clock,
+            model=model,
+            settings=settings,
+            embedders=how.embedders or None,
         )
         async with memory:
             through = ThroughEngine(memory, session, clock, pause=how.pause)
             if model is not None:
                 through.watch(model)
             return await feed(session, through)
+
+
+def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
+    """What fits into the hard cap of somebody who knows which passages a question needs."""
+    cap = min(Settings().recall.hard_cap_tokens, window_tokens // 10)
+    texts = [spoken([message]) for one in session.exchanges for message in one.messages]
+    passages = [cut.text for text in dict.fromkeys(texts) for cut in split_passages(text)]
+    readable = [(folded(passage), count(passage)) for passage in passages]
+
+    def size(text: str) -> int:
+        looked_for = folded(text)
+        return min((cost for held, cost in readable if looked_for in held), default=count(text))
+
+    tally = Tally()
+    for _, question in session.questions:
+        room, strict_room = cap, cap
+        found: list[bool] = []
+        strict: list[bool] = []
+        for need in question.needs:
+            strictly = sum(map(size, need.texts))
+            room -= min(map(size, need.any_of)) if need.any_of else strictly
+            strict_room -= strictly
+            found.append(room >= 0)
+            strict.append(strict_room >= 0)
+        tally.asked.append(
+            Asked(
+                question=question,
+                found=tuple(found),
+                strict=tuple(strict),
+                lost_by="the hard cap",
+                new_block=bool(question.needs),
+                block_tokens=cap - max(0, room),
+                request_tokens=cap,
+            )
+        )
+    return tally
 
 
 def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
@@ -163,12 +215,13 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
     ordinary = sum(tally.ordinary for tally in tallies)
     if ordinary:
         figures["false_blocks"] = sum(tally.false_blocks for tally in tallies) / ordinary
-    figures["block_share"] = sum(t.block_tokens for t in tallies) / max(
-        1, sum(t.request_tokens for t in tallies)
-    )
     requests = sum(tally.requests for tally in tallies)
-    figures["prefix_kept"] = sum(tally.grown for tally in tallies) / max(1, requests)
-    figures["cost"] = sum(tally.cost for tally in tallies)
+    if requests:
+        sent = sum(t.request_tokens for t in tallies)
+        figures["block_share"] = sum(t.block_tokens for t in tallies) / sent
+        figures["request_tokens"] = sent / requests
+        figures["prefix_kept"] = sum(tally.grown for tally in tallies) / requests
+        figures["cost"] = sum(tally.cost for tally in tallies)
     seconds = sorted(second for tally in tallies for second in tally.seconds)
     if len(seconds) > 1:
         cuts = quantiles(seconds, n=100)
