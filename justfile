@@ -36,6 +36,7 @@ full:
     recollect bench store --store sqlite: --json
     recollect bench store --store pg18 --large --spaces 20000 --json
     just recall
+    just live
     just facts --json
     just cost --json
     just real-model
@@ -63,6 +64,17 @@ recall:
     recollect bench recall --set madial --embedder static --json
     recollect bench recall --compare sqlite,pg18 --set locomo --set longmemeval --set beam --set madial --set memdaily --embedder minilm+static --json
     recollect bench turn --recall --json
+
+# What stands in the request when a user asks: tool agents, chats and coding sessions fed turn by turn
+live:
+    recollect bench live --set agent --half held-out --embedder none --window 16k --json
+    recollect bench live --set agent --half held-out --embedder static --json
+    recollect bench live --set agent --half held-out --embedder minilm --window 16k --json
+    recollect bench live --set locomo --embedder minilm --most-questions 300 --json
+    recollect bench live --set locomo --embedder static --window 8k --window 16k --most-questions 300 --json
+    recollect bench live --set locomo --embedder static --summaries none --most-questions 300 --strategy recollect --json
+    recollect bench live --set beam --embedder minilm --json
+    recollect bench live --set coding --json
 
 # The pages and the picture that are generated from code
 docs:

@@ -1,4 +1,4 @@
-"""Chats of others as live sessions: what is said, when, and what of it a question needs."""
+"""The live bench: chats of others as sessions, and a run through the whole product."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from recollect.bench.command import bench
+from recollect.bench.figures import page
+from recollect.bench.live import draw, run
 from recollect.bench.live.chats import chat_sessions
 from recollect.bench.live.feed import SlidingWindow, feed, folded, holds
+from recollect.bench.live.result import read_live
 from recollect.bench.live.sessions import Need, spoken
+from recollect.errors import RecollectError
 
 LONG = "The garden is large. " * 40
 BOAT = "My boat is called Marigold and lies in Rotterdam."
@@ -87,6 +93,47 @@ def test_a_window_that_holds_all_answers_all() -> None:
 def test_bounds_take_questions_of_every_chat() -> None:
     sessions = chat_sessions("locomo", most_questions=1, most_chats=1)
     assert [len(one.questions) for one in sessions] == [2]
+
+
+@pytest.mark.usefixtures("locomo")
+def test_a_run_says_what_stood_in_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(
+        sets=("locomo",),
+        window=(4_000,),
+        embedder="none",
+        strategy=("recollect", "sliding-window", "plain-compaction", "oracle"),
+    )
+    assert result.figures["locomo_4k_none.live_all"] == 1.0
+    assert result.figures["locomo_4k_none.billed_sliding-window"] >= 1.0
+    assert result.baselines["locomo_4k_none.oracle.live_all"] == 1.0
+    draw(result)
+    assert "locomo_4k_none" in capsys.readouterr().out
+    again = read_live(json.loads(json.dumps(result.as_json())))
+    assert again.parts[0].figures == result.parts[0].figures
+    written = page([again])
+    assert "`recollect bench live --set locomo --window 4000 --embedder none" in written
+    assert "| live_all | 1.000 | 1.000 | 1.000 | 1.000 |" in written
+
+
+@pytest.mark.usefixtures("locomo")
+def test_misses_come_with_the_stage_that_lost_them() -> None:
+    result = run(
+        sets=("locomo",), window=(60,), embedder="none", strategy=("sliding-window",), misses=5
+    )
+    lost = result.baselines["locomo_0k_none.sliding-window.lost.left the window"]
+    assert lost > 0
+
+
+def test_nobody_looks_at_what_is_held_out() -> None:
+    with pytest.raises(RecollectError, match="tune half only"):
+        run(half="held-out", misses=3)
+
+
+def test_the_command_refuses_a_set_of_another_bench() -> None:
+    for name, given in (("live", "own"), ("recall", "agent")):
+        done = CliRunner().invoke(bench, [name, "--set", given])
+        assert done.exit_code == 2
+        assert f"has no set {given}" in done.output
 
 
 def test_a_need_without_a_second_reading_is_strict() -> None:
