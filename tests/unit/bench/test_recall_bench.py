@@ -527,7 +527,7 @@ def test_both_stores_rank_alike(small_locomo: Path) -> None:
 def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
     done = CliRunner().invoke(bench, ["turn", "--set", "locomo"])
     assert done.exit_code == 2
-    assert "--set belongs to `recollect bench recall`" in done.output
+    assert "--set belongs to `recollect bench live` and `recollect bench recall`" in done.output
     done = CliRunner().invoke(bench, ["recall", "--spaces", "1"])
     assert "--spaces belongs to `recollect bench store`" in done.output
     assert {*SETS, "own"} == set(RECALL_SETS)
