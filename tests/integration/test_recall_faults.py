@@ -242,7 +242,12 @@ def test_a_search_may_take_as_long_as_the_settings_say(
         async with engine_with(file) as engine:
             held = await talked(engine)
         monkeypatch.setattr(SQLiteStore, "candidates", slow)
-        chosen = {"window_tokens": 6_000, "turn.deadline_seconds": PATIENCE_SECONDS, **deadline}
+        chosen = {
+            "window_tokens": 6_000,
+            "turn.deadline_seconds": PATIENCE_SECONDS,
+            "recall.standing_tokens": 0,
+            **deadline,
+        }
         async with open_memory(store=file, space="t", embedders=[], settings=chosen) as engine:
             context = await ask(engine, held)
         (line,) = [line for line in context.report.lines if line.stage == "recall"]

@@ -51,7 +51,7 @@ DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
 CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
-BLOCKS_SHARE: Final = 1.5
+BLOCKS_SHARE: Final = 2.5
 """Of the hard cap, what all blocks of a view may take together."""
 
 
@@ -272,6 +272,8 @@ class TurnPath:
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
+        if not self.settings.recall.standing_tokens:
+            edits = tuple(edit for edit in edits if edit.stage != "stand")
         lifted: tuple[Edit, ...] = ()
         if self._went_back(edits):
             lifted = tuple(edit for edit in edits if edit.stage in ("trim", "stand"))

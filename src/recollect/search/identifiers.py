@@ -38,7 +38,7 @@ _SHAPES: Final = re.compile(
 # What has such a shape and is none: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
 _PLAIN: Final = re.compile(
     r"[A-Za-z][a-z]*/[A-Za-z][a-z]*|\d{1,4}(?:[/-]\d{1,4})+|\d{1,2}\.\d{1,2}\.(?:19|20)\d\d"
-    r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+"
+    r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+|[A-Z]{2,}-\d{1,2}"
 )
 _RUNS: Final = re.compile(r"\S+", re.ASCII)
 _LEAST_CHARS: Final = 4

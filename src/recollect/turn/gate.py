@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
@@ -49,7 +49,7 @@ class Opening:
 
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
-    "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-1.0, words=1),
+    "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS),
     "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
 }
@@ -91,6 +91,10 @@ def gate(
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     certainty = calibrate(question, found, vectors, shown=shown)
+    if vectors and what_asks(request.newest or question.text) != "other":
+        by_words = calibrate(question, found, (), shown=shown)
+        if by_words.probability > certainty.probability:  # a weak model must not outvote words
+            certainty = replace(by_words, nearness=certainty.nearness)
     opening = OPENINGS[what_asks(request.newest) if request.newest else question.asks]
     threshold = opening.certainty if least is None else least
     says_enough = request.gated and _says_enough(question, found, opening.words)

@@ -158,6 +158,8 @@ def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
     for part in entry.parts:
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
+            if part.text.lstrip().startswith("/"):  # a command was carried out
+                continue
             text = mask(without_recalled_blocks(part.text, any_spelling=True)[:_READ_CHARS])
             for sentence, worth in _told(text, by_user=entry.role == "user"):
                 yield entry.role, sentence, worth
