@@ -49,7 +49,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
     "live": frozenset(
         {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
-        | {"quick", "misses", "seeds", "most_chats", "most_questions"}
+        | {"quick", "misses", "seeds", "most_chats", "most_questions", "spread"}
     ),
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
@@ -148,6 +148,9 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     multiple=True,
     type=click.Choice(LIVE_STRATEGIES),
     help="live: only these, of the product and its baselines; may be given several times.",
+)
+@click.option(
+    "--spread", is_flag=True, help="live: ask chats over their last quarter, not at the end."
 )
 @click.option("--no-pause", is_flag=True, help="live: the next turn comes at once.")
 @click.option(

@@ -75,6 +75,7 @@ class _Options:
     seeds: int
     most_chats: int | None
     most_questions: int | None
+    spread: bool
     how: LiveRun
 
 
@@ -94,6 +95,7 @@ def run(
     seeds: int = 1,
     most_chats: int | None = None,
     most_questions: int | None = None,
+    spread: bool = False,
 ) -> LiveResult:
     """Feed these sets, and sum up what stood in the requests."""
     if misses and half != "tune":
@@ -111,6 +113,7 @@ def run(
         seeds=seeds,
         most_chats=1 if quick and most_chats is None else most_chats,
         most_questions=_QUICK_QUESTIONS if quick and most_questions is None else most_questions,
+        spread=spread,
         how=LiveRun(embedder=embedder, pause=not no_pause),
     )
     parts = asyncio.run(_parts(tuple(dict.fromkeys(sets)), options, store, progress))
@@ -125,6 +128,7 @@ def run(
         "strategy": list(strategy),
         "no-pause": no_pause,
         "quick": quick,
+        "spread": spread,
         "most-chats": most_chats,
         "most-questions": most_questions,
     }
@@ -157,7 +161,10 @@ def _windows(name: str) -> tuple[int, ...]:
 def _sessions(name: str, options: _Options) -> list[LiveSession]:
     if name != AGENT:
         return chat_sessions(
-            name, most_questions=options.most_questions, most_chats=options.most_chats
+            name,
+            most_questions=options.most_questions,
+            most_chats=options.most_chats,
+            spread=options.spread,
         )
     domains = load_domains(options.half)[: options.most_chats]
     turns = {"turns": _QUICK_TURNS} if options.quick else {}

@@ -4,7 +4,7 @@ Owns how a chat that others wrote becomes a conversation with a model, and what 
 counts as there: something of every gold message (a passage, as memory cuts it), or strictly the
 passage that holds the answer, both as `bench recall` judges them. Must never change a word that
 was said. Always holds: the same set and bounds give the same sessions; times never go back; a
-question is asked behind all that it needs, in the last quarter of the chat.
+question is asked behind all that it needs, at the end of the chat unless spread.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ CHAT_SETS: Final = ("locomo", "beam", "longmemeval")
 CHAT_WINDOWS: Final = {"locomo": 8_000, "beam": 64_000, "longmemeval": 16_000}
 """A window that most of the chat has left when it is asked about: LoCoMo's chats have 13,000 to
 26,000 tokens, BEAM's 120,000 to 130,000, the pool of LongMemEval 82,000."""
-_ASKED_OVER: Final = 0.25
-"""Of the exchanges, the last ones: questions are asked at moments spread over them, because how
-full the window is at a single moment would decide for all of them."""
+_SPREAD_OVER: Final = 0.25
+"""Of the exchanges, the last ones, over which questions are spread where that is asked for."""
 _TURN_SECONDS: Final = 30.0
 """Between two exchanges of one sitting, whose messages are all dated alike."""
 _NAMES: Final = re.compile(r"\b[A-Z][a-z]+")
@@ -51,9 +50,17 @@ _SYSTEMS: Final = {
 
 
 def chat_sessions(
-    name: str, *, most_questions: int | None = None, most_chats: int | None = None
+    name: str,
+    *,
+    most_questions: int | None = None,
+    most_chats: int | None = None,
+    spread: bool = False,
 ) -> list[LiveSession]:
-    """A set as conversations; bounds take questions from everywhere, and the first chats."""
+    """A set as conversations; bounds take questions from everywhere, and the first chats.
+
+    Questions are asked at the end, where how full the window is at one moment decides for all
+    those of a chat; `spread` asks them over its last quarter, where less has left the view.
+    """
     whole = load_set(name)
     chosen = whole.memories[:most_chats]
     total = sum(len(memory.questions) for memory in chosen)
@@ -63,11 +70,11 @@ def chat_sessions(
         share = len(memory.questions)
         if most < total:
             share = most * (place + 1) // len(chosen) - most * place // len(chosen)
-        sessions.append(_session(whole, memory, share))
+        sessions.append(_session(whole, memory, share, spread=spread))
     return sessions
 
 
-def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
+def _session(whole: QuestionSet, memory: Memory, most: int, *, spread: bool) -> LiveSession:
     order = list(range(len(memory.messages)))
     if whole.name == "longmemeval":  # a pool of many chats, in the order in which all was said
         order.sort(key=lambda place: memory.messages[place].said_at)
@@ -76,17 +83,18 @@ def _session(whole: QuestionSet, memory: Memory, most: int) -> LiveSession:
     judged = AnswerPassages(passages)
     own = _spread(list(enumerate(memory.questions)), most)
     others = _strangers(whole, memory)[:most]
-    moments = _moments(len(exchanges), len(own))
+    end = len(exchanges)
     asked = [
         (
-            max(moment, *(told_in[place] + 1 for place in one.gold)),
+            # not right behind its evidence: what was just said stands in every view
+            moment if all(told_in[place] < moment for place in one.gold) else end,
             _question(f"{memory.name}-q{at}", one, passages, judged),
         )
-        for moment, (at, one) in zip(moments, own, strict=True)
+        for moment, (at, one) in zip(_moments(end, len(own), spread=spread), own, strict=True)
     ]
     asked += [
         (moment, LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=one.text))
-        for moment, (at, one) in zip(_moments(len(exchanges), len(others)), others, strict=True)
+        for moment, (at, one) in zip(_moments(end, len(others), spread=spread), others, strict=True)
     ]
     return LiveSession(
         name=f"{whole.name}-{memory.name}",
@@ -110,12 +118,14 @@ def _strangers(whole: QuestionSet, memory: Memory) -> list[tuple[int, Question]]
     return chosen
 
 
-def _moments(exchanges: int, questions: int) -> list[int]:
+def _moments(exchanges: int, questions: int, *, spread: bool) -> list[int]:
     """After how many exchanges each of so many questions is asked, in no order of theirs."""
-    first = exchanges - int(exchanges * _ASKED_OVER)
-    spread = [first + (exchanges - first) * (at + 1) // questions for at in range(questions)]
-    random.Random(exchanges).shuffle(spread)  # sets list their questions by the place of evidence
-    return spread
+    if not spread:
+        return [exchanges] * questions
+    first = exchanges - int(exchanges * _SPREAD_OVER)
+    moments = [first + (exchanges - first) * (at + 1) // questions for at in range(questions)]
+    random.Random(exchanges).shuffle(moments)  # sets list their questions by the place of evidence
+    return moments
 
 
 def _exchanges(memory: Memory, order: Sequence[int]) -> tuple[list[Exchange], dict[int, int]]:
