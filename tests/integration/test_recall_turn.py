@@ -226,3 +226,28 @@ def _entries(cache: Path) -> int:
     connection.close()
     assert isinstance(count, int)
     return count
+
+
+@pytest.mark.parametrize("pause", [30.0, 700.0])
+def test_a_follow_up_is_asked_with_what_it_leans_on(tmp_path: Path, pause: float) -> None:
+    """Ten minutes later as well, when the provider's cache is gone and the block with it."""
+    told = "The indexer was moved to port 4711, since the old one collided with the proxy of Marta."
+
+    async def run() -> Context:
+        clock = Clock()
+        settings = {**BY_WORDS, "recall.standing_tokens": 0}
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=settings, window_tokens=6_000, clock=clock
+        )
+        talk = ["We look after a harbour.", "fine", told, "noted"]
+        for number in range(30):
+            talk += [f"round {number}: " + "sweep the quay and coil the ropes " * 20, "done"]
+            await memory.prepare("s", said(*talk[:-1]))
+        talk += ["which port has the indexer?", "It has 4711."]
+        await memory.prepare("s", said(*talk[:-1]))
+        clock.seconds += pause
+        context = await memory.prepare("s", said(*talk, "and why?"))
+        await memory.close()
+        return context
+
+    assert "collided with the proxy" in str(asyncio.run(run()).request)

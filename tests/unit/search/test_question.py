@@ -8,7 +8,7 @@ import pytest
 
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import date_words_in, names_in
-from recollect.search.question import question_text, read_question
+from recollect.search.question import leans, question_text, read_question, what_asks
 from recollect.search.speakers import speaker_of, speaker_word, speaker_words_asked
 from recollect.search.tokenize import tokenize
 from recollect.values.recalled import RecallRequest
@@ -233,3 +233,49 @@ def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
     assert question_text(request("newer", gated=True)) == "newer"
     assert question_text(request("newer", gated=False)) == "older\nnewer"
     assert question_text(request("", gated=True)) == "older\nnewer"
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("what did we decide about the quay?", "past"),
+        ("remind me which crane it was", "past"),
+        ("list everything we agreed on so far", "past"),
+        ("我们之前决定用哪台起重机？", "past"),
+        ("which crane is the green one?", "question"),
+        ("at what hour does the ferry leave", "question"),
+        ("起重机在哪里？", "question"),
+        ("paint it in our colour, as always", "reference"),
+        (
+            "write a page on the harbour: who runs it, where the boats lie, what it costs",
+            "reference",
+        ),
+        ("remind me to call the harbour master tomorrow", "other"),
+        ("could you run the tests again?", "other"),
+        ("sweep the quay and coil the ropes", "other"),
+        ("The crane is green.", "other"),
+    ],
+)
+def test_what_a_message_wants(text: str, asks: str) -> None:
+    assert what_asks(text) == asks
+
+
+@pytest.mark.parametrize(
+    ("text", "leaning"),
+    [
+        ("why?", True),
+        ("and who owns it?", True),
+        ("since when?", True),
+        ("how come?", True),
+        ("what was the alternative?", True),
+        ("为什么？", True),
+        ("which crane stands at the north quay?", False),
+        ("fix it", False),
+        (
+            "why does the green crane at the north quay of our harbour need a rope each month?",
+            False,
+        ),
+    ],
+)
+def test_what_cannot_be_understood_alone(text: str, leaning: bool) -> None:
+    assert leans(text) is leaning
