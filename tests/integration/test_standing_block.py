@@ -135,3 +135,16 @@ def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path
         assert not [text for text in kept if BLOCK_OPENING in text or STANDING_NOTE in text]
 
     asyncio.run(scenario())
+
+
+def test_our_own_records_are_not_taken_for_secrets(tmp_path: Path) -> None:
+    """Each would push a real one out of what a session knows to be secret."""
+
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            held = [user("We look after a harbour."), assistant("fine"), user(LAID_DOWN[0])]
+            await worked(memory, held, 40)
+            await memory.settle()
+            assert not memory.session("s").keeping.secrets
+
+    asyncio.run(scenario())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from typing import Any
 
 from recollect.formats.json_spans import encode
 from recollect.formats.request import fill_frame, frame_of
@@ -174,8 +175,15 @@ def _edits_body(report: Report) -> bytes:
 
 
 def _report_body(report: Report, *, with_fates: bool) -> bytes:
-    """What was done and why, without what was said; fates only where they changed."""
-    fates = [fate.to_dict() for fate in report.fates() if fate.fate != "kept"] if with_fates else []
+    """What was done and why, without what was said; fates only where they changed.
+
+    A message is named by its `entry`: what stands behind "key" would be taken for a secret.
+    """
+    fates: list[dict[str, Any]] = []
+    for fate in report.fates() if with_fates else ():
+        if fate.fate != "kept":
+            told = fate.to_dict()
+            fates.append({"entry": told.pop("key"), **told})
     return encode(
         {
             "turn": report.turn,
