@@ -15,7 +15,7 @@ from recollect.values.edit import Insert
 from recollect.values.recalled import BLOCK_OPENING
 from recollect.wiring.stores import open_store
 
-SETTINGS = {"recall.embedder": "none", "window_tokens": 6_000}
+SETTINGS = {"recall.embedder": "none", "window_tokens": 6_000, "recall.standing_tokens": 1_600}
 LAID_DOWN = (
     "We agreed that the ledger database of staging listens on port 8471.",
     "Never push to main without a review by Hanneke Prins.",

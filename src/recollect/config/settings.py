@@ -125,7 +125,7 @@ class Recall(Validated):
         int,
         "What the user laid down in messages that left the view stands at its head in so many "
         "tokens, never over 6% of the window; 0: nothing stands",
-    ] = 1600
+    ] = 0
     embedder: Annotated[
         EmbedderName,
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '

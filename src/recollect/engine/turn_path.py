@@ -490,6 +490,11 @@ class TurnPath:
         if not tokens or not self.settings.recall.enabled:
             return
         rest = tuple(e for e in self.edits if not (isinstance(e, Insert) and e.stage == "stand"))
+        if len(rest) < len(self.edits):
+            await self.change(rest)
+        tokens = min(tokens, self.limits.limit_tokens - self.used_tokens() - MESSAGE_TOKENS)
+        if tokens <= 0:
+            return
         shown = {entry.key for entry in self.visible()}
         behind = behind_cut(self.entries, self.edits)
         left = [e for e in self.entries if e.key not in shown and e.key not in behind]
@@ -521,7 +526,8 @@ class TurnPath:
             reason=lambda result: result.reason,
             in_thread=self.settings.redaction.enabled,
         )
-        await self.change(rest if made.edit is None else (*rest, made.edit))
+        if made.edit is not None:
+            await self.change((*rest, made.edit))
 
     def visible(self) -> tuple[Entry, ...]:
         """The entries that the view shows, whole or in part, in the history's order."""
