@@ -26,6 +26,9 @@ from recollect.values.edit import Cut
 from recollect.values.model import Answer, Prompt
 from recollect.values.reason import Cause, Reason
 
+LINES_PART = 8
+"""The lines behind a summary take at most this part of what they stand for: else a small cut
+would free nothing."""
 HOOK_SHARE = 0.5
 """Of the time that a compaction has, what a hook may take that could supply the summary."""
 SUMMARY_SHARE = 10
@@ -144,7 +147,7 @@ class Summariser:
             rules=path.codec.rules,
             count_tokens=path.weigher.text,
             most_summary_tokens=path.estimated(self.summary_tokens(path)),
-            lines_tokens=lines_tokens(path.estimated(path.limits.window_tokens)),
+            lines_tokens=_lines_tokens(path, plan),
             instructions=instructions,
             rules_text=rules_text,
         )
@@ -164,7 +167,7 @@ class Summariser:
             carried,
             rules_text,
             most_tokens=path.estimated(self.summary_tokens(path)),
-            lines_tokens=lines_tokens(path.estimated(path.limits.window_tokens)),
+            lines_tokens=_lines_tokens(path, plan),
             count_tokens=path.weigher.text,
         )
         return Summarised(text=text, carried=carried, spent=Spent())
@@ -198,3 +201,9 @@ class Summariser:
             why = Reason(Cause.HOOK_SAID_NO)
             return NoSummary(reason=why, spent=Spent()), heard.notes
         return supplied_summary(heard.answers), heard.notes
+
+
+def _lines_tokens(path: TurnPath, plan: CutPlan) -> int:
+    """What the lines behind the summary of this cut may take, as an estimate."""
+    cut = sum([entry.tokens for entry in plan.summarised])
+    return min(lines_tokens(path.estimated(path.limits.window_tokens)), cut // LINES_PART)

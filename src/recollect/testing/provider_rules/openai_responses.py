@@ -214,7 +214,9 @@ def _reasoning(items: list[_Item]) -> Iterator[Violation]:
         if item.get("type") != "reasoning":
             continue
         after = items[place + 1][1] if place + 1 < len(items) else None
-        if after is None or after.get("type") in _OUTPUTS or _is_client_message(after):
+        output = after is not None and after.get("type") in _OUTPUTS
+        by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
+        if after is None or by_client or _is_client_message(after):
             yield _broken("reasoning-without-item", where, "The item it led to does not follow.")
 
 
