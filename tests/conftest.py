@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# before any test imports it: its assertions show their values
+pytest.register_assert_rewrite("recollect.testing.store_contract")
+
 ROOT = Path(__file__).parent.parent
 STARTED = time.monotonic()
 DATA = Path(os.environ.get("RECOLLECT_DATA", ROOT.parent / "shared" / "data"))

@@ -1,4 +1,4 @@
-"""The contract's assertions show their values, and one server of each version serves them all."""
+"""One server of each version serves all of the contract."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("recollect.testing.store_contract")
-
-from recollect.testing.postgres_server import PostgresServer, TestDatabase, Version  # noqa: E402
+from recollect.testing.postgres_server import PostgresServer, TestDatabase, Version
 
 
 def _database(version: Version) -> Iterator[TestDatabase]:

@@ -31,7 +31,8 @@ def test_an_agent_killed_within_compactions_loses_nothing(tmp_path: Path) -> Non
 
 def test_a_transcript_that_acknowledges_before_it_writes_is_found_out(tmp_path: Path) -> None:
     outcome = killed(tmp_path, kills=2, desk=f"{BROKEN}:AcksEarly")
-    assert outcome.lost, table([outcome])
+    missing = any("in the store only" in problem for problem in outcome.problems)
+    assert outcome.lost or missing, table([outcome])
     assert not outcome.clean
 
 
