@@ -302,6 +302,10 @@ class TurnPath:
         """
         if self.calibrated(self.incoming_tokens) <= self.limits.low_water_tokens:
             return any(edit.stage == "trim" for edit in edits)
+        assert self.alignment is not None
+        goes_on = self.alignment.course not in ("branched", "rejoined")
+        if goes_on and len(self.entries) >= len(self.state.path):
+            return False
         spoken = [
             entry.key
             for entry in self.entries

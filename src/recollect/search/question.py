@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 from recollect.search.dates import Window, windows_asked
 from recollect.search.speakers import speaker_words_asked
 from recollect.search.standing import STANDING_WORD
+from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.recalled import RecallRequest
 
@@ -94,10 +95,15 @@ _LEANS: Final = re.compile(
     r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
     r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
     r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
-    r"|\b(?:it|its|it['’]s|that|this|them|they|their|those|these|he|she|him|his|her|hers|there|ones?|same"
+    r"|\b(?:that|this|those|these|there|ones?|same"
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
 )
+_PRONOUNS: Final = re.compile(
+    r"\b(?:it|its|it['’]s|them|they|their|he|she|him|his|her|hers)\b", re.IGNORECASE
+)
+_NAMED_BEFORE: Final = 2
+"""Words of a message before its first pronoun: what it stands for is among them."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -191,7 +197,14 @@ def leans(text: str) -> bool:
         return False
     if _LEANS_IN_CHINESE.search(text):
         return True
-    return what_asks(text) in ("past", "question") and _LEANS.search(text) is not None
+    if what_asks(text) not in ("past", "question"):
+        return False
+    pronoun = _PRONOUNS.search(text)
+    if pronoun is not None:
+        before = text[: pronoun.start()]
+        if len(substance(before, tuple(tokenize(before)))) < _NAMED_BEFORE:
+            return True
+    return _LEANS.search(text) is not None
 
 
 def wants_list(text: str) -> bool:

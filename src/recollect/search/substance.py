@@ -1,7 +1,7 @@
 """Tells what a message asks about from what only keeps a conversation going.
 
 "Sounds good, please continue" shares words with a hundred earlier messages and asks about none of
-them; a question that was asked before answers nobody. Owns the list of such words, what counts as
+them; a question that was asked before answers nobody. Owns the lists of such words, what counts as
 the same question again, and what only asks. Must never drop a word from a search: it only says
 whether there is something to ask by, or to be told.
 """
@@ -9,11 +9,13 @@ whether there is something to ask by, or to be told.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from recollect.search.question import Question
 from recollect.search.tokenize import tokenize
 from recollect.values.lookup import Candidate
+
+if TYPE_CHECKING:
+    from recollect.search.question import Question
 
 _FILLERS: Final = """
 ok okay yes yeah yep no nope sure fine good great nice cool perfect awesome excellent wonderful
@@ -23,10 +25,17 @@ sounds sound looks look right correct exactly indeed agreed agree understood got
 keep start stop wait try now then here there just also too very so much really more well maybe
 help helps helped need want like would could should can will may might need me us
 say said tell ask talk speak answer question idea way bit lot one two first last other another
-take care soon later today everything anything something nothing all any some
+take care soon later once today everything anything something nothing all any some
 why how what when where who which and but because ready back up out over off
 """
 _FILLER_WORDS: Final = frozenset(word for filler in _FILLERS.split() for word in tokenize(filler))
+_ANSWER_KINDS: Final = frozenset(
+    tokenize(
+        "name names called number numbers value kind type sort date time day hour month year place"
+        " person people reason amount size colour color version address title"
+    )
+)
+"""What is asked for, not what it is asked about: an answer gives a name without the word."""
 _QUESTION_CHARS: Final = 300
 """A longer message says something, whatever it asks at its end."""
 _QUESTION_MARKS: Final = ("?", "？")
@@ -53,6 +62,12 @@ def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
     if _KEEPS_GOING.fullmatch(text):
         return ()
     return tuple(word for word in words if word not in _FILLER_WORDS)
+
+
+def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that tell what a question is about, without those for the answer it wants."""
+    about = substance(text, words)
+    return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
 
 def is_echo(question: Question, one: Candidate) -> bool:

@@ -20,7 +20,7 @@ from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
 from recollect.search.question import Asks, Question, wants_list, what_asks
-from recollect.search.substance import is_echo, substance
+from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Candidates
@@ -180,7 +180,7 @@ def _worths(question: Question, found: Candidates) -> Mapping[str, float]:
         word: inverse_document_frequency(
             document_frequency=held.get(word, 0), documents=found.documents
         )
-        for word in substance(question.text, question.words)
+        for word in subject(question.text, question.words)
     }
 
 

@@ -29,9 +29,11 @@ BEFORE_SECONDS = 4.0
 MODEL_SECONDS = 0.01
 """How long the model takes, for which the engine writes beside it."""
 GRACE_SECONDS = 0.25
-"""What an absent store may add to a turn (issue 3)."""
+"""What an absent store may add to a turn, in every turn but the one that has to find out."""
 HANG_GRACE_SECONDS = 0.6
-"""The same for one that hangs, in every turn but the first, which has to find out."""
+"""The same for one that hangs."""
+FINDING_OUT_SECONDS = 2.5
+"""What the one turn may take in which the store goes away under a question."""
 DRAIN_SECONDS = 60.0
 """How long the spool may take to drain once the server is back."""
 
@@ -154,11 +156,12 @@ def judge(
     """What the times say, and the figures; `away` and `after` are held against `before`."""
     normal = before.quantile(0.99)
     meanwhile = Phase(prepared=away.prepared + after.prepared)
-    grace = GRACE_SECONDS
-    if outcome.scenario == "hang":
-        meanwhile.prepared.remove(meanwhile.quantile(1.0))
-        grace = HANG_GRACE_SECONDS
+    grace = HANG_GRACE_SECONDS if outcome.scenario == "hang" else GRACE_SECONDS
+    slowest = meanwhile.quantile(1.0)
+    meanwhile.prepared.remove(slowest)
     worst = meanwhile.quantile(1.0)
+    if slowest > normal + FINDING_OUT_SECONDS:
+        outcome.problems.append(f"a prepare took {slowest * 1000:.0f} ms to find out")
     if worst > normal + grace:
         outcome.problems.append(
             f"a prepare took {worst * 1000:.0f} ms; {normal * 1000:.0f} ms are normal"
@@ -176,6 +179,7 @@ def judge(
         "away_p50_ms": round(away.quantile(0.5) * 1000, 1),
         "away_p99_ms": round(away.quantile(0.99) * 1000, 1),
         "away_worst_ms": round(worst * 1000, 1),
+        "finding_out_ms": round(slowest * 1000, 1),
         "observe_worst_ms": round(max([*away.observed, *after.observed, 0.0]) * 1000, 1),
         "drained_after_s": round(drained_seconds, 2),
     }

@@ -6,6 +6,7 @@ either. One body alone cannot show that a signature was lost: these rules compar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +156,9 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
 
     "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item: 'rs_…'"
     (mastra#10713, cline#12242). The server knows the link by the items' ids, so an item without an
-    id of its own is free.
+    id of its own is free, and one whose id another item has too is not known by it.
     """
+    seen = Counter(item.get("id") for _, item in mappings(original.get("input")))
     needs: dict[str, str] = {}
     reasoning: str | None = None
     for _, item in mappings(original.get("input")):
@@ -164,7 +166,7 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
         if item.get("type") == "reasoning":
             reasoning = identity if isinstance(identity, str) else None
         else:
-            if isinstance(identity, str) and reasoning:
+            if isinstance(identity, str) and reasoning and seen[identity] == 1:
                 needs.setdefault(identity, reasoning)
             reasoning = None
     present = {item.get("id") for _, item in mappings(body.get("input"))}
