@@ -69,6 +69,27 @@ def test_what_was_laid_down_outlives_the_message_that_said_it(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+def test_rules_stand_before_work_that_was_asked_for(tmp_path: Path) -> None:
+    """Little room: what holds on is kept, what was to be done and what tools repeat is not."""
+    rules = ("Nobody touches the grey boards, they are asbestos.", "For charts use altair.")
+
+    async def scenario() -> None:
+        settings = {**SETTINGS, "recall.standing_tokens": 160}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            held = [user("We look after a harbour."), assistant("fine")]
+            for text in rules:
+                held += [user(text), assistant("Noted, I will keep that in mind.")]
+            for number in range(20):
+                held += [user(f"Write a page on crane {number} for Jo Blom."), assistant("done")]
+            context = (await worked(memory, held, 40))[-1]
+            (block,) = standing(context)
+            assert all(rule in block for rule in rules)
+            assert block.count("Write a page") < 5
+            assert "Noted" not in block
+
+    asyncio.run(scenario())
+
+
 def test_a_secret_does_not_stand(tmp_path: Path) -> None:
     secret = "hV7!pQ2#zL9rT4wX"
 

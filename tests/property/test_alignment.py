@@ -74,7 +74,7 @@ def edited_session(turns: int = 40) -> tuple[Engine, Session, list[dict[str, Any
     session = Session("s")
     held = long_history(turns)
     context = prepare(engine, session, anthropic(held), "anthropic")
-    kinds = {type(edit) for edit in context.edits}
+    kinds = {type(edit) for edit in context.edits if edit.stage != "stand"}
     assert kinds == {LeaveOut, Shorten}, "the history must be long enough to need both"
     return engine, session, held, context
 

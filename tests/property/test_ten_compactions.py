@@ -113,7 +113,7 @@ class Compacted:
                 assert fate.fate == "summarised"
             elif fate.place is not None:
                 assert fate.fate != "summarised"
-        blocks = [edit for edit in report.edits if isinstance(edit, Insert)]
+        blocks = [e for e in report.edits if isinstance(e, Insert) and e.stage != "stand"]
         assert not blocks, "nobody recalls here"
 
     def _settle_ranges(self) -> None:

@@ -22,6 +22,7 @@ OPENCLAW: Mapping[str, Any] = {
     "recall.sticky": False,
     # OpenClaw fills the block up to the hard cap.
     "recall.block_tokens": 4000,
+    "recall.standing_tokens": 0,
     "recall.min_score": 0.7,
     "recall.decay_per_day": 0.995,
     "recall.hybrid.vector_weight": 0.7,

@@ -124,8 +124,8 @@ class Recall(Validated):
     standing_tokens: Annotated[
         int,
         "What the user laid down in messages that left the view stands at its head in so many "
-        "tokens, never over 6% of the window; 0: nothing stands",
-    ] = 0
+        "tokens, never over 10% of the window; 0: nothing stands",
+    ] = 1200
     embedder: Annotated[
         EmbedderName,
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '

@@ -23,7 +23,7 @@ from recollect.engine.telling import (
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller, StandingRecaller
 from recollect.rules.budget import Limits
-from recollect.rules.identity import ROOT, block_mark, continued_root, segment_id
+from recollect.rules.identity import ROOT, block_mark, continued_root
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
@@ -520,7 +520,6 @@ class TurnPath:
                 facts,
                 self.weigher,
                 anchor=self.entries[0].key,
-                named=lambda key: segment_id(session, key),
                 budget_tokens=self._as_estimate(tokens),
                 turn=self.number,
                 mask=self.mask.text,

@@ -58,6 +58,12 @@ _REMINDS: Final = re.compile(
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
+# An order that wants the past told: "can you walk me through the order in which I brought up …".
+_RECOUNTS: Final = re.compile(
+    r"\b(?:list|recap|summari[sz]e|sum\ up|summary|overview|walk\ me\ through)\b.{0,40}"
+    r"\b(?:(?:i|we)\ (?:brought|mentioned|asked|talked|said|told)|how\ (?:i|we|my|our))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
 # Work that leans on what both know: "our definition", "as told", "a page on: who runs it, …".
 _REFERS: Final = re.compile(
     r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
@@ -85,8 +91,8 @@ _ASKS_IN_CHINESE: Final = re.compile(
     "什么|哪|谁|多少|几[个点时次]|怎么|怎样|为何|是否|何时|呢[?？]?$|吗[?？]?$"
 )
 _LISTS: Final = re.compile(
-    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?\w+s|summari[sz]e|recap|overview"
-    r"|sum\ up)\b"
+    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?(?!does\b|has\b|was\b)\w{2,}[^s\W]s"
+    r"|summari[sz]e|recap|overview|sum\ up)\b"
     r"|所有|全部|列出|哪些|总结",
     re.IGNORECASE,
 )
@@ -97,6 +103,14 @@ _LEANS: Final = re.compile(
     r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
     r"|\b(?:that|this|those|these|there|ones?|same"
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same words where they point at nothing: "these days", "which shop was it where …".
+_POINTS_NOWHERE: Final = re.compile(
+    r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
+    r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
+    r"|\bso\ that\b|\bone\ of\b|\bif\ (?:it|that)['’]s\b|\bthere\ (?:is|are|was|were)\b"
+    r"|\b(?:is|are|was|were)\ there\b",
     re.IGNORECASE | re.VERBOSE,
 )
 _PRONOUNS: Final = re.compile(
@@ -177,6 +191,8 @@ def what_asks(text: str) -> Asks:
     for sentence in filter(None, map(str.strip, _SENTENCES.split(text))):
         marked = sentence.endswith(("?", "？"))
         if _ORDERS.match(sentence):
+            if _RECOUNTS.search(sentence):
+                return "past"
             continue
         if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
             asking = "question"
@@ -189,6 +205,13 @@ def what_asks(text: str) -> Asks:
     return asking
 
 
+def asking_part(text: str) -> str:
+    """The sentences of a message that end as questions; all of it where none does: "what is the
+    meter's number? the supplier wants it" asks nothing about suppliers."""
+    marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
+    return "\n".join(marked) or text
+
+
 def leans(text: str) -> bool:
     """Whether a message cannot be understood without what was said just before it: "why?",
     "and who owns it?"."""
@@ -199,6 +222,7 @@ def leans(text: str) -> bool:
         return True
     if what_asks(text) not in ("past", "question"):
         return False
+    text = _POINTS_NOWHERE.sub(" ", text)
     pronoun = _PRONOUNS.search(text)
     if pronoun is not None:
         before = text[: pronoun.start()]

@@ -1,8 +1,8 @@
 """Recognises what was settled in words: decisions, constraints, open tasks, failed attempts.
 
-Owns the turns of phrase, English and Chinese, and what a line of an error looks like. Must never
-take a question for an answer. What always holds: the same sentence is of the same kind, or of
-none, whoever said it; a miss costs a probe, never a message.
+Owns the turns of phrase, English and Chinese, what an order looks like, and a line of an error.
+Must never take a question for an answer. What always holds: the same sentence is of the same
+kind, or of none, whoever said it; a miss costs a probe, never a message.
 """
 
 from __future__ import annotations
@@ -58,6 +58,25 @@ _CONSTRAINT: Final = re.compile(
     r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
     re.IGNORECASE | re.VERBOSE,
 )
+# Work to be done now. Verbs that also lay down how things are done ("use", "keep", "ask") are not
+# among them.
+_ORDER: Final = re.compile(
+    r"""^\W*(?:(?:please|pls|plz|ok|okay|now|then|next|also|and|so|hey|hi|quick(?:ly)?|just|first
+        |again|(?:can|could|would|will)\ you|i\ need\ you\ to|i(?:'d|\ would)\ like\ you\ to)\W+)*
+    (?:add|adapt|analy[sz]e|apply|arrange|attach|benchmark|build|bump|calculate|change|check|clean
+      |clear|collect|commit|compare|compute|convert|copy|count|create|cut|debug|delete|deploy
+      |describe|design|document|download|draft|draw|edit|estimate|explain|export|extract|fetch
+      |figure\ out|fill|find|finish|fix|format|generate|get|give|go\ (?:on|through|ahead)
+      |have\ a\ look|help|implement|import|improve|inspect|install|investigate|list|load|look
+      |make|mark|measure|merge|migrate|modify|open|optimi[sz]e|organi[sz]e|outline|paste|plan|plot|polish|post
+      |prepare|print|profile|propose|pull|push|read|rebase|recheck|refactor|regenerate|remove|rename
+      |reorder|replace|reply|reproduce|research|reset|restart|restore|revert|review|rewrite|run
+      |save|scan|search|send|set\ up|show|simplify|sketch|sort|split|start|suggest|summari[sz]e|sum
+      |switch|tell|test|tidy|trace|translate|trim|try|turn|update|upgrade|upload|validate|verify
+      |visuali[sz]e|walk|wire|wrap|write)\b
+    |^\W*(?:请|帮我|麻烦)?(?:写|改|修|查|看|跑|加|删|列|画|生成|总结|翻译|解释|检查|整理)""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _ERROR_LINE: Final = re.compile(
     r"\b[A-Z]\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)|\bE[A-Z]{5,20}\b|\bFAILED\b|\bFAIL:"
     r"|npm\ ERR!|^Traceback"
@@ -89,6 +108,11 @@ def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
         if shape.search(sentence):
             return kind
     return "constraint" if is_standing(sentence) else None
+
+
+def is_order(sentence: str) -> bool:
+    """Whether a sentence asks for work to be done now, and lays nothing down."""
+    return _ORDER.match(sentence) is not None and statement_kind(sentence, by_user=True) is None
 
 
 def is_error_line(line: str) -> bool:

@@ -43,6 +43,7 @@ def ask(
     """
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
+    recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
     # also where it says too little to be part of the query: "thanks" asks for nothing
     newest = next((one for one in reversed(visible) if _asks(one)), None)
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
@@ -55,10 +56,14 @@ def ask(
         newest=text,
         leans_on=_leant_on(visible, newest) if leans(text) else "",
         recent=() if said is None else _prose(said),
-        shown=frozenset(entry.key for entry in visible if entry.key not in cut),
-        quoted=frozenset(name for block in blocks for name in block.recalled),
+        shown=frozenset([one.key for one in visible if one.key not in cut] + _told_whole(blocks)),
+        quoted=frozenset(recalled),
         asked_before=_AskedBefore(visible),
+        told_in_part=_told_in_part(visible, cut),
         asking=None if newest is None else newest.key,
+        uses_tools=any(
+            isinstance(part, ToolCall | ToolResult) for entry in visible for part in entry.parts
+        ),
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
             [one for one in visible if one is not said and one is not newest],
@@ -83,6 +88,26 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
         if len(before) == _MOST_LEANT_ON or not leans(before[-1]):
             break
     return "\n".join(reversed(before))
+
+
+def _told_whole(blocks: Sequence[Insert]) -> list[EntryKey]:
+    """The messages that a standing block says nothing less than."""
+    return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
+
+
+def _told_in_part(visible: Sequence[Entry], cut: Container[EntryKey]) -> frozenset[EntryKey]:
+    """The messages of exchanges in which something was cut."""
+    told: set[EntryKey] = set()
+    exchange: list[EntryKey] = []
+    in_part = False
+    for entry in visible:
+        if _asks(entry):
+            told.update(exchange if in_part else ())
+            exchange, in_part = [], False
+        exchange.append(entry.key)
+        in_part = in_part or entry.key in cut
+    told.update(exchange if in_part else ())
+    return frozenset(told)
 
 
 class _Texts(Sequence[str]):

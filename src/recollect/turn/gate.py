@@ -19,7 +19,7 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Asks, Question, wants_list, what_asks
+from recollect.search.question import Asks, Question, asking_part, wants_list, what_asks
 from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
@@ -43,24 +43,25 @@ class Opening:
     """It has to be about so many."""
     told_ahead: float | None = None
     """The same where the view holds nearly all of the words that it is about; None: as `ahead`."""
-    together: int = 2
-    """So many of them one passage has to hold, unless they are most of what it is about."""
+    together: float = math.inf
+    """In a memory that holds what tools printed, where any words meet: so many of them one passage
+    has to hold, unless they are most of what it is about."""
 
 
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
     "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
-    "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS),
+    "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
 }
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only
 where memory surely holds more on it than the view (docs/gate.md)."""
-MOST_OF_IT: Final = 0.4
+MOST_OF_IT: Final = 0.45
 """Of the worth of the words that a question is about: a passage with so much of it need not hold
 several of them."""
 NEARLY_ALL: Final = 0.8
 """Of that worth, what a passage of the view has to hold to be taken for an answer."""
-NEAR: Final = 6.5
+NEAR: Final = 8.0
 """In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
@@ -90,23 +91,26 @@ def gate(
     shown = [one for one in shown if not _asks_only(request, question, one)]
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
+    asks = what_asks(request.newest) if request.newest else question.asks
+    opening = OPENINGS[asks]
+    among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
     certainty = calibrate(question, found, vectors, shown=shown)
-    if vectors and what_asks(request.newest or question.text) != "other":
-        by_words = calibrate(question, found, (), shown=shown)
-        if by_words.probability > certainty.probability:  # a weak model must not outvote words
-            certainty = replace(by_words, nearness=certainty.nearness)
-    opening = OPENINGS[what_asks(request.newest) if request.newest else question.asks]
-    threshold = opening.certainty if least is None else least
+    if vectors and among_tools and asks != "other":
+        certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
+    threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
+    if least is not None:
+        threshold = least
     says_enough = request.gated and _says_enough(question, found, opening.words)
     closed = None
     if request.gated:
         ahead = opening.ahead
-        if opening.told_ahead is not None and _view_tells(question, found, shown):
+        if opening.told_ahead is not None and _view_tells(request, question, found, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if (
             closed is None
             and least is None
+            and among_tools
             and certainty.nearness < NEAR
             and not _on_it(question, found, opening)
         ):
@@ -133,6 +137,13 @@ def gate(
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
+
+
+def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
+    """A weak model must not outvote words."""
+    if by_words.probability <= certainty.probability:
+        return certainty
+    return replace(by_words, nearness=certainty.nearness)
 
 
 def _closed(
@@ -163,24 +174,30 @@ def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
     return False
 
 
-def _view_tells(question: Question, found: Candidates, shown: Sequence[Candidate]) -> bool:
-    """Whether a passage in the view holds nearly all that a question is about."""
+def _view_tells(
+    request: RecallRequest, question: Question, found: Candidates, shown: Sequence[Candidate]
+) -> bool:
+    """Whether a passage in the view holds nearly all that a question is about; not where what it
+    speaks of was cut beside it."""
     worths = _worths(question, found)
     least = NEARLY_ALL * sum(worths.values())
     return any(
         sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
         for one in shown
+        if one.key not in request.told_in_part
     )
 
 
 def _worths(question: Question, found: Candidates) -> Mapping[str, float]:
     """What the words are worth that a question is about: rare ones more."""
     held = found.document_frequencies
+    asking = set(tokenize(asking_part(question.text)))
     return {
         word: inverse_document_frequency(
             document_frequency=held.get(word, 0), documents=found.documents
         )
         for word in subject(question.text, question.words)
+        if word in asking
     }
 
 

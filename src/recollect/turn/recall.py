@@ -22,7 +22,7 @@ from recollect.rules.identity import segment_id
 from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
 from recollect.search.pack import MOST_OF_ONE, pack
-from recollect.search.question import Question, question_text, read_question
+from recollect.search.question import Question, question_text, read_question, what_asks
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.speakers import speaker_of
 from recollect.search.substance import is_echo, only_asks
@@ -53,6 +53,8 @@ _LEAST_WANTED: Final = 12
 TAIL_SHARE: Final = 0.4
 """Of the best score, for a passage to be put into a turn's view: what lies below fills the block
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
+ASKED_TAIL_SHARE: Final = 0.3
+"""The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
 UNSPACED_TAIL_SHARE: Final = 0.25
 """The same for a question in a script without spaces, whose words are pairs of characters."""
 COMMON_SHARE: Final = 0.03
@@ -79,7 +81,7 @@ async def recall(
     if not question.words and not asked.vectors:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     held: dict[SegmentId, Segment] = {}
-    found, verdict = await _judged(archive, asked, request, question, settings, held)
+    found, beside, verdict = await _judged(archive, asked, request, question, settings, held)
     told = await recall_facts(
         request,
         question,
@@ -99,12 +101,15 @@ async def recall(
             question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         )
     most = round(SEEDS_SHARE * _wanted(request))
-    near = seeds(question, found, weighing, most=most)
+    seen = replace(found, passages=(*found.passages, *beside))
+    near = seeds(question, seen, weighing, most=most)
     around = await _around(archive, near, asked, request)
-    ranking = rank(question, found, around, weighing)
+    ranking = rank(question, seen, around, weighing)
+    if beside:
+        ranking = ranking.without(lambda one: one in beside)
     if request.gated:
         ranking = ranking.without(lambda one: is_echo(question, one))  # among what stands around
-        ranking = ranking.near_best(_tail_share(question))
+        ranking = ranking.near_best(_tail_share(request, question))
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
     passages = await _packed(archive, ranking, request, told.facts, settings, held)
@@ -129,8 +134,9 @@ async def _judged(
     question: Question,
     settings: RecallSettings,
     held: dict[SegmentId, Segment],
-) -> tuple[Candidates, GateVerdict]:
-    """What was found, and whether it is worth a block. Earlier askings answer nothing."""
+) -> tuple[Candidates, tuple[Candidate, ...], GateVerdict]:
+    """What was found, what the view shows beside something that was cut, and whether it is worth
+    a block. Earlier askings answer nothing."""
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     if request.gated:
@@ -143,7 +149,8 @@ async def _judged(
         if answering is not found:
             found = answering
             verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    return found, verdict
+    beside = tuple([one for one in shown if one.key in request.told_in_part])
+    return found, beside, verdict
 
 
 def _asked(
@@ -292,9 +299,11 @@ def _common(found: Candidates) -> frozenset[str]:
     return frozenset(word for word, count in found.document_frequencies.items() if count > most)
 
 
-def _tail_share(question: Question) -> float:
+def _tail_share(request: RecallRequest, question: Question) -> float:
     pairs = sum(map(is_unspaced_pair, question.words))
-    return UNSPACED_TAIL_SHARE if 4 * pairs > len(question.words) else TAIL_SHARE
+    if 4 * pairs > len(question.words):
+        return UNSPACED_TAIL_SHARE
+    return TAIL_SHARE if what_asks(request.newest) == "other" else ASKED_TAIL_SHARE
 
 
 def _holding(found: Candidates, words: Sequence[str]) -> Candidates:

@@ -24,7 +24,7 @@ from recollect.rules.weigh import Weigher
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in
 from recollect.search.question import what_asks
-from recollect.search.statements import is_error_line, statement_kind
+from recollect.search.statements import is_error_line, is_order, statement_kind
 from recollect.turn.read import StatementCache
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
@@ -32,22 +32,49 @@ from recollect.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import RecalledFact
 
-STANDING_SHARE: Final = 0.06
+STANDING_SHARE: Final = 0.1
 """Of the window, what the block may take."""
 _LINE_CHARS: Final = 240
 _READ_CHARS: Final = 12_000
 _SPACES_CHARS: Final = 8
 """What may be lost between sentences of a message that is told whole."""
-_LEAST_WORTH: Final = 1.5
+_LEAST_WORTH: Final = 0.9
 _KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
+_RULE_WORTH: Final = 2.5
 _ASSISTANT_SHARE: Final = 0.4
 """What the model says is mostly about its work."""
-_ERROR_WORTH: Final = 1.5
+_ORDER_SHARE: Final = 0.4
+"""What is to be done was done since, for the most part."""
+_ERROR_WORTH: Final = 0.9
+_MOST_ERRORS: Final = 4
+_TOOL: Final = "tool output"
+_VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
 _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")
 _STATES: Final = re.compile(
     r"\b(?:is|are|was|were|isn['’]?t|has|have|goes|belongs?|owns?|took|moved|changed|stays?|lives?"
     r"|means|wants?|likes?|hates?|prefers?|allergic|called|named|signed|agreed|valid|until|from"
     r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# How people lay down a rule or a taste without saying "must" or "decided".
+_RULES: Final = re.compile(
+    r"""\b(?:nobody|no\ one|none\ of\ you|only\b.{1,60}\b(?:may|can|is\ allowed|are\ allowed)
+      |may\ only|(?:no|not)\b.{1,80}\bever\b|ever\W*$|no\ (?:way|exceptions?)|hands\ off|stay\ away
+      |use\b.{1,60}\b(?:not|instead|rather|never|no)\b|not\b.{1,40}\bbut\b|rather\ than
+      |(?:i|we)\ (?:really\ |also\ |still\ )?(?:do\ not\ |don['’]?t\ |can['’]?t\ |cannot\ )?
+        (?:like|love|hate|want|stand|prefer|need|use|accept|allow)
+      |(?:i|we)['’]?d\ rather|my\ taste|pet\ peeve|annoys\ me|not\ before|by\ default
+      |reminder|remember|note\ (?:for|that|to)|heads[-\ ]up|fyi|as\ of|from\ (?:now|here|today)
+      |no\ longer|park\ (?:it|that|this)|some\ ?day|one\ day|later|nothing|everything|each|every
+      |as\ a\ rule|in\ general|whenever|if\ (?:in\ doubt|ever|you\ see|someone|anybody|anyone))\b
+    |^\W*(?:for\b.{1,60}\b(?:use|take|go|ask)|no)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What the model advised: people ask for it later.
+_ADVICE: Final = re.compile(
+    r"\b(?:i(?:['’]d|\ would)\ \w+|i\ (?:suggest|recommend|propose|advise)"
+    r"|my\ (?:suggestion|recommendation|advice|proposal)|better\ to|worth\ (?:a|trying|using)"
+    r"|you\ (?:could|should|might)|consider)\b|建议|推荐",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -77,7 +104,6 @@ def stand(
     weigher: Weigher,
     *,
     anchor: EntryKey,
-    named: Callable[[EntryKey], str],
     budget_tokens: int,
     turn: int,
     mask: Callable[[str], str] = str,
@@ -85,8 +111,8 @@ def stand(
 ) -> StandResult:
     """The standing block of a view that lacks these messages.
 
-    `mask` makes a text as it may be stored, since an edit is; `named` is how a block names a
-    message that it quotes whole; `known` keeps what was read of a message for the next time.
+    `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
+    message for the next time. The edit names the messages that it tells whole by their keys.
     """
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
@@ -98,15 +124,21 @@ def stand(
         _statements(left, mask, {} if known is None else known),
         key=lambda one: (-one.worth, -one.place),
     )
+    errors = 0
     for one in ranked:
         cost = weigher.text(standing_line(one.speaker, one.text)) + 1
+        if one.speaker == _TOOL and errors == _MOST_ERRORS:
+            continue
         if tokens + cost <= budget_tokens and not any(one.text.casefold() in fact for fact in told):
             chosen.append(one)
             tokens += cost
+            errors += one.speaker == _TOOL
+    text = _written(chosen_facts, chosen)
+    while chosen and weigher.text(text) > budget_tokens:  # lines count a little more together
+        chosen.pop()
+        text = _written(chosen_facts, chosen)
     if not chosen and not chosen_facts:
         return StandResult(edit=None, reason=Reason(Cause.NOTHING_STANDS))
-    chosen.sort(key=lambda one: one.place)
-    text = write_standing(chosen_facts, [(one.speaker, one.text) for one in chosen])
     reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen))
     sources = [*(one.source for one in chosen), *(i for f in chosen_facts for i in f.message_ids)]
     edit = Insert(
@@ -117,9 +149,14 @@ def stand(
         reason=reason,
         turn=turn,
         quotes=tuple(dict.fromkeys(sources)),
-        recalled=tuple(named(key) for key in _told_whole(left, chosen)),
+        recalled=tuple(_told_whole(left, chosen)),
     )
     return StandResult(edit=edit, reason=reason)
+
+
+def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:
+    in_order = sorted(chosen, key=lambda one: one.place)
+    return write_standing(facts, [(one.speaker, one.text) for one in in_order])
 
 
 def standing_tokens(settings: Recall, window_tokens: int) -> int:
@@ -135,8 +172,11 @@ def _statements(
         if entry.key not in known:
             known[entry.key] = tuple(_in_message(entry, mask))
         for speaker, sentence, worth in known[entry.key]:
-            if sentence.casefold() not in seen:
-                seen.add(sentence.casefold())
+            shape = sentence.casefold()
+            if speaker == _TOOL:  # the same error elsewhere is no news
+                shape = _VARIES.sub("", shape)
+            if shape not in seen:
+                seen.add(shape)
                 yield _Statement(
                     speaker=speaker, text=sentence, worth=worth, place=place, source=entry.id
                 )
@@ -150,7 +190,7 @@ def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator
     for place, length in lengths.items():
         if (
             sum(len(part.text) for part in left[place].parts if isinstance(part, Text))
-            <= length + 8
+            <= length + _SPACES_CHARS
         ):
             yield left[place].key
 
@@ -167,7 +207,7 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
             text = part.text[:_READ_CHARS]
             if any(map(is_error_line, text.splitlines())):
                 for sentence, worth in _errors(mask(text)):
-                    yield "tool output", sentence, worth
+                    yield _TOOL, sentence, worth
 
 
 def _told(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
@@ -190,11 +230,17 @@ def _worth(sentence: str, *, by_user: bool) -> float:
         return 0.0
     kind = statement_kind(sentence, by_user=by_user)
     worth = 0.0 if kind is None else _KIND_WORTH.get(kind, 0.0)
+    if not worth and _RULES.search(sentence):
+        worth = _RULE_WORTH
     exact = len(set(shapes_in(sentence)) | set(_VALUE.findall(sentence)))
     worth += min(exact, 2) + 0.5 * min(len(names_in(sentence)), 2)
     if _STATES.search(sentence):
         worth += 1.0
-    return worth if by_user else worth * _ASSISTANT_SHARE
+    if by_user:
+        return worth * _ORDER_SHARE if is_order(sentence) else worth
+    if _ADVICE.search(sentence) or is_order(sentence):
+        return worth
+    return worth * _ASSISTANT_SHARE if exact else 0.0
 
 
 def _errors(text: str) -> Iterator[tuple[str, float]]:

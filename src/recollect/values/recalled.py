@@ -125,8 +125,12 @@ class RecallRequest:
     """The identities of what the view shows: the same history may be stored under another name."""
     asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
     """Those of the shown in which the user only asks: they answer nothing."""
+    told_in_part: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    """Those of the shown beside which a result was cut: what they speak of is not all there."""
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
+    uses_tools: bool = False
+    """Whether the view shows calls of tools or their results."""
     view: Sequence[str] = field(default=(), repr=False)
     """The texts that the view shows, without those that ask."""
     scope: RecallScope = "space"

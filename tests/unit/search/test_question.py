@@ -8,7 +8,7 @@ import pytest
 
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import date_words_in, names_in
-from recollect.search.question import leans, question_text, read_question, what_asks
+from recollect.search.question import leans, question_text, read_question, wants_list, what_asks
 from recollect.search.speakers import speaker_of, speaker_word, speaker_words_asked
 from recollect.search.tokenize import tokenize
 from recollect.values.recalled import RecallRequest
@@ -252,6 +252,7 @@ def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
         ),
         ("remind me to call the harbour master tomorrow", "other"),
         ("could you run the tests again?", "other"),
+        ("can you walk me through the order in which I brought up the cranes?", "past"),
         ("sweep the quay and coil the ropes", "other"),
         ("The crane is green.", "other"),
     ],
@@ -271,6 +272,10 @@ def test_what_a_message_wants(text: str, asks: str) -> None:
         ("为什么？", True),
         ("which crane stands at the north quay?", False),
         ("fix it", False),
+        ("what does it cost?", True),
+        ("the crane at the north quay, what does it cost?", False),
+        ("which crane do we use these days?", False),
+        ("which crane was it that broke down?", False),
         (
             "why does the green crane at the north quay of our harbour need a rope each month?",
             False,
@@ -279,3 +284,9 @@ def test_what_a_message_wants(text: str, asks: str) -> None:
 )
 def test_what_cannot_be_understood_alone(text: str, leaning: bool) -> None:
     assert leans(text) is leaning
+
+
+def test_only_what_is_asked_for_many_times_over_is_a_list() -> None:
+    assert wants_list("which cranes did we order?")
+    assert not wants_list("which harbour does the crane stand in?")
+    assert not wants_list("which mattress did we settle on?")

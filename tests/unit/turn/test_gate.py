@@ -210,3 +210,38 @@ class TestRareWords:
         assert "那天的斑马和钢琴在一起吗" not in repr(both.reason)
         shown = request("那天的斑马和钢琴在一起吗", view=("斑马很好", "钢琴也好"))
         assert not verdict(shown, "斑马弹钢琴", FILLER, least=1.0).open
+
+
+class TestAmongTools:
+    """In what tools print any two words meet, so one passage has to be on what is asked."""
+
+    TOLD = "the backups of the ledger run at night in the cellar of the old harbour house"
+    ASKED = "what is the retention of the ledger backups on the northern mirror?"
+
+    def test_words_that_stand_apart_open_nothing(self) -> None:
+        shut = verdict(request(self.ASKED, uses_tools=True), self.TOLD, often=9)
+        assert not shut.open
+        assert shut.reason.cause is Cause.WORDS_APART
+
+    def test_a_chat_goes_by_certainty_alone(self) -> None:
+        assert verdict(request(self.ASKED), self.TOLD, often=9).open
+
+    def test_half_of_what_is_asked_about_is_enough(self) -> None:
+        told = "retention of the ledger backups: ninety days"
+        assert verdict(request(self.ASKED, uses_tools=True), told).open
+
+    def test_what_is_asked_for_and_what_is_said_beside_it_does_not_count(self) -> None:
+        asked = "what is the number of the gas meter? the supplier wants to know it today"
+        told = "the gas meter in the cellar reads ZT 7740213"
+        assert verdict(request(asked, uses_tools=True), told).open
+
+    def test_a_view_that_was_cut_beside_the_answer_does_not_answer(self) -> None:
+        asked = "what did the heap dump of the worker show?"
+        found = "heap dump of the worker, dominators: a cache holds most"
+        shown = "the heap dump of the worker shows something, see above"
+        whole = request(asked, uses_tools=True)
+        keys = frozenset({candidate("shown0", shown).key})
+        answered = verdict(whole, found, shown=(shown,), often=9)
+        assert answered.reason.cause is Cause.VIEW_ANSWERS
+        in_part = replace(whole, told_in_part=keys)
+        assert verdict(in_part, found, shown=(shown,), often=9).open
