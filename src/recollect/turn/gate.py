@@ -56,7 +56,7 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
 }
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only
 where memory surely holds more on it than the view (docs/gate.md)."""
-MOST_OF_IT: Final = 0.45
+MOST_OF_IT: Final = 0.48
 """Of the worth of the words that a question is about: a passage with so much of it need not hold
 several of them."""
 NEARLY_ALL: Final = 0.8
@@ -94,6 +94,10 @@ def gate(
     asks = what_asks(request.newest) if request.newest else question.asks
     opening = OPENINGS[asks]
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
+    if asks != "other":  # what a passage in view speaks of may have been cut beside it
+        beside = tuple([one for one in shown if one.key in request.told_in_part])
+        found = replace(found, passages=(*found.passages, *beside))
+        shown = [one for one in shown if one.key not in request.told_in_part]
     certainty = calibrate(question, found, vectors, shown=shown)
     if vectors and among_tools and asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
@@ -104,7 +108,7 @@ def gate(
     closed = None
     if request.gated:
         ahead = opening.ahead
-        if opening.told_ahead is not None and _view_tells(request, question, found, shown):
+        if opening.told_ahead is not None and _view_tells(question, found, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if (
@@ -174,17 +178,13 @@ def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
     return False
 
 
-def _view_tells(
-    request: RecallRequest, question: Question, found: Candidates, shown: Sequence[Candidate]
-) -> bool:
-    """Whether a passage in the view holds nearly all that a question is about; not where what it
-    speaks of was cut beside it."""
+def _view_tells(question: Question, found: Candidates, shown: Sequence[Candidate]) -> bool:
+    """Whether a passage in the view holds nearly all that a question is about."""
     worths = _worths(question, found)
     least = NEARLY_ALL * sum(worths.values())
     return any(
         sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
         for one in shown
-        if one.key not in request.told_in_part
     )
 
 
