@@ -94,10 +94,8 @@ def gate(
     asks = what_asks(request.newest) if request.newest else question.asks
     opening = OPENINGS[asks]
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
-    if asks != "other":  # what a passage in view speaks of may have been cut beside it
-        beside = tuple([one for one in shown if one.key in request.told_in_part])
-        found = replace(found, passages=(*found.passages, *beside))
-        shown = [one for one in shown if one.key not in request.told_in_part]
+    if asks != "other":
+        found, shown = _with_told_in_part(request, found, shown)
     certainty = calibrate(question, found, vectors, shown=shown)
     if vectors and among_tools and asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
@@ -141,6 +139,17 @@ def gate(
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
+
+
+def _with_told_in_part(
+    request: RecallRequest, found: Candidates, shown: Sequence[Candidate]
+) -> tuple[Candidates, Sequence[Candidate]]:
+    """What a passage in the view speaks of may have been cut beside it: it counts as found."""
+    beside = tuple([one for one in shown if one.key in request.told_in_part])
+    if not beside:
+        return found, shown
+    whole = [one for one in shown if one.key not in request.told_in_part]
+    return replace(found, passages=(*found.passages, *beside)), whole
 
 
 def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
