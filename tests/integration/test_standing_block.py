@@ -8,11 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recollect import open_memory
 from recollect.engine.session import Context
 from recollect.formats.recalled_block import STANDING_NOTE
 from recollect.values.edit import Insert
 from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.upkeep import ForgetOrder
 from recollect.wiring.stores import open_store
 
 SETTINGS = {"recall.embedder": "none", "window_tokens": 6_000, "recall.standing_tokens": 1_600}
@@ -85,7 +88,77 @@ def test_rules_stand_before_work_that_was_asked_for(tmp_path: Path) -> None:
             (block,) = standing(context)
             assert all(rule in block for rule in rules)
             assert block.count("Write a page") < 5
-            assert "Noted" not in block
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't restart the chiller without asking me.",
+        "Please keep answers under ten lines.",
+        "Update: the port of the ledger is 8471.",
+        "In reports to me give temperatures in Celsius.",
+        "The gateway token of the buoys rotates on Mondays.",
+    ],
+)
+def test_rules_stand_however_they_are_worded(tmp_path: Path, text: str) -> None:
+    async def scenario() -> None:
+        settings = {"recall.embedder": "none", "window_tokens": 6_000}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            held = [user("We look after a harbour."), assistant("fine"), user(text)]
+            context = (await worked(memory, held, 40))[-1]
+            assert [text in block for block in standing(context)] == [True]
+
+    asyncio.run(scenario())
+
+
+def test_what_was_forgotten_never_stands_and_the_rest_does(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        held = [user("We look after a harbour."), assistant("fine")]
+        for text in LAID_DOWN:
+            held += [user(text), assistant("noted")]
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            context = (await worked(memory, held, 20))[-1]
+            gone = next(one.id for one in context.report.entries if b"8471" in one.raw)
+            await memory.settle()
+        store = await open_store(str(tmp_path / "m.db"), space="default")
+        await store.forget(ForgetOrder(at=2e9, message_ids=(gone,)))
+        await store.close()
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            for context in (await worked(memory, held, 20))[10:]:
+                assert [LAID_DOWN[1] in block for block in standing(context)] == [True]
+                assert "8471" not in json.dumps(context.request)
+
+    asyncio.run(scenario())
+
+
+def test_another_branch_does_not_stand(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            begun = [user("We look after a harbour."), assistant("fine"), user("to work: " + WORK)]
+            held = [*begun, assistant("ok"), user(LAID_DOWN[0])]
+            assert standing((await worked(memory, held, 30))[-1])
+            other = [*begun, assistant("ok"), user(LAID_DOWN[1])]
+            for context in await worked(memory, other, 30):
+                assert "8471" not in json.dumps(context.request)
+                assert LAID_DOWN[1] in json.dumps(context.request)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_known_for_a_secret_later_stands_no_longer(tmp_path: Path) -> None:
+    secret = "hV7!pQ2#zL9rT4wX"
+
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            held = [user("We look after a harbour."), assistant("fine")]
+            held += [user(f"We agreed that the crane is called {secret} from now on.")]
+            await worked(memory, held, 20)
+            held += [assistant("ok"), user(f"The staging password is {secret} by the way.")]
+            context = (await worked(memory, held, 25))[-1]
+            assert standing(context)
+            assert not any(secret in block for block in standing(context))
 
     asyncio.run(scenario())
 

@@ -40,7 +40,8 @@ def replace_past(
     Blocks at the messages of `keep_blocks`, the current turn's, stay in the view.
     """
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
-    ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
+    leaving = [block for block in blocks if block.anchor not in keep_blocks]
+    ended = tuple(block for block in leaving if block.stage != "stand")  # that one is made anew
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
     standing = replace(cut, ended=ended)
     cuts = [edit for edit in edits if isinstance(edit, Cut)]

@@ -710,6 +710,7 @@ class Engine:
             fixed_tokens=fixed_tokens,
             composed=held.remembered.composed,
             mask=TextMask(self.settings.redaction, held.keeping.secrets),
+            forgotten=held.keeping.forgotten,
         )
 
     def _split(

@@ -7,6 +7,7 @@ a step that fails changes nothing. The order is design.md 2's.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final, TypeAlias
@@ -39,7 +40,7 @@ from recollect.turn.read import ReadResult, Remembered, enter, read
 from recollect.turn.stand import StandResult, stand, standing_tokens
 from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
-from recollect.values.message import EntryKey, Text
+from recollect.values.message import EntryKey, MessageId, Text
 from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
 from recollect.values.recalled import Recalled, RecalledFact
@@ -92,6 +93,8 @@ class TurnPath:
     asked: str = ""
     shaped: bool = False
     """A view was made; otherwise the request goes out as it came and the session stays."""
+    forgotten: AbstractSet[MessageId] = frozenset()
+    """Messages that were forgotten and a client still sends: nothing quotes them."""
     held: frozenset[EntryKey] = frozenset()
     """Messages that may not leave the view: they are not durable yet."""
     composed: dict[Slot, Composed] = field(default_factory=dict)
@@ -150,7 +153,7 @@ class TurnPath:
             await free(self, self.moment, asked)
         if self.wants_compaction:
             return True
-        if self.moment is not None or not self.state.requests:
+        if self.moment is not None or not self.state.requests or self._lacks_standing():
             await self._stand(recaller, session)
         await self._recall(recaller, asked, space, session)
         if self.recalled is not None and not self.recalled.empty:
@@ -272,12 +275,12 @@ class TurnPath:
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
-        if not self.settings.recall.standing_tokens:
+        if not self.settings.recall.standing_tokens or self._changed_course():
             edits = tuple(edit for edit in edits if edit.stage != "stand")
         lifted: tuple[Edit, ...] = ()
         if self._went_back(edits):
-            lifted = tuple(edit for edit in edits if edit.stage in ("trim", "stand"))
-            edits = tuple(edit for edit in edits if edit.stage not in ("trim", "stand"))
+            lifted = tuple(edit for edit in edits if edit.stage == "trim")
+            edits = tuple(edit for edit in edits if edit.stage != "trim")
             self.boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
         applied = await self.boundary.run(
             "pair", lambda: self._extended(edits), unchanged=None, reason=view_reasons
@@ -288,7 +291,7 @@ class TurnPath:
         if applied.gone or lifted or self.state.dormant:
             gone = set(applied.gone)
             self.edits = tuple([edit for edit in edits if edit not in gone])
-            rest = (*applied.gone, *lifted)
+            rest = [edit for edit in (*applied.gone, *lifted) if edit.stage != "stand"]
             resting = [*self.state.dormant, *((edit, self.number) for edit in rest)]
             self.dormant = _still_waiting(resting, set(self.edits), self.number)
         self.view = applied.view
@@ -302,9 +305,7 @@ class TurnPath:
         """
         if self.calibrated(self.incoming_tokens) <= self.limits.low_water_tokens:
             return any(edit.stage == "trim" for edit in edits)
-        assert self.alignment is not None
-        goes_on = self.alignment.course not in ("branched", "rejoined")
-        if goes_on and len(self.entries) >= len(self.state.path):
+        if not self._changed_course():
             return False
         spoken = [
             entry.key
@@ -313,6 +314,18 @@ class TurnPath:
         ]
         recent = set(spoken[-self.settings.trim.protect_messages :])
         return any(edit.stage == "trim" and edit.anchor in recent for edit in edits)
+
+    def _lacks_standing(self) -> bool:
+        """Whether messages are left out and nothing stands for them: after the client went
+        another way, or a compaction was undone."""
+        return bool(self._trims()) and not any(edit.stage == "stand" for edit in self.edits)
+
+    def _changed_course(self) -> bool:
+        """Whether this history is not the last one and more: a standing block may quote what is
+        not in it, and is made anew."""
+        assert self.alignment is not None
+        branched = self.alignment.course in ("branched", "rejoined")
+        return branched or len(self.entries) < len(self.state.path)
 
     def _extended(self, edits: tuple[Edit, ...]) -> Applied:
         """From the last view where it only grew, else from the start."""
@@ -500,8 +513,8 @@ class TurnPath:
         if tokens <= 0:
             return
         shown = {entry.key for entry in self.visible()}
-        behind = behind_cut(self.entries, self.edits)
-        left = [e for e in self.entries if e.key not in shown and e.key not in behind]
+        told = shown | behind_cut(self.entries, self.edits)
+        left = [e for e in self.entries if e.key not in told and e.id not in self.forgotten]
         facts: tuple[RecalledFact, ...] = ()
         if isinstance(recaller, StandingRecaller):
             seen = {entry.id for entry in self.entries if entry.key in shown}

@@ -54,7 +54,8 @@ _ASKS_PAST: Final = re.compile(
 _REMINDS: Final = re.compile(
     r"\bremind\ me\b(?!\ to\b)"
     r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
-    r"\b(?:all|every|everything|decisions?|decided|agreed|we|again|so\ far|left|told|said|open)\b"
+    r"\b(?:all|every|everything|decisions?|decided|agreed|we|again|so\ far|left\ (?:for|to\ do)"
+    r"|told|said|open)\b"
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -84,14 +85,16 @@ _BEGINS_AS_QUESTION: Final = re.compile(
     r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+)"
     r"\b\W*)*(?:(?:at|in|on|by|for|from|to|until|since|under|with|about|after|before)\ )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|whats|wheres|whos)(?:['’](?:s|re|d))?\b"
-    r"|\W*(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?\ (?!not\b)\w+",
+    r"|\W*(?!don['’]?t\b)(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?"
+    r"\ (?!not\b)\w+",
     re.IGNORECASE,
 )
 _ASKS_IN_CHINESE: Final = re.compile(
     "什么|哪|谁|多少|几[个点时次]|怎么|怎样|为何|是否|何时|呢[?？]?$|吗[?？]?$"
 )
 _LISTS: Final = re.compile(
-    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?(?!does\b|has\b|was\b)\w{2,}[^s\W]s"
+    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?\w{2,}[^s\W]s"
+    r"\ (?:do|did|are|were|have|had|we|i|you|should|can|need)"
     r"|summari[sz]e|recap|overview|sum\ up)\b"
     r"|所有|全部|列出|哪些|总结",
     re.IGNORECASE,
@@ -117,7 +120,7 @@ _PRONOUNS: Final = re.compile(
     r"\b(?:it|its|it['’]s|them|they|their|he|she|him|his|her|hers)\b", re.IGNORECASE
 )
 _NAMED_BEFORE: Final = 2
-"""Words of a message before its first pronoun: what it stands for is among them."""
+"""Words of a message set off before its first pronoun: what it stands for is among them."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -225,7 +228,7 @@ def leans(text: str) -> bool:
     text = _POINTS_NOWHERE.sub(" ", text)
     pronoun = _PRONOUNS.search(text)
     if pronoun is not None:
-        before = text[: pronoun.start()]
+        before, _, _ = text[: pronoun.start()].rpartition(",")
         if len(substance(before, tuple(tokenize(before)))) < _NAMED_BEFORE:
             return True
     return _LEANS.search(text) is not None
@@ -233,7 +236,7 @@ def leans(text: str) -> bool:
 
 def wants_list(text: str) -> bool:
     """Whether a message asks for all of something."""
-    return _LISTS.search(text) is not None
+    return len(text) <= _ASKING_CHARS and _LISTS.search(text) is not None
 
 
 def _ends(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -77,6 +77,12 @@ _ORDER: Final = re.compile(
     |^\W*(?:请|帮我|麻烦)?(?:写|改|修|查|看|跑|加|删|列|画|生成|总结|翻译|解释|检查|整理)""",
     re.IGNORECASE | re.VERBOSE,
 )
+# The same word as a noun: "Update: the port is 8471", "Run times are capped".
+_SAYS_SO: Final = re.compile(
+    r"^\W*\w+(?::|(?:\ (?!(?:if|that|why|what|how|the|an?|this|all|my|our)\b)\w+){0,2}"
+    r"\ (?:is|are|was|were|has|have|goes?|must|should|will)\b)",
+    re.IGNORECASE | re.VERBOSE,
+)
 _ERROR_LINE: Final = re.compile(
     r"\b[A-Z]\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)|\bE[A-Z]{5,20}\b|\bFAILED\b|\bFAIL:"
     r"|npm\ ERR!|^Traceback"
@@ -112,7 +118,11 @@ def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
 
 def is_order(sentence: str) -> bool:
     """Whether a sentence asks for work to be done now, and lays nothing down."""
-    return _ORDER.match(sentence) is not None and statement_kind(sentence, by_user=True) is None
+    return (
+        _ORDER.match(sentence) is not None
+        and _SAYS_SO.match(sentence) is None
+        and statement_kind(sentence, by_user=True) is None
+    )
 
 
 def is_error_line(line: str) -> bool:

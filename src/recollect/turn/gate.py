@@ -52,7 +52,7 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
     "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
-    "other": Opening(certainty=0.9, ahead=1.0, words=LEAST_WORDS, together=3),
+    "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only
 where memory surely holds more on it than the view (docs/gate.md)."""
@@ -94,8 +94,6 @@ def gate(
     asks = what_asks(request.newest) if request.newest else question.asks
     opening = OPENINGS[asks]
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
-    if asks != "other":
-        found, shown = _with_told_in_part(request, found, shown)
     certainty = calibrate(question, found, vectors, shown=shown)
     if vectors and among_tools and asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
@@ -106,7 +104,7 @@ def gate(
     closed = None
     if request.gated:
         ahead = opening.ahead
-        if opening.told_ahead is not None and _view_tells(question, found, shown):
+        if opening.told_ahead is not None and _view_tells(request, question, found, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if (
@@ -114,7 +112,7 @@ def gate(
             and least is None
             and among_tools
             and certainty.nearness < NEAR
-            and not _on_it(question, found, opening)
+            and not _on_it(request, question, found, opening)
         ):
             closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
     lost: Mapping[str, str] = {}
@@ -141,17 +139,6 @@ def gate(
     )
 
 
-def _with_told_in_part(
-    request: RecallRequest, found: Candidates, shown: Sequence[Candidate]
-) -> tuple[Candidates, Sequence[Candidate]]:
-    """What a passage in the view speaks of may have been cut beside it: it counts as found."""
-    beside = tuple([one for one in shown if one.key in request.told_in_part])
-    if not beside:
-        return found, shown
-    whole = [one for one in shown if one.key not in request.told_in_part]
-    return replace(found, passages=(*found.passages, *beside)), whole
-
-
 def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
     """A weak model must not outvote words."""
     if by_words.probability <= certainty.probability:
@@ -173,12 +160,12 @@ def _closed(
     return None
 
 
-def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
+def _on_it(request: RecallRequest, question: Question, found: Candidates, opening: Opening) -> bool:
     """Whether one passage is on what is asked: it holds several of the words that matter, or most
     of their worth. A word that stands alone in a passage on something else answers nothing."""
-    if wants_list(question.text):
+    worths = _worths(request, question, found)
+    if not worths or wants_list(request.newest or question.text):
         return True
-    worths = _worths(question, found)
     least = MOST_OF_IT * sum(worths.values())
     for one in found.passages:
         shared = [worth for word, worth in worths.items() if one.counts.get(word)]
@@ -187,26 +174,29 @@ def _on_it(question: Question, found: Candidates, opening: Opening) -> bool:
     return False
 
 
-def _view_tells(question: Question, found: Candidates, shown: Sequence[Candidate]) -> bool:
+def _view_tells(
+    request: RecallRequest, question: Question, found: Candidates, shown: Sequence[Candidate]
+) -> bool:
     """Whether a passage in the view holds nearly all that a question is about."""
-    worths = _worths(question, found)
+    worths = _worths(request, question, found)
     least = NEARLY_ALL * sum(worths.values())
-    return any(
+    return bool(worths) and any(
         sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
         for one in shown
     )
 
 
-def _worths(question: Question, found: Candidates) -> Mapping[str, float]:
+def _worths(request: RecallRequest, question: Question, found: Candidates) -> Mapping[str, float]:
     """What the words are worth that a question is about: rare ones more."""
     held = found.document_frequencies
-    asking = set(tokenize(asking_part(question.text)))
+    about = subject(question.text, question.words)
+    asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
+    asked = [word for word in about if word in asking]
     return {
         word: inverse_document_frequency(
             document_frequency=held.get(word, 0), documents=found.documents
         )
-        for word in subject(question.text, question.words)
-        if word in asking
+        for word in (asked if len(asked) >= LEAST_WORDS else about)
     }
 
 

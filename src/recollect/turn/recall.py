@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -105,8 +106,9 @@ async def recall(
     near = seeds(question, seen, weighing, most=most)
     around = await _around(archive, near, asked, request)
     ranking = rank(question, seen, around, weighing)
-    if beside:
-        ranking = ranking.without(lambda one: one in beside)
+    if beside:  # only what stands next to them, and is not shown itself
+        near_them = _next_to({one.segment for one in beside}, around)
+        ranking = ranking.without(lambda one: one.segment not in near_them)
     if request.gated:
         ranking = ranking.without(lambda one: is_echo(question, one))  # among what stands around
         ranking = ranking.near_best(_tail_share(request, question))
@@ -135,8 +137,8 @@ async def _judged(
     settings: RecallSettings,
     held: dict[SegmentId, Segment],
 ) -> tuple[Candidates, tuple[Candidate, ...], GateVerdict]:
-    """What was found, what the view shows beside something that was cut, and whether it is worth
-    a block. Earlier askings answer nothing."""
+    """What was found, and whether it is worth a block; where it is not, but the view shows what
+    answers, that: what it speaks of was cut beside it. Earlier askings answer nothing."""
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     if request.gated:
@@ -149,8 +151,15 @@ async def _judged(
         if answering is not found:
             found = answering
             verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    beside = tuple([one for one in shown if one.key in request.told_in_part])
-    return found, beside, verdict
+    if verdict.open or what_asks(request.newest) == "other":
+        return found, (), verdict
+    beside = [one for one in shown if one.key in request.told_in_part]
+    if not beside:
+        return found, (), verdict
+    whole = [one for one in shown if one.key not in request.told_in_part]
+    seen = replace(found, passages=(*found.passages, *beside))
+    told = gate(request, question, seen, asked.vectors, shown=whole, least=least)
+    return (found, tuple(beside), told) if told.open else (found, (), verdict)
 
 
 def _asked(
@@ -212,6 +221,12 @@ async def _looked_up(
         found = await archive.candidates(asked)
         hidden = _unquoted(found.passages, request)
     return replace(found, passages=hidden), shown
+
+
+def _next_to(segments: AbstractSet[SegmentId], around: Surroundings) -> set[SegmentId]:
+    pairs = [(one.of, one.segment) for one in around.neighbours]
+    beside = {a for a, b in pairs if b in segments} | {b for a, b in pairs if a in segments}
+    return beside - segments
 
 
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:

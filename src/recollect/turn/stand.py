@@ -4,16 +4,16 @@ A message that is trimmed can be recalled, but only by who asks with its words. 
 down (decisions, constraints, values, names, whom to ask) is a few short sentences among pages of
 tool output; they stand in one small block at the head of the view, beside pinned facts and
 preferences. Made anew only where edits before the tail are allowed, so that it keeps the
-provider's cache. Must never hold a question, an order to do some work, or what a tool says but
-for its errors. Always holds: within its budget, every sentence word for word and once, in the
-order it was said; the time is linear in the messages.
+provider's cache. Must never hold a question, or what a tool says but for its errors; orders to do
+some work come last. Always holds: within its budget, every sentence once and word for word, a
+long one to its 240th character, in the order it was said; the time is linear in the messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.config.settings import Recall
@@ -25,6 +25,8 @@ from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in
 from recollect.search.question import what_asks
 from recollect.search.statements import is_error_line, is_order, statement_kind
+from recollect.search.substance import substance
+from recollect.search.tokenize import tokenize
 from recollect.turn.read import StatementCache
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
@@ -38,15 +40,21 @@ _LINE_CHARS: Final = 240
 _READ_CHARS: Final = 12_000
 _SPACES_CHARS: Final = 8
 """What may be lost between sentences of a message that is told whole."""
-_LEAST_WORTH: Final = 0.9
+_LEAST_WORTH: Final = 0.8
 _KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
 _RULE_WORTH: Final = 2.5
 _ASSISTANT_SHARE: Final = 0.4
 """What the model says is mostly about its work."""
+_LONG_SHARE: Final = 0.5
+"""What is laid down is short; of a longer sentence only the beginning stands."""
 _ORDER_SHARE: Final = 0.4
 """What is to be done was done since, for the most part."""
-_ERROR_WORTH: Final = 0.9
-_MOST_ERRORS: Final = 4
+_LEAST_WORDS: Final = 4
+"""A sentence of the user that is about so many words stands where there is room."""
+_ASSISTANT_TOKENS: Final = 0.3
+"""Of the block, what the assistant's sentences may take."""
+_ERROR_WORTH: Final = 0.8
+_MOST_ERRORS: Final = 2
 _TOOL: Final = "tool output"
 _VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
 _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")
@@ -67,7 +75,8 @@ _RULES: Final = re.compile(
       |reminder|remember|note\ (?:for|that|to)|heads[-\ ]up|fyi|as\ of|from\ (?:now|here|today)
       |no\ longer|park\ (?:it|that|this)|some\ ?day|one\ day|later|nothing|everything|each|every
       |as\ a\ rule|in\ general|whenever|if\ (?:in\ doubt|ever|you\ see|someone|anybody|anyone))\b
-    |^\W*(?:for\b.{1,60}\b(?:use|take|go|ask)|no)\b""",
+    |^\W*(?:please\W+)?(?:for\b.{1,60}\b(?:use|take|go|ask)|in\b.{1,40}\b(?:give|use|write|keep)
+      |no|use|keep|put|avoid|prefer|stick|leave|answer|reply|call|treat|assume|spell|sign)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # What the model advised: people ask for it later.
@@ -114,6 +123,9 @@ def stand(
     `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
     message for the next time. The edit names the messages that it tells whole by their keys.
     """
+    known = {} if known is None else known
+    for key in known.keys() - {entry.key for entry in left}:
+        del known[key]
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
         chosen_facts.pop()
@@ -121,18 +133,22 @@ def stand(
     tokens = weigher.text(write_standing(chosen_facts, ())) + weigher.text("<detail>\n</detail>")
     chosen: list[_Statement] = []
     ranked = sorted(
-        _statements(left, mask, {} if known is None else known),
+        _statements(left, mask, known),
         key=lambda one: (-one.worth, -one.place),
     )
-    errors = 0
+    errors, advice = 0, 0
     for one in ranked:
         cost = weigher.text(standing_line(one.speaker, one.text)) + 1
         if one.speaker == _TOOL and errors == _MOST_ERRORS:
             continue
+        if one.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
+            continue
         if tokens + cost <= budget_tokens and not any(one.text.casefold() in fact for fact in told):
-            chosen.append(one)
+            # what was read earlier may hold what is known for a secret since
+            chosen.append(replace(one, text=mask(one.text)))
             tokens += cost
             errors += one.speaker == _TOOL
+            advice += cost if one.speaker == "assistant" else 0
     text = _written(chosen_facts, chosen)
     while chosen and weigher.text(text) > budget_tokens:  # lines count a little more together
         chosen.pop()
@@ -173,8 +189,8 @@ def _statements(
             known[entry.key] = tuple(_in_message(entry, mask))
         for speaker, sentence, worth in known[entry.key]:
             shape = sentence.casefold()
-            if speaker == _TOOL:  # the same error elsewhere is no news
-                shape = _VARIES.sub("", shape)
+            if speaker != "user" or worth <= _LEAST_WORTH:
+                shape = _VARIES.sub("", shape)  # the same with another number or name is no news
             if shape not in seen:
                 seen.add(shape)
                 yield _Statement(
@@ -188,10 +204,8 @@ def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator
     for one in chosen:
         lengths[one.place] = lengths.get(one.place, 0) + len(one.text)
     for place, length in lengths.items():
-        if (
-            sum(len(part.text) for part in left[place].parts if isinstance(part, Text))
-            <= length + _SPACES_CHARS
-        ):
+        texts = [part.text for part in left[place].parts if isinstance(part, Text)]
+        if len(texts) == len(left[place].parts) and sum(map(len, texts)) <= length + _SPACES_CHARS:
             yield left[place].key
 
 
@@ -200,14 +214,21 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
             if part.text.lstrip().startswith("/"):  # a command was carried out
                 continue
-            text = mask(without_recalled_blocks(part.text, any_spelling=True)[:_READ_CHARS])
+            text = mask(_first(without_recalled_blocks(part.text, any_spelling=True)))
             for sentence, worth in _told(text, by_user=entry.role == "user"):
                 yield entry.role, sentence, worth
         elif isinstance(part, ToolResult):
-            text = part.text[:_READ_CHARS]
+            text = _first(part.text)
             if any(map(is_error_line, text.splitlines())):
                 for sentence, worth in _errors(mask(text)):
                     yield _TOOL, sentence, worth
+
+
+def _first(text: str) -> str:
+    """What is read of a text: whole lines, so that nothing is cut which masking has to see."""
+    if len(text) <= _READ_CHARS:
+        return text
+    return text[:_READ_CHARS].rpartition("\n")[0]
 
 
 def _told(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
@@ -236,8 +257,13 @@ def _worth(sentence: str, *, by_user: bool) -> float:
     worth += min(exact, 2) + 0.5 * min(len(names_in(sentence)), 2)
     if _STATES.search(sentence):
         worth += 1.0
+    if len(sentence) > _LINE_CHARS:
+        return worth * _LONG_SHARE
     if by_user:
-        return worth * _ORDER_SHARE if is_order(sentence) else worth
+        if is_order(sentence):
+            return worth * _ORDER_SHARE
+        says = len(substance(sentence, tuple(tokenize(sentence)))) >= _LEAST_WORDS
+        return max(worth, _LEAST_WORTH if says else 0.0)
     if _ADVICE.search(sentence) or is_order(sentence):
         return worth
     return worth * _ASSISTANT_SHARE if exact else 0.0

@@ -235,13 +235,16 @@ class TestAmongTools:
         told = "the gas meter in the cellar reads ZT 7740213"
         assert verdict(request(asked, uses_tools=True), told).open
 
-    def test_a_view_that_was_cut_beside_the_answer_does_not_answer(self) -> None:
-        asked = "what did the heap dump of the worker show?"
-        found = "heap dump of the worker, dominators: a cache holds most"
-        shown = "the heap dump of the worker shows something, see above"
-        whole = request(asked, uses_tools=True)
-        keys = frozenset({candidate("shown0", shown).key})
-        answered = verdict(whole, found, shown=(shown,), often=9)
-        assert answered.reason.cause is Cause.VIEW_ANSWERS
-        in_part = replace(whole, told_in_part=keys)
-        assert verdict(in_part, found, shown=(shown,), often=9).open
+    def test_a_follow_up_on_a_statement_is_about_the_statement(self) -> None:
+        asked = request(
+            "and why?",
+            leans_on="The retention of the ledger backups is ninety days.",
+            uses_tools=True,
+        )
+        told = "the ledger backups have a retention of ninety days, the auditors want it"
+        assert verdict(asked, told, often=9).open
+
+    def test_a_question_that_names_nothing_is_about_the_rest_of_its_message(self) -> None:
+        asked = "I am reading the gas meter of the harbour house. What is its number?"
+        told = "the gas meter of the harbour house has the number ZT 7740213"
+        assert verdict(request(asked, uses_tools=True), told, often=9).open

@@ -1,0 +1,55 @@
+"""Stand: which messages the block tells whole, so that nobody has to recall them."""
+
+from __future__ import annotations
+
+from recollect.rules.weigh import Weigher
+from recollect.turn.stand import stand
+from recollect.values.history import Entry
+from recollect.values.message import (
+    CallId,
+    EntryKey,
+    Message,
+    MessageId,
+    Part,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+
+def entry(key: str, role: Role, *parts: Part) -> Entry:
+    message = Message(role=role, parts=parts, raw=b"")
+    return Entry(
+        key=EntryKey(key), id=MessageId(key), message=message, tokens=1, role=role, raw=b""
+    )
+
+
+def test_only_what_is_told_to_the_last_word_counts_as_shown() -> None:
+    printed = "row of a table\n" * 400 + "ValueError: bad mooring\nthe tariff is 77402\n"
+    said = "I would use port 8471 for it."
+    left = [
+        entry("rule", "user", Text(text="Never push to main.")),
+        entry("result", "tool", ToolResult(call_id=CallId("c"), content=(Text(text=printed),))),
+        entry(
+            "call", "assistant", Text(text=said), ToolCall(id=CallId("d"), name="w", arguments="{}")
+        ),
+    ]
+    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=1_000, turn=1)
+    assert made.edit is not None
+    assert all(text in made.edit.text for text in ("Never push", "bad mooring", said))
+    assert made.edit.recalled == ("rule",)
+
+
+def test_the_block_keeps_within_its_budget_and_the_assistant_within_its_part() -> None:
+    left = [entry(f"u{n}", "user", Text(text=f"Never use pier {n} at night.")) for n in range(60)]
+    left += [
+        entry(f"a{n}", "assistant", Text(text=f"I would call crane {chr(97 + n)}{n} first."))
+        for n in range(26)
+    ]
+    weigher = Weigher()
+    for tokens in (100, 300, 900):
+        made = stand(left, (), weigher, anchor=left[0].key, budget_tokens=tokens, turn=1)
+        assert made.edit is not None
+        assert weigher.text(made.edit.text) <= tokens
+        assert made.edit.text.count("user:") > made.edit.text.count("assistant:")
