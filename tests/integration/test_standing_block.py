@@ -106,7 +106,12 @@ def test_rules_stand_however_they_are_worded(tmp_path: Path, text: str) -> None:
     async def scenario() -> None:
         settings = {"recall.embedder": "none", "window_tokens": 6_000}
         async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            held = [user("We look after a harbour."), assistant("fine"), user(text)]
+            called = {"name": "look", "arguments": "{}"}
+            call = {"id": "c1", "type": "function", "function": called}
+            held = [user("We look after a harbour.")]
+            held += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+            held += [{"role": "tool", "tool_call_id": "c1", "content": "calm"}]
+            held += [assistant("All is calm."), user(text)]
             context = (await worked(memory, held, 40))[-1]
             assert [text in block for block in standing(context)] == [True]
 

@@ -275,8 +275,17 @@ class TurnPath:
             edits += tuple(edit for edit, _ in self.state.dormant if edit.anchor in keys)
         if not self.settings.recall.sticky:
             edits = without_blocks(edits)
-        if not self.settings.recall.standing_tokens or self._changed_course():
+        if not self.settings.recall.standing_tokens:
             edits = tuple(edit for edit in edits if edit.stage != "stand")
+        elif self._changed_course():  # what another branch said does not stand in this one
+            elsewhere = set(self.state.ids) - {entry.id for entry in self.entries}
+            edits = tuple(
+                edit
+                for edit in edits
+                if not isinstance(edit, Insert)
+                or edit.stage != "stand"
+                or elsewhere.isdisjoint(edit.quotes)
+            )
         lifted: tuple[Edit, ...] = ()
         if self._went_back(edits):
             lifted = tuple(edit for edit in edits if edit.stage == "trim")
@@ -321,8 +330,7 @@ class TurnPath:
         return bool(self._trims()) and not any(edit.stage == "stand" for edit in self.edits)
 
     def _changed_course(self) -> bool:
-        """Whether this history is not the last one and more: a standing block may quote what is
-        not in it, and is made anew."""
+        """Whether this history is not the last one and more."""
         assert self.alignment is not None
         branched = self.alignment.course in ("branched", "rejoined")
         return branched or len(self.entries) < len(self.state.path)
@@ -535,6 +543,7 @@ class TurnPath:
                 anchor=self.entries[0].key,
                 budget_tokens=self._as_estimate(tokens),
                 turn=self.number,
+                among_tools=any(entry.calls or entry.results for entry in self.entries),
                 mask=self.mask.text,
                 known=self.remembered.statements,
             ),

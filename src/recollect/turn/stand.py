@@ -24,6 +24,7 @@ from recollect.rules.weigh import Weigher
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in
 from recollect.search.question import what_asks
+from recollect.search.speakers import speaker_of
 from recollect.search.statements import is_error_line, is_order, statement_kind
 from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
@@ -115,11 +116,14 @@ def stand(
     anchor: EntryKey,
     budget_tokens: int,
     turn: int,
+    among_tools: bool = True,
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
     """The standing block of a view that lacks these messages.
 
+    `among_tools` says that tools are used in this session: what the user says is then worth more
+    than in a chat, where all is talk and only what sounds like a rule or a decision stands.
     `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
     message for the next time. The edit names the messages that it tells whole by their keys.
     """
@@ -133,7 +137,11 @@ def stand(
     tokens = weigher.text(write_standing(chosen_facts, ())) + weigher.text("<detail>\n</detail>")
     chosen: list[_Statement] = []
     ranked = sorted(
-        _statements(left, mask, known),
+        [
+            one
+            for one in _statements(() if _between_people(left) else left, mask, known)
+            if among_tools or _lays_down(one.text)
+        ],
         key=lambda one: (-one.worth, -one.place),
     )
     errors, advice = 0, 0
@@ -198,6 +206,13 @@ def _statements(
                 )
 
 
+def _between_people(left: Sequence[Entry]) -> bool:
+    """Whether these are messages of people who talk to each other, each with its speaker's name:
+    they lay nothing down for the model."""
+    texts = [e.parts[0].text for e in left if e.role == "user" and isinstance(e.parts[0], Text)]
+    return 2 * sum(bool(speaker_of(text)) for text in texts) > len(texts)
+
+
 def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
     """The messages that the block says nothing less than: they need not be recalled."""
     lengths: dict[int, int] = {}
@@ -243,6 +258,11 @@ def _told(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
         worth = _worth(sentence, by_user=by_user)
         if worth >= _LEAST_WORTH:
             yield bounded(sentence, 0, 0, _LINE_CHARS), worth
+
+
+def _lays_down(sentence: str) -> bool:
+    """Whether a sentence sounds like a rule, a decision or a task."""
+    return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:

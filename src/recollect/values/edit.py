@@ -77,7 +77,8 @@ class Insert:
     """The messages whose words stand in it."""
     recalled: tuple[str, ...] = ()
     """The names of the passages that stand in it (`values.recalled.passage_name`): they need not
-    be recalled again. A segment's bare id stands for all of it."""
+    be recalled again. A segment's bare id stands for all of it; a standing block names the
+    messages that it tells to the last word by their keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

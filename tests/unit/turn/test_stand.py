@@ -53,3 +53,17 @@ def test_the_block_keeps_within_its_budget_and_the_assistant_within_its_part() -
         assert made.edit is not None
         assert weigher.text(made.edit.text) <= tokens
         assert made.edit.text.count("user:") > made.edit.text.count("assistant:")
+
+
+def test_in_a_chat_only_rules_stand_and_nothing_of_people_who_talk_to_each_other() -> None:
+    said = ["We met Hanneke Prins at pier 7 in 2019.", "Never wake the harbour master."]
+    left = [entry(f"u{n}", "user", Text(text=text)) for n, text in enumerate(said)]
+    made = stand(
+        left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1, among_tools=False
+    )
+    assert made.edit is not None
+    assert said[0] not in made.edit.text
+    assert said[1] in made.edit.text
+    named = [entry(f"p{n}", "user", Text(text=f"Caroline: {text}")) for n, text in enumerate(said)]
+    made = stand(named, (), Weigher(), anchor=named[0].key, budget_tokens=900, turn=1)
+    assert made.edit is None
