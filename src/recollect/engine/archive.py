@@ -289,7 +289,8 @@ class DurableArchive:
         await self.try_again()
         said = self._not_asked()
         if self.spooling:
-            said = self._drain_said or "earlier batches wait for it"
+            waiting = said if self._unread else "earlier batches wait for it"
+            said = self._drain_said or waiting
         elif self._store is not None or not self._unread:
             answer = await self._bounded(
                 lambda: self._written(batch),

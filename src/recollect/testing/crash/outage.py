@@ -33,7 +33,7 @@ GRACE_SECONDS = 0.25
 HANG_GRACE_SECONDS = 0.6
 """The same for one that hangs."""
 FINDING_OUT_SECONDS = 2.5
-"""What the one turn may take in which the store goes away under a question."""
+"""What a turn may take in which the store goes away under a question, or comes back."""
 DRAIN_SECONDS = 60.0
 """How long the spool may take to drain once the server is back."""
 
@@ -155,8 +155,9 @@ def judge(
 ) -> None:
     """What the times say, and the figures; `away` and `after` are held against `before`."""
     normal = before.quantile(0.99)
-    slowest = away.quantile(1.0)  # the turn in which the store went away
-    meanwhile = Phase(prepared=sorted(away.prepared)[:-1] + after.prepared)
+    # one turn finds out that the store went away, and one that it is back
+    slowest = max(away.quantile(1.0), after.quantile(1.0))
+    meanwhile = Phase(prepared=sorted(away.prepared)[:-1] + sorted(after.prepared)[:-1])
     grace = HANG_GRACE_SECONDS if outcome.scenario == "hang" else GRACE_SECONDS
     worst = meanwhile.quantile(1.0)
     if slowest > normal + FINDING_OUT_SECONDS:
