@@ -209,7 +209,13 @@ def _statements(
 def _between_people(left: Sequence[Entry]) -> bool:
     """Whether these are messages of people who talk to each other, each with its speaker's name:
     they lay nothing down for the model."""
-    texts = [e.parts[0].text for e in left if e.role == "user" and isinstance(e.parts[0], Text)]
+    texts = [
+        part.text
+        for entry in left
+        if entry.role == "user"
+        for part in entry.parts[:1]
+        if isinstance(part, Text)
+    ]
     return 2 * sum(bool(speaker_of(text)) for text in texts) > len(texts)
 
 

@@ -67,3 +67,10 @@ def test_in_a_chat_only_rules_stand_and_nothing_of_people_who_talk_to_each_other
     named = [entry(f"p{n}", "user", Text(text=f"Caroline: {text}")) for n, text in enumerate(said)]
     made = stand(named, (), Weigher(), anchor=named[0].key, budget_tokens=900, turn=1)
     assert made.edit is None
+
+
+def test_a_message_that_says_nothing_is_no_trouble() -> None:
+    left = [entry("none", "user"), entry("rule", "user", Text(text="Never push to main."))]
+    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1)
+    assert made.edit is not None
+    assert "Never push to main." in made.edit.text
