@@ -103,8 +103,8 @@ def gate(
     says_enough = request.gated and _says_enough(question, found, opening.words)
     closed = None
     if request.gated:
-        ahead = opening.ahead
-        if opening.told_ahead is not None and _view_tells(request, question, found, shown):
+        ahead, worths = opening.ahead, _worths(request, question, found)
+        if opening.told_ahead is not None and _view_tells(worths, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if (
@@ -112,7 +112,8 @@ def gate(
             and least is None
             and among_tools
             and certainty.nearness < NEAR
-            and not _on_it(request, question, found, opening)
+            and not wants_list(request.newest or question.text)
+            and not _on_it(worths, found, opening)
         ):
             closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
     lost: Mapping[str, str] = {}
@@ -160,11 +161,10 @@ def _closed(
     return None
 
 
-def _on_it(request: RecallRequest, question: Question, found: Candidates, opening: Opening) -> bool:
+def _on_it(worths: Mapping[str, float], found: Candidates, opening: Opening) -> bool:
     """Whether one passage is on what is asked: it holds several of the words that matter, or most
     of their worth. A word that stands alone in a passage on something else answers nothing."""
-    worths = _worths(request, question, found)
-    if not worths or wants_list(request.newest or question.text):
+    if not worths:
         return True
     least = MOST_OF_IT * sum(worths.values())
     for one in found.passages:
@@ -174,11 +174,8 @@ def _on_it(request: RecallRequest, question: Question, found: Candidates, openin
     return False
 
 
-def _view_tells(
-    request: RecallRequest, question: Question, found: Candidates, shown: Sequence[Candidate]
-) -> bool:
+def _view_tells(worths: Mapping[str, float], shown: Sequence[Candidate]) -> bool:
     """Whether a passage in the view holds nearly all that a question is about."""
-    worths = _worths(request, question, found)
     least = NEARLY_ALL * sum(worths.values())
     return bool(worths) and any(
         sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
