@@ -15,7 +15,7 @@ test *ARGS:
 ci:
     bash .ci/run
 
-# 20,000 generated conversations a wire format instead of 2,000
+# 20,000 generated conversations a wire format instead of 1,000
 soak:
     RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py
 

@@ -12,7 +12,7 @@ from recollect.testing.crash.outcome import Outcome, table
 from recollect.testing.crash.places import site
 from recollect.wiring import open_store
 
-KILLS = 50
+KILLS = 25
 BROKEN = "tests.crash.broken_desks"
 
 

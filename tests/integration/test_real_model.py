@@ -1,4 +1,4 @@
-"""A conversation with a real model at a 4,096-token window: real overflows, real compactions.
+"""A conversation with a real model that outgrows its window: real overflows, real compactions.
 
 llama.cpp serves SmolLM2 on 127.0.0.1. Its summaries are worth little: what holds is what code
 holds. Without the weights or without xllamacpp these tests skip and say how to get them.
@@ -29,7 +29,9 @@ from recollect.testing.real_model.script import plan_conversation
 from recollect.testing.real_model.weights import PARTS, VERSION, WeightsError, put_together
 
 ROOT = Path(__file__).parents[2]
-CI_TOKENS = 6_000
+CI_WINDOW = 2_816
+CI_TOKENS = 3_300
+"""`just real-model` fills 4,096 many times over."""
 CI_SETTINGS = {
     "recall.block_tokens": 200,  # room for the questions without a second compaction
     "facts.enabled": False,  # one server answers one at a time: reading would double its minutes
@@ -70,7 +72,7 @@ def weights() -> Path:
 
 @pytest.fixture
 def server(weights: Path) -> Iterator[LlamaServer]:
-    with LlamaServer(weights) as running:
+    with LlamaServer(weights, window_tokens=CI_WINDOW) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.wiring import open_store
 
-TURNS = 200
+TURNS = 120
 COMPACTED_EVERY = 13
 UNDONE_AT = 122
 RESTARTED_AT = 50

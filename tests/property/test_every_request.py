@@ -28,7 +28,7 @@ from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, R
 from recollect.values.request import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else 2_000
+EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else 1_000
 
 
 class FixedRecall:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
@@ -38,20 +39,51 @@ def best_of_segments(
 
 
 def lift_neighbours(
-    best: Mapping[SegmentId, float], neighbours: Iterable[Neighbour]
+    best: Mapping[SegmentId, float],
+    neighbours: Iterable[Neighbour],
+    tools: AbstractSet[SegmentId] = frozenset(),
+    users: AbstractSet[SegmentId] = frozenset(),
 ) -> dict[SegmentId, float]:
-    """What each segment is lent by its best neighbour."""
+    """What each segment is lent by its best neighbour; `tools` are what tools were asked and
+    printed, `users` what the user said."""
     lent: dict[SegmentId, float] = {}
-    for one in neighbours:
-        fading = SECOND_SHARE ** (abs(one.distance) - 1)
-        for taker, lender in ((one.segment, one.of), (one.of, one.segment)):
-            score = best.get(lender)
-            if score is None:
-                continue
-            points = NEIGHBOUR_SHARE * score * fading
-            if points > lent.get(taker, 0.0):
-                lent[taker] = points
+    for taker, lender, distance in lending(neighbours, tools, users):
+        score = best.get(lender)
+        if score is None:
+            continue
+        points = NEIGHBOUR_SHARE * score * SECOND_SHARE ** (distance - 1)
+        if points > lent.get(taker, 0.0):
+            lent[taker] = points
     return lent
+
+
+def lending(
+    neighbours: Iterable[Neighbour],
+    tools: AbstractSet[SegmentId],
+    users: AbstractSet[SegmentId],
+) -> Iterator[tuple[SegmentId, SegmentId, int]]:
+    """Who takes from whom, and how far away it stands.
+
+    What a tool printed before a user's message answers the message before that one.
+    """
+    for one in neighbours:
+        far = abs(one.distance)
+        first, second = (one.of, one.segment) if one.distance > 0 else (one.segment, one.of)
+        yield second, first, far
+        if not (first in tools and second in users):
+            yield first, second, far
+
+
+def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
+    """The segments of tools, and those in which the user spoke."""
+    tools: set[SegmentId] = set()
+    users: set[SegmentId] = set()
+    for one in passages:
+        if one.tool is not None:
+            tools.add(one.segment)
+        elif one.role == "user":
+            users.add(one.segment)
+    return tools, users
 
 
 def stretch_of(one: Candidate) -> tuple[str, int]:

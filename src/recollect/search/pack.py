@@ -16,6 +16,8 @@ Ranked = TypeVar("Ranked")
 
 MOST_OF_ONE: Final = 2
 """Passages of one message in a block (docs/sources.md)."""
+MOST_OF_RESULT: Final = 4
+"""The same of what a tool printed for what is asked: which line answers no word tells."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
 """After so many that did not fit, what is left over is too little for any."""
@@ -30,11 +32,12 @@ def pack(
     sitting: Callable[[Ranked], Hashable],
     heading_cost: Callable[[Ranked], int],
     most: int | None = None,
+    most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
 ) -> list[Ranked]:
     """Those that fit, in the order of their rank.
 
-    `source` names whose passage it is; `heading_cost` is charged once a `sitting`, for the line
-    that says when it was.
+    `source` names whose passage it is, `most_of` how many of that source may come;
+    `heading_cost` is charged once a `sitting`, for the line that says when it was.
     """
     chosen: list[Ranked] = []
     headed: set[Hashable] = set()
@@ -44,7 +47,7 @@ def pack(
     for one in ranked:
         if left < _NEARLY_FULL_TOKENS or misfits > _MOST_MISFITS or len(chosen) == most:
             break
-        if taken[source(one)] >= MOST_OF_ONE:
+        if taken[source(one)] >= most_of(one):
             continue
         needs = cost(one)
         if sitting(one) not in headed:

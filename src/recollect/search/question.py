@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.search.dates import Window, windows_asked
+from recollect.search.names import names_in
 from recollect.search.speakers import speaker_words_asked
 from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
@@ -119,6 +120,7 @@ _POINTS_NOWHERE: Final = re.compile(
 _PRONOUNS: Final = re.compile(
     r"\b(?:it|its|it['’]s|them|they|their|he|she|him|his|her|hers)\b", re.IGNORECASE
 )
+_OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?|they|their|them", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
 """Words of a message set off before its first pronoun: what it stands for is among them."""
 _LEANS_IN_CHINESE: Final = re.compile(
@@ -228,8 +230,11 @@ def leans(text: str) -> bool:
     text = _POINTS_NOWHERE.sub(" ", text)
     pronoun = _PRONOUNS.search(text)
     if pronoun is not None:
-        before, _, _ = text[: pronoun.start()].rpartition(",")
-        if len(substance(before, tuple(tokenize(before)))) < _NAMED_BEFORE:
+        so_far = text[: pronoun.start()]
+        before, _, _ = so_far.rpartition(",")
+        set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
+        named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
+        if not set_off and not named:  # "when did Ada lose her keys?" says whose
             return True
     return _LEANS.search(text) is not None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
@@ -22,7 +23,13 @@ from recollect.search.evidence import (
     standing_points,
 )
 from recollect.search.fuse import Fused, fuse, vector_shares
-from recollect.search.lift import best_of_segments, lift_neighbours, lift_stretches, stretch_of
+from recollect.search.lift import (
+    best_of_segments,
+    lift_neighbours,
+    lift_stretches,
+    stretch_of,
+    tools_and_users,
+)
 from recollect.search.question import Question
 from recollect.values.hit import Hit, PartName, ScorePart
 from recollect.values.lookup import Candidate, Candidates, EmbedderKind, Surroundings
@@ -74,6 +81,18 @@ class Ranking:
         """Those that score at least this share of the best."""
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
+
+    def answering(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
+        """Without what tools printed that has neither this share of the best by words and vectors
+        of its own, nor stands beside what answers."""
+        own = [points[0] + points[1] for points in self._parts]
+        least = share * max(own, default=0.0)
+        return self._only(
+            [
+                one.tool is None or worth >= least or one.segment in beside
+                for one, worth in zip(self.passages, own, strict=True)
+            ]
+        )
 
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
         """Those that are not unwanted."""
@@ -167,7 +186,8 @@ def _parts_of(
     weighing: Weighing,
 ) -> list[tuple[float, ...]]:
     """The points of every passage, in the order of `PartName`."""
-    lent = lift_neighbours(best_of_segments(passages, fused.scores), around.neighbours)
+    best = best_of_segments(passages, fused.scores)
+    lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
     stretches = lift_stretches(passages, found, question.words) if evidence.between_people else {}
     text_share = 1.0 - sum(_shares(weighing))
     # A column for each kind of evidence: most kinds say nothing on most questions.

@@ -95,19 +95,21 @@ def _told_whole(blocks: Sequence[Insert]) -> list[EntryKey]:
     return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
 
 
-def _told_in_part(visible: Sequence[Entry], cut: Container[EntryKey]) -> frozenset[EntryKey]:
-    """The messages of exchanges in which something was cut."""
-    told: set[EntryKey] = set()
-    exchange: list[EntryKey] = []
-    in_part = False
+def _told_in_part(
+    visible: Sequence[Entry], cut: Container[EntryKey]
+) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
+    """The messages of exchanges in which something was cut, and all of their exchange."""
+    exchanges: list[list[EntryKey]] = [[]]
     for entry in visible:
         if _asks(entry):
-            told.update(exchange if in_part else ())
-            exchange, in_part = [], False
-        exchange.append(entry.key)
-        in_part = in_part or entry.key in cut
-    told.update(exchange if in_part else ())
-    return frozenset(told)
+            exchanges.append([])
+        exchanges[-1].append(entry.key)
+    return {
+        key: tuple(exchange)
+        for exchange in exchanges
+        if any(key in cut for key in exchange)
+        for key in exchange
+    }
 
 
 class _Texts(Sequence[str]):

@@ -22,7 +22,8 @@ from recollect.ports import Archive
 from recollect.rules.identity import segment_id
 from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
-from recollect.search.pack import MOST_OF_ONE, pack
+from recollect.search.lift import lending, tools_and_users
+from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
 from recollect.search.question import Question, question_text, read_question, what_asks
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.speakers import speaker_of
@@ -38,6 +39,7 @@ from recollect.values.lookup import (
     Candidate,
     CandidateQuery,
     Candidates,
+    Neighbour,
     Surroundings,
 )
 from recollect.values.message import EntryKey
@@ -56,6 +58,8 @@ TAIL_SHARE: Final = 0.4
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
 ASKED_TAIL_SHARE: Final = 0.3
 """The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
+NEAREST_SHARE: Final = 0.8
+"""Of the best score: where what is asked was spoken of."""
 UNSPACED_TAIL_SHARE: Final = 0.25
 """The same for a question in a script without spaces, whose words are pairs of characters."""
 COMMON_SHARE: Final = 0.03
@@ -66,6 +70,8 @@ _CHARS_A_TOKEN: Final = 6
 _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
 """A longer message says something, too; and so many of the nearest are looked at."""
+_EXCHANGES: Final = 3
+"""Of those that the view shows in part, whose results are looked at."""
 _KNOWN_IDS: Final = 16_384
 
 
@@ -101,23 +107,20 @@ async def recall(
         question = replace(
             question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         )
-    most = round(SEEDS_SHARE * _wanted(request))
-    seen = replace(found, passages=(*found.passages, *beside))
-    near = seeds(question, seen, weighing, most=most)
-    around = await _around(archive, near, asked, request)
-    ranking = rank(question, seen, around, weighing)
-    if beside:  # only what stands next to them, and is not shown itself
-        near_them = _next_to({one.segment for one in beside}, around)
-        ranking = ranking.without(lambda one: one.segment not in near_them)
+    ranking, printed = await _ranked(archive, asked, request, question, found, beside, weighing)
     if request.gated:
-        ranking = ranking.without(lambda one: is_echo(question, one))  # among what stands around
-        ranking = ranking.near_best(_tail_share(request, question))
+        # among what stands around are echoes and askings, too: the best of them is no measure
+        ranking = ranking.without(lambda one: is_echo(question, one))
+        asking = await _asking(archive, ranking.passages, held)
+        ranking = ranking.without(lambda one: one.segment in asking)
+        share = _tail_share(request, question)
+        ranking = ranking.near_best(share).answering(share, printed)
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
-    passages = await _packed(archive, ranking, request, told.facts, settings, held)
+    passages = await _packed(archive, ranking, request, told.facts, settings, held, printed)
     facts = told.beside(passages)
     if len(facts) < len(told.facts):  # what passages say in full gives its place to others
-        more = await _packed(archive, ranking, request, facts, settings, held)
+        more = await _packed(archive, ranking, request, facts, settings, held, printed)
         if told.beside(more) == facts:  # a larger one may have come in its place
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
@@ -129,6 +132,35 @@ async def recall(
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
 
 
+async def _ranked(
+    archive: Archive,
+    asked: CandidateQuery,
+    request: RecallRequest,
+    question: Question,
+    found: Candidates,
+    beside: Sequence[Candidate],
+    weighing: Weighing,
+) -> tuple[Ranking, AbstractSet[SegmentId]]:
+    """What was found and what stands around it, best first; and what of it tools printed in the
+    exchange that is nearest to the question. `beside` are messages that the view shows: they lend
+    to what was cut beside them, and where nothing else was found, only that is wanted."""
+    seen = replace(found, passages=(*found.passages, *beside))
+    near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
+    in_view = {one.segment: one for one in beside}
+    exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
+    shown = [one for exchange in exchanges.values() for one in exchange if one in asked.leave_out]
+    around = await _around(archive, tuple(dict.fromkeys([*near, *shown])), asked, request)
+    around = _with_exchanges(around, exchanges)
+    ranking = rank(question, seen, around, weighing)
+    printed = _printed_for_it(ranking, around) if request.gated else frozenset()
+    if in_view:
+        ranking = ranking.without(lambda one: one.segment in in_view)
+    if in_view and not found.passages:
+        near_them = _next_to(in_view.keys(), around)
+        ranking = ranking.without(lambda one: one.segment not in near_them)
+    return ranking, printed
+
+
 async def _judged(
     archive: Archive,
     asked: CandidateQuery,
@@ -137,8 +169,9 @@ async def _judged(
     settings: RecallSettings,
     held: dict[SegmentId, Segment],
 ) -> tuple[Candidates, tuple[Candidate, ...], GateVerdict]:
-    """What was found, and whether it is worth a block; where it is not, but the view shows what
-    answers, that: what it speaks of was cut beside it. Earlier askings answer nothing."""
+    """What was found; what the view shows on the question while something was cut beside it; and
+    whether they are worth a block. Where only the latter is, nothing was found. Earlier askings
+    answer nothing."""
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     if request.gated:
@@ -151,15 +184,17 @@ async def _judged(
         if answering is not found:
             found = answering
             verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    if verdict.open or what_asks(request.newest) == "other":
+    if not request.gated or what_asks(request.newest) == "other":
         return found, (), verdict
-    beside = [one for one in shown if one.key in request.told_in_part]
-    if not beside:
-        return found, (), verdict
+    beside = tuple([one for one in shown if one.key in request.told_in_part])
+    if verdict.open or not beside:
+        return found, beside, verdict
     whole = [one for one in shown if one.key not in request.told_in_part]
     seen = replace(found, passages=(*found.passages, *beside))
     told = gate(request, question, seen, asked.vectors, shown=whole, least=least)
-    return (found, tuple(beside), told) if told.open else (found, (), verdict)
+    if not told.open:
+        return found, (), verdict
+    return replace(found, passages=()), beside, told
 
 
 def _asked(
@@ -223,6 +258,46 @@ async def _looked_up(
     return replace(found, passages=hidden), shown
 
 
+def _exchanges(
+    nearest: Sequence[Candidate], request: RecallRequest
+) -> dict[SegmentId, tuple[SegmentId, ...]]:
+    """The exchanges of the first of these, which the view shows in part."""
+    found: dict[tuple[EntryKey, ...], SegmentId] = {}
+    for one in nearest:
+        if len(found) < _EXCHANGES:
+            found.setdefault(request.told_in_part[one.key], one.segment)
+    return {
+        segment: tuple([_known_id(request.session, key) for key in exchange])
+        for exchange, segment in found.items()
+    }
+
+
+def _with_exchanges(
+    around: Surroundings, exchanges: Mapping[SegmentId, Sequence[SegmentId]]
+) -> Surroundings:
+    """With all of an exchange beside the message in it that is nearest to what is asked: between
+    a question and the result that answers it any number of other results may stand."""
+    beside = [
+        Neighbour(segment=one, of=of, distance=1)
+        for of, exchange in exchanges.items()
+        for one in exchange
+        if one != of
+    ]
+    return replace(around, neighbours=(*around.neighbours, *beside))
+
+
+def _printed_for_it(ranking: Ranking, around: Surroundings) -> set[SegmentId]:
+    """What tools printed in the exchange that is nearest to what is asked."""
+    nearest = ranking.near_best(NEAREST_SHARE).passages
+    tools, users = tools_and_users(ranking.passages)
+    best = {one.segment for one in nearest if one.tool is None}
+    return {
+        taker
+        for taker, lender, _ in lending(around.neighbours, tools, users)
+        if lender in best and taker in tools
+    }
+
+
 def _next_to(segments: AbstractSet[SegmentId], around: Surroundings) -> set[SegmentId]:
     pairs = [(one.of, one.segment) for one in around.neighbours]
     beside = {a for a, b in pairs if b in segments} | {b for a, b in pairs if a in segments}
@@ -280,15 +355,10 @@ async def _without_questions(
     speaker, and stands beside its answer."""
     rarity = {word: 1.0 / (1 + found.document_frequencies.get(word, 0)) for word in question.words}
     near = sorted(
-        [
-            one
-            for one in found.passages
-            if one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
-        ],
+        found.passages,
         key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
-    )[:_QUESTIONS_READ]
-    await _read(archive, [one.segment for one in near], held)
-    asking = {one.segment for one in near if one.segment in held and _only_asks(held[one.segment])}
+    )
+    asking = await _asking(archive, near, held)
     if not asking:
         return found
     frequencies = dict(found.document_frequencies)
@@ -298,6 +368,19 @@ async def _without_questions(
                 frequencies[word] -= 1
     kept = tuple([one for one in found.passages if one.segment not in asking])
     return replace(found, passages=kept, document_frequencies=frequencies)
+
+
+async def _asking(
+    archive: Archive, nearest: Sequence[Candidate], held: dict[SegmentId, Segment]
+) -> set[SegmentId]:
+    """The messages in which the user only asked, of the first that are short enough."""
+    short = [
+        one.segment
+        for one in nearest
+        if one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
+    ][:_QUESTIONS_READ]
+    await _read(archive, short, held)
+    return {one for one in short if one in held and _only_asks(held[one])}
 
 
 def _only_asks(segment: Segment) -> bool:
@@ -361,17 +444,19 @@ async def _packed(
     facts: Sequence[RecalledFact],
     settings: RecallSettings,
     held: dict[SegmentId, Segment],
+    printed: AbstractSet[SegmentId],
 ) -> tuple[RecalledPassage, ...]:
     """The passages that fit what the frame and the facts leave of the budget, best first.
 
-    `held` are the segments that were read, and takes those that it needs besides.
+    `held` are the segments that were read, and takes those that it needs besides; of `printed`
+    more than a few passages may come.
     """
     count = request.count_tokens
     taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
     if facts:
         taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
     budget = request.budget_tokens - taken
-    places = _first(ranking, budget)
+    places = _first(ranking, budget, printed)
     await _read(archive, [ranking.passages[at].segment for at in range(places)], held)
     ready = [
         quote(held[one.segment], one, score, settings.citations)
@@ -389,6 +474,7 @@ async def _packed(
             sitting=lambda one: one.sitting,
             heading_cost=lambda one: count(sitting_line(one) + "\n"),
             most=settings.max_results,
+            most_of=lambda one: _most_of(one.segment, printed),
         )
     )
 
@@ -406,7 +492,11 @@ def _with_text(hit: Hit, held: Mapping[SegmentId, Segment]) -> Hit:
     return hit if segment is None else replace(hit, text=segment.text[one.start : one.end])
 
 
-def _first(ranking: Ranking, budget_tokens: int) -> int:
+def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId]) -> int:
+    return MOST_OF_RESULT if segment in printed else MOST_OF_ONE
+
+
+def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
     """How many of the first may matter: no more text than could ever fit is read.
 
     What a message has beyond its share is never packed: one long message must not hide the rest.
@@ -415,7 +505,7 @@ def _first(ranking: Ranking, budget_tokens: int) -> int:
     taken: Counter[SegmentId] = Counter()
     for at, one in enumerate(ranking.passages):
         taken[one.segment] += 1
-        if taken[one.segment] > MOST_OF_ONE:
+        if taken[one.segment] > _most_of(one.segment, printed):
             continue
         chars -= one.end - one.start
         if chars <= 0:

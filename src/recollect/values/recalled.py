@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -125,8 +125,9 @@ class RecallRequest:
     """The identities of what the view shows: the same history may be stored under another name."""
     asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
     """Those of the shown in which the user only asks: they answer nothing."""
-    told_in_part: frozenset[EntryKey] = field(default=frozenset(), repr=False)
-    """Those of the shown beside which a result was cut: what they speak of is not all there."""
+    told_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
+    """Those of the shown in whose exchange a result was cut, so that what they speak of is not
+    all there; and the messages of that exchange."""
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
     uses_tools: bool = False

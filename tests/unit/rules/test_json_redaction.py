@@ -155,8 +155,8 @@ _UNITS = ('"\\n', '"password":"', '\\"', '["', '"a",', '{"name":"API_KEY","value
 
 
 @pytest.mark.parametrize("unit", _UNITS)
-def test_a_megabyte_takes_linear_time(unit: str) -> None:
-    inner = unit * (1_000_000 // len(unit))
+def test_a_long_text_takes_linear_time(unit: str) -> None:
+    inner = unit * (300_000 // len(unit))
     for raw in (inner, json.dumps([inner]), json.dumps(inner.split(","))):
         started = time.process_time()
         redact_json(raw.encode())

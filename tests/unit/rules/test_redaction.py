@@ -224,9 +224,9 @@ _ADVERSARIAL = {
 
 
 @pytest.mark.parametrize("name", _ADVERSARIAL)
-def test_a_megabyte_of_anything_takes_linear_time(name: str) -> None:
+def test_a_long_text_of_anything_takes_linear_time(name: str) -> None:
     unit = _ADVERSARIAL[name]
-    small, large = (unit * (size // len(unit)) for size in (125_000, 1_000_000))
+    small, large = (unit * (size // len(unit)) for size in (50_000, 400_000))
 
     def seconds(text: str) -> float:
         started = time.process_time()

@@ -74,6 +74,16 @@ class TestAround:
         assert lent[SegmentId("next")] == pytest.approx(NEIGHBOUR_SHARE)
         assert 0.0 < lent[SegmentId("second")] < NEIGHBOUR_SHARE
 
+    def test_what_a_tool_printed_takes_nothing_from_the_message_behind_it(self) -> None:
+        """It answers the one before: user, result, user, result."""
+        asked, result = SegmentId("asked"), SegmentId("result")
+        behind = (Neighbour(segment=result, of=asked, distance=1),)
+        before = (Neighbour(segment=result, of=asked, distance=-1),)
+        lent = [
+            lift_neighbours({asked: 1.0}, near, {result}, {asked}) for near in (behind, before)
+        ]
+        assert lent == [{result: NEIGHBOUR_SHARE}, {}]
+
     def test_only_what_the_store_names_lends(self) -> None:
         """Places beside each other are not enough: they may be of two sessions."""
         hit = candidate("hit", "the crane at the quay", sequence=1)
@@ -251,6 +261,10 @@ class TestPack:
     def test_a_message_gives_two_passages_at_most(self) -> None:
         assert packed([10] * 6, 1000, source=lambda at: at // 4) == [0, 1, 4, 5]
         assert MOST_OF_ONE == 2
+
+    def test_of_some_messages_more_may_come(self) -> None:
+        more = {"source": lambda at: at // 4, "most_of": lambda at: 3 if at < 4 else MOST_OF_ONE}
+        assert packed([10] * 8, 1000, **more) == [0, 1, 2, 4, 5]
 
     def test_a_sitting_is_headed_once(self) -> None:
         headed = {"sitting": lambda at: at % 2, "heading_cost": lambda at: 20}
