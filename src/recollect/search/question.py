@@ -174,8 +174,8 @@ def question_text(request: RecallRequest) -> str:
     return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
 
 
-def read_question(text: str, *, asked_at: float) -> Question:
-    """What a question asks for."""
+def read_question(text: str, *, asked_at: float, newest: str = "") -> Question:
+    """What a question asks for; `newest` is the message that asks, where the text has more."""
     words = tokenize(text)
     return Question(
         words=_ends(tuple(dict.fromkeys(words))),
@@ -184,7 +184,7 @@ def read_question(text: str, *, asked_at: float) -> Question:
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         text=text,
-        asks=what_asks(text),
+        asks=what_asks(newest or text),
     )
 
 

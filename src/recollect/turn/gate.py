@@ -19,7 +19,7 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Asks, Question, asking_part, wants_list, what_asks
+from recollect.search.question import Asks, Question, asking_part, wants_list
 from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
@@ -92,11 +92,10 @@ def gate(
     shown = [one for one in shown if not _asks_only(request, question, one)]
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
-    asks = what_asks(request.newest) if request.newest else question.asks
-    opening = OPENINGS[asks]
+    opening = OPENINGS[question.asks]
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
     certainty = calibrate(question, found, vectors, shown=shown)
-    if vectors and among_tools and asks != "other":
+    if vectors and among_tools and question.asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
     threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
     if least is not None:

@@ -24,7 +24,7 @@ from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
 from recollect.search.lift import lending, tools_and_users
 from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
-from recollect.search.question import Question, question_text, read_question, what_asks
+from recollect.search.question import Question, question_text, read_question
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.speakers import speaker_of
 from recollect.search.substance import is_echo, only_asks
@@ -83,7 +83,7 @@ async def recall(
     settings: RecallSettings,
 ) -> Recalled:
     """What to put back for this request, and the ranking it was taken from."""
-    question = read_question(question_text(request), asked_at=request.now)
+    question = read_question(question_text(request), asked_at=request.now, newest=request.newest)
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
@@ -113,7 +113,7 @@ async def recall(
         ranking = ranking.without(lambda one: is_echo(question, one))
         asking = await _asking(archive, ranking.passages, held)
         ranking = ranking.without(lambda one: one.segment in asking)
-        share = _tail_share(request, question)
+        share = _tail_share(question)
         ranking = ranking.near_best(share).answering(share, printed)
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
@@ -184,7 +184,7 @@ async def _judged(
         if answering is not found:
             found = answering
             verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    if not request.gated or what_asks(request.newest) == "other":
+    if not request.gated or question.asks == "other":
         return found, (), verdict
     beside = tuple([one for one in shown if one.key in request.told_in_part])
     if verdict.open or not beside:
@@ -397,11 +397,11 @@ def _common(found: Candidates) -> frozenset[str]:
     return frozenset(word for word, count in found.document_frequencies.items() if count > most)
 
 
-def _tail_share(request: RecallRequest, question: Question) -> float:
+def _tail_share(question: Question) -> float:
     pairs = sum(map(is_unspaced_pair, question.words))
     if 4 * pairs > len(question.words):
         return UNSPACED_TAIL_SHARE
-    return TAIL_SHARE if what_asks(request.newest) == "other" else ASKED_TAIL_SHARE
+    return TAIL_SHARE if question.asks == "other" else ASKED_TAIL_SHARE
 
 
 def _holding(found: Candidates, words: Sequence[str]) -> Candidates:

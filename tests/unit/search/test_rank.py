@@ -79,9 +79,7 @@ class TestAround:
         asked, result = SegmentId("asked"), SegmentId("result")
         behind = (Neighbour(segment=result, of=asked, distance=1),)
         before = (Neighbour(segment=result, of=asked, distance=-1),)
-        lent = [
-            lift_neighbours({asked: 1.0}, near, {result}, {asked}) for near in (behind, before)
-        ]
+        lent = [lift_neighbours({asked: 1.0}, near, {result}, {asked}) for near in (behind, before)]
         assert lent == [{result: NEIGHBOUR_SHARE}, {}]
 
     def test_only_what_the_store_names_lends(self) -> None:
