@@ -29,7 +29,6 @@ from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
-from recollect.search.question import Asks, what_asks
 from recollect.turn.align import Alignment, align
 from recollect.turn.apply import Applied, apply
 from recollect.turn.ask import ask
@@ -43,7 +42,7 @@ from recollect.values.history import Composed, Entry, SessionState, View, behind
 from recollect.values.message import EntryKey, MessageId, Text
 from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact
+from recollect.values.recalled import Asks, Recalled, RecalledFact
 from recollect.values.report import WindowSource
 from recollect.values.request import Request
 from recollect.values.slot import Slot
@@ -404,7 +403,7 @@ class TurnPath:
             )
             self.recalled = found
             self._block_tokens = request.budget_tokens
-            self._asks = what_asks(request.newest) != "other"
+            self._asks = request.asks != "other"
 
     def _trims(self) -> int:
         return sum(edit.stage == "trim" for edit in self.edits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from recollect.search.dates import Window, windows_asked
 from recollect.search.names import names_in
@@ -17,7 +17,7 @@ from recollect.search.speakers import speaker_words_asked
 from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
-from recollect.values.recalled import RecallRequest
+from recollect.values.recalled import Asks, RecallRequest
 
 # Whoever asks for what the assistant said does not want the user's own words lifted over it.
 _ASKS_ASSISTANT: Final = re.compile(
@@ -138,11 +138,6 @@ _END_CHARS: Final = 4_000
 """What is read of either end of a pasted text: what is asked stands before it or behind it."""
 
 
-Asks: TypeAlias = Literal["past", "question", "reference", "other"]
-"""What a message wants: what was said before; an answer; work for which it refers to what is
-agreed ("our definition", "as told"); or none of these."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A question as it was read."""
@@ -174,8 +169,8 @@ def question_text(request: RecallRequest) -> str:
     return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
 
 
-def read_question(text: str, *, asked_at: float, newest: str = "") -> Question:
-    """What a question asks for; `newest` is the message that asks, where the text has more."""
+def read_question(text: str, *, asked_at: float, asks: Asks | None = None) -> Question:
+    """What a question asks for; `asks` says what it wants, where that is known."""
     words = tokenize(text)
     return Question(
         words=_ends(tuple(dict.fromkeys(words))),
@@ -184,7 +179,7 @@ def read_question(text: str, *, asked_at: float, newest: str = "") -> Question:
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         text=text,
-        asks=what_asks(newest or text),
+        asks=what_asks(text) if asks is None else asks,
     )
 
 

@@ -7,20 +7,25 @@ else in the view says it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, overload
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
-from recollect.search.question import Asks, leans, what_asks
+from recollect.search.question import leans, what_asks
+from recollect.search.speakers import speaker_of
 from recollect.search.substance import only_asks
 from recollect.turn.query import QueryResult, spoken_text
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.message import EntryKey, Text, ToolCall, ToolResult
-from recollect.values.recalled import RecallRequest, RecallScope
+from recollect.values.recalled import Asks, RecallRequest, RecallScope
 
 _MOST_LEANT_ON: Final = 3
+_YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
+_LATELY: Final = 12
+"""Messages among which somebody else speaks."""
 _LEANT_ON_CHARS: Final = 600
 
 
@@ -48,13 +53,15 @@ def ask(
     newest = next((one for one in reversed(visible) if _asks(one)), None)
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
+    asks = "other" if not text or _to_somebody_else(text, visible) else what_asks(text)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
         session=session,
         query=asked.text,
         newest=text,
-        leans_on=_leant_on(visible, newest) if leans(text) else "",
+        asks=asks,
+        leans_on=_leant_on(visible, newest) if asks != "other" and leans(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset([one.key for one in visible if one.key not in cut] + _told_whole(blocks)),
         quoted=frozenset(recalled),
@@ -72,10 +79,20 @@ def ask(
         ),
         scope=scope,
         now=now,
-        budget_tokens=budget_tokens(what_asks(text) if text else "other"),
+        budget_tokens=budget_tokens(asks),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
     )
+
+
+def _to_somebody_else(text: str, visible: Sequence[Entry]) -> bool:
+    """Whether people talk to each other, and the model listens: "Ada: how was your trip?" among
+    messages of others asks nothing of it."""
+    speaker = speaker_of(text)
+    if not speaker or _YOU.search(text) is None:
+        return False
+    lately = [spoken_text(entry) for entry in visible[-_LATELY:] if _asks(entry)]
+    return any(speaker_of(said) not in ("", speaker) for said in lately)
 
 
 def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:

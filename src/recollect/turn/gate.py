@@ -19,13 +19,13 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Asks, Question, asking_part, wants_list
+from recollect.search.question import Question, asking_part, wants_list
 from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Candidates, EmbedderKind
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import RecallRequest
+from recollect.values.recalled import Asks, RecallRequest
 
 LEAST_WORDS: Final = 2
 """A message that is about fewer words ("ok, go on") asks for nothing by itself; a question may be

@@ -24,7 +24,7 @@ from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
 from recollect.search.lift import lending, tools_and_users
 from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
-from recollect.search.question import Question, question_text, read_question
+from recollect.search.question import Question, question_text, read_question, what_asks
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.speakers import speaker_of
 from recollect.search.substance import is_echo, only_asks
@@ -44,7 +44,7 @@ from recollect.values.lookup import (
 )
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.values.recalled import Asks, Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.segment import Segment, SegmentId
 
 PASSAGE_TOKENS: Final = 105
@@ -83,7 +83,7 @@ async def recall(
     settings: RecallSettings,
 ) -> Recalled:
     """What to put back for this request, and the ranking it was taken from."""
-    question = read_question(question_text(request), asked_at=request.now, newest=request.newest)
+    question = read_question(question_text(request), asked_at=request.now, asks=_asks(request))
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
@@ -130,6 +130,13 @@ async def recall(
         await _read(archive, [hit.passage.segment for hit in hits], held)
     hits = tuple(_with_text(hit, held) for hit in hits)
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
+
+
+def _asks(request: RecallRequest) -> Asks | None:
+    """What the newest message wants, whatever it leans on."""
+    if request.asks is None and request.newest:
+        return what_asks(request.newest)
+    return request.asks
 
 
 async def _ranked(

@@ -103,6 +103,11 @@ class Recalled:
         return not self.facts and not self.passages
 
 
+Asks: TypeAlias = Literal["past", "question", "reference", "other"]
+"""What a message wants: what was said before; an answer; work for which it refers to what is
+agreed ("our definition", "as told"); or none of these."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """What a turn asks of memory."""
@@ -113,6 +118,8 @@ class RecallRequest:
     """The last user messages, oldest first."""
     newest: str = field(default="", repr=False)
     """The newest of them alone; empty: `query` is all there is."""
+    asks: Asks | None = None
+    """What the newest message wants of the model; None: as its words say."""
     leans_on: str = field(default="", repr=False)
     """What the user said before, where the newest message cannot be understood without it."""
     recent: tuple[str, ...] = field(default=(), repr=False)

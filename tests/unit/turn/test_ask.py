@@ -95,3 +95,21 @@ def test_nobody_asks() -> None:
 
 def test_a_request_does_not_show_what_was_said() -> None:
     assert "crane" not in repr(asked(entries(["the crane", "a crane", "which crane?"])))
+
+
+@pytest.mark.parametrize(
+    ("newest", "asks"),
+    [
+        ("Ada: how was your trip to the quay?", "other"),
+        ("Ada: when does the crane lift?", "question"),
+        ("how was your trip to the quay?", "question"),
+    ],
+)
+def test_what_people_ask_each_other_asks_nothing_of_the_model(newest: str, asks: str) -> None:
+    talk = ["Ada: the crane is green", "Noted.", "Ben: it is, since May", "Noted.", newest]
+    assert asked(entries(talk)).asks == asks
+
+
+def test_one_person_with_a_name_talks_to_the_model() -> None:
+    alone = ["Ada: the crane is green", "Noted.", "Ada: do you know what you told me?"]
+    assert asked(entries(alone)).asks == "past"
