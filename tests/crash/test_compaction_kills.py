@@ -1,4 +1,4 @@
-"""Agents killed within compactions, at the size of CI; `just crash` kills ten times as many."""
+"""Agents killed within compactions, at the size of CI; `just crash` kills twenty times as many."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_busy_machine_makes_no_store_seem_away(
     assert outcome.figures["asked"]
 
 
-def test_a_server_that_hangs_costs_one_turn_and_recovers_by_itself(postgres: Site) -> None:
+def test_a_server_that_hangs_costs_few_turns_and_recovers_by_itself(postgres: Site) -> None:
     assert postgres.server is not None
     outcome = outage(
         postgres.place(), postgres.home(), postgres.server, away_seconds=4.0, hangs=True

@@ -1,6 +1,6 @@
 """Replay: every turn of a long session is rebuilt from the ledger byte for byte.
 
-Two hundred turns of a coding agent that resends its whole history: results are pruned, the past
+A coding agent resends its whole history, 120 turns long: results are pruned, the past
 is compacted on request and because the window is full, memory is recalled, a compaction is undone,
 and another process goes on in the middle.
 """
@@ -24,7 +24,7 @@ from recollect.wiring import open_store
 
 TURNS = 120
 COMPACTED_EVERY = 13
-UNDONE_AT = 122
+UNDONE_AT = 83
 RESTARTED_AT = 50
 SETTINGS = {
     "window_tokens": 12_000,
@@ -104,6 +104,7 @@ class Talk:
         self.sent: dict[int, bytes] = {}
         self.seen: set[type] = set()
         self.asked_for = self.filled = 0
+        self.undone = False
 
     def opened(self) -> Engine:
         return open_memory(store=self.file, settings=SETTINGS, model=ScriptedModel(summary))
@@ -122,6 +123,7 @@ class Talk:
         given = self.spelled(self.request())
         if n == UNDONE_AT:
             assert (await memory.undo("s")).undone is not None
+            self.undone = True
         context = await memory.prepare("s", given)
         self.filled += context.compaction is not None and context.compaction.compacted
         self.seen |= {type(edit) for edit in context.edits}
@@ -161,5 +163,6 @@ def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
     assert len(talk.sent) == turns
     assert talk.asked_for, "compacted on request"
     assert talk.filled, "and because the window was full"
+    assert talk.undone is (turns > UNDONE_AT), "one of them was undone"
     assert {Cut, Insert} <= talk.seen
     assert talk.seen & {Shorten, LeaveOut}

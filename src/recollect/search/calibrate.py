@@ -10,7 +10,7 @@ worth, and a question about names that it never heard of counts against it twice
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from recollect.search.names import date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.speakers import SPEAKS_FROM
 from recollect.search.tokenize import is_unspaced_pair
-from recollect.values.lookup import AskedVector, Candidate, Candidates
+from recollect.values.lookup import AskedVector, Candidate, Candidates, EmbedderKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,9 @@ CALIBRATIONS: Final = (
 """For no vector, one, and two."""
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 """From which certainty on something is recalled."""
+NEAR: Final[Mapping[EmbedderKind, float]] = {"static": 8.0, "onnx": 6.7, "remote": 8.0}
+"""In spreads above unrelated texts, by the kind of embedder: what lies so near by meaning need not
+share words at all. A transformer spreads unrelated texts less far."""
 _SPEAKER_NAMED: Final = 2.5
 """The question names somebody who speaks in this memory. It was embedded without that name, which
 lowers its similarities by about so much (`turn.phrase`)."""
@@ -64,8 +67,8 @@ class Certainty:
     """How many embedders had a say."""
     unheard: bool
     """All names of the question are unknown to memory."""
-    nearness: float = 0.0
-    """The best similarity of any embedder, in spreads above what is unrelated."""
+    near: bool = False
+    """Whether something lies so near by meaning that it need not share words."""
     ahead: float | None = None
     """By how much the best that left the view answers better than the best it shows, in logits;
     None where the view shows nothing that was found."""
@@ -140,13 +143,11 @@ def calibrate(
         probability=1.0 / (1.0 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT))),
         vectors=len(telling),
         unheard=unheard,
-        nearness=max(
-            [
-                ((one.similarities[at] or 0.0) - scale.mean) / scale.spread
-                for at, scale in telling
-                for one in found.passages
-            ],
-            default=0.0,
+        near=any(
+            ((one.similarities[at] or 0.0) - scale.mean) / scale.spread
+            >= NEAR.get(vectors[at].kind, math.inf)
+            for at, scale in telling
+            for one in found.passages
         ),
         ahead=ahead,
     )

@@ -62,7 +62,7 @@ def lending(
     tools: AbstractSet[SegmentId],
     users: AbstractSet[SegmentId],
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
-    """Who takes from whom, and how far away it stands.
+    """Taker, lender and the places between them.
 
     What a tool printed before a user's message answers the message before that one.
     """

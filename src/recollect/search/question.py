@@ -120,7 +120,7 @@ _POINTS_NOWHERE: Final = re.compile(
 _PRONOUNS: Final = re.compile(
     r"\b(?:it|its|it['’]s|them|they|their|he|she|him|his|her|hers)\b", re.IGNORECASE
 )
-_OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?|they|their|them", re.IGNORECASE)
+_OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
 """Words of a message set off before its first pronoun: what it stands for is among them."""
 _LEANS_IN_CHINESE: Final = re.compile(
@@ -169,8 +169,11 @@ def question_text(request: RecallRequest) -> str:
     return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
 
 
-def read_question(text: str, *, asked_at: float, asks: Asks | None = None) -> Question:
-    """What a question asks for; `asks` says what it wants, where that is known."""
+def read_question(
+    text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
+) -> Question:
+    """What a question asks for; `newest` is the message that asks, where the text has more, and
+    `asks` what it wants, where that is known."""
     words = tokenize(text)
     return Question(
         words=_ends(tuple(dict.fromkeys(words))),
@@ -179,7 +182,7 @@ def read_question(text: str, *, asked_at: float, asks: Asks | None = None) -> Qu
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         text=text,
-        asks=what_asks(text) if asks is None else asks,
+        asks=what_asks(newest or text) if asks is None else asks,
     )
 
 

@@ -82,7 +82,7 @@ class Ranking:
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
 
-    def answering(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
+    def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
         """Without what tools printed that has neither this share of the best by words and vectors
         of its own, nor stands beside what answers."""
         own = [points[0] + points[1] for points in self._parts]

@@ -8,6 +8,7 @@ else in the view says it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, overload
 
@@ -24,8 +25,10 @@ from recollect.values.recalled import Asks, RecallRequest, RecallScope
 
 _MOST_LEANT_ON: Final = 3
 _YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
-_LATELY: Final = 12
-"""Messages among which somebody else speaks."""
+_LATELY: Final = 16
+_SPEAKS: Final = 2
+"""So many of the last messages are looked at for another speaker, who speaks so often there: a
+label ("JSON: …") is no person."""
 _LEANT_ON_CHARS: Final = 600
 
 
@@ -53,7 +56,9 @@ def ask(
     newest = next((one for one in reversed(visible) if _asks(one)), None)
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
-    asks = "other" if not text or _to_somebody_else(text, visible) else what_asks(text)
+    asks = what_asks(text)
+    to_the_model = asks != "question" or not _to_somebody_else(text, visible)
+    asks = asks if to_the_model else "other"
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
@@ -61,7 +66,7 @@ def ask(
         query=asked.text,
         newest=text,
         asks=asks,
-        leans_on=_leant_on(visible, newest) if asks != "other" and leans(text) else "",
+        leans_on=_leant_on(visible, newest) if to_the_model and leans(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset([one.key for one in visible if one.key not in cut] + _told_whole(blocks)),
         quoted=frozenset(recalled),
@@ -91,8 +96,8 @@ def _to_somebody_else(text: str, visible: Sequence[Entry]) -> bool:
     speaker = speaker_of(text)
     if not speaker or _YOU.search(text) is None:
         return False
-    lately = [spoken_text(entry) for entry in visible[-_LATELY:] if _asks(entry)]
-    return any(speaker_of(said) not in ("", speaker) for said in lately)
+    heard = Counter(speaker_of(spoken_text(one)) for one in visible[-_LATELY:] if _asks(one))
+    return any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard)
 
 
 def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
@@ -122,8 +127,8 @@ def _told_in_part(
             exchanges.append([])
         exchanges[-1].append(entry.key)
     return {
-        key: tuple(exchange)
-        for exchange in exchanges
+        key: exchange
+        for exchange in map(tuple, exchanges)
         if any(key in cut for key in exchange)
         for key in exchange
     }

@@ -23,7 +23,7 @@ from recollect.search.question import Question, asking_part, wants_list
 from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
-from recollect.values.lookup import AskedVector, Candidate, Candidates, EmbedderKind
+from recollect.values.lookup import AskedVector, Candidate, Candidates
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Asks, RecallRequest
 
@@ -61,9 +61,6 @@ MOST_OF_IT: Final = 0.48
 several of them."""
 NEARLY_ALL: Final = 0.8
 """Of that worth, what a passage of the view has to hold to be taken for an answer."""
-NEAR: Final[Mapping[EmbedderKind, float]] = {"static": 8.0, "onnx": 6.7, "remote": 8.0}
-"""In spreads above unrelated texts, by the kind of embedder: what lies so near by meaning need not
-share words at all. A transformer spreads unrelated texts less far."""
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
 """A word is rare in up to so many passages, or this share of them."""
@@ -111,8 +108,7 @@ def gate(
             closed is None
             and least is None
             and among_tools
-            and certainty.nearness
-            < min([NEAR.get(one.kind, math.inf) for one in vectors], default=math.inf)
+            and not certainty.near
             and not wants_list(request.newest or question.text)
             and not _on_it(worths, found, opening)
         ):
@@ -145,7 +141,7 @@ def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
     """A weak model must not outvote words."""
     if by_words.probability <= certainty.probability:
         return certainty
-    return replace(by_words, nearness=certainty.nearness)
+    return replace(by_words, near=certainty.near)
 
 
 def _closed(

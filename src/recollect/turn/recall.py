@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +24,7 @@ from recollect.search.facts import FACTS_SHARE
 from recollect.search.fuse import vector_shares
 from recollect.search.lift import lending, tools_and_users
 from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
-from recollect.search.question import Question, question_text, read_question, what_asks
+from recollect.search.question import Question, question_text, read_question
 from recollect.search.rank import Ranking, Weighing, rank, seeds
 from recollect.search.speakers import speaker_of
 from recollect.search.substance import is_echo, only_asks
@@ -44,7 +44,7 @@ from recollect.values.lookup import (
 )
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Asks, Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.segment import Segment, SegmentId
 
 PASSAGE_TOKENS: Final = 105
@@ -58,10 +58,10 @@ TAIL_SHARE: Final = 0.4
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
 ASKED_TAIL_SHARE: Final = 0.3
 """The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
-NEAREST_SHARE: Final = 0.8
-"""Of the best score: where what is asked was spoken of."""
 UNSPACED_TAIL_SHARE: Final = 0.25
 """The same for a question in a script without spaces, whose words are pairs of characters."""
+NEAREST_SHARE: Final = 0.8
+"""Of the best score: where what is asked was spoken of."""
 COMMON_SHARE: Final = 0.03
 COMMON_LEAST: Final = 5
 """A word that more passages hold, or this share of them, asks for no fact by itself."""
@@ -71,7 +71,9 @@ _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
 """A longer message says something, too; and so many of the nearest are looked at."""
 _EXCHANGES: Final = 3
-"""Of those that the view shows in part, whose results are looked at."""
+_EXCHANGE_ENDS: Final = 32
+"""Exchanges that the view shows in part whose results are looked at, and messages in each of them
+from which that is done."""
 _KNOWN_IDS: Final = 16_384
 
 
@@ -83,12 +85,15 @@ async def recall(
     settings: RecallSettings,
 ) -> Recalled:
     """What to put back for this request, and the ranking it was taken from."""
-    question = read_question(question_text(request), asked_at=request.now, asks=_asks(request))
+    question = read_question(
+        question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
+    )
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     held: dict[SegmentId, Segment] = {}
-    found, beside, verdict = await _judged(archive, asked, request, question, settings, held)
+    judged = await _judged(archive, asked, request, question, settings, held)
+    found, verdict = judged.found, judged.verdict
     told = await recall_facts(
         request,
         question,
@@ -107,14 +112,15 @@ async def recall(
         question = replace(
             question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         )
-    ranking, printed = await _ranked(archive, asked, request, question, found, beside, weighing)
+    judged = replace(judged, found=found)
+    ranking, printed = await _ranked(archive, asked, request, question, judged, weighing)
     if request.gated:
         # among what stands around are echoes and askings, too: the best of them is no measure
         ranking = ranking.without(lambda one: is_echo(question, one))
         asking = await _asking(archive, ranking.passages, held)
         ranking = ranking.without(lambda one: one.segment in asking)
         share = _tail_share(question)
-        ranking = ranking.near_best(share).answering(share, printed)
+        ranking = ranking.near_best(share).without_stray_results(share, printed)
     elif settings.min_score is not None:
         ranking = ranking.at_least(settings.min_score)
     passages = await _packed(archive, ranking, request, told.facts, settings, held, printed)
@@ -132,11 +138,16 @@ async def recall(
     return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
 
 
-def _asks(request: RecallRequest) -> Asks | None:
-    """What the newest message wants, whatever it leans on."""
-    if request.asks is None and request.newest:
-        return what_asks(request.newest)
-    return request.asks
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What was found for a question, and whether it is worth a block."""
+
+    found: Candidates
+    in_view: tuple[Candidate, ...] = ()
+    """Messages on the question that the view shows, in whose exchanges results were cut."""
+    only_cut: bool = False
+    """Only what was cut there is wanted: what was found elsewhere did not open the gate."""
+    verdict: GateVerdict
 
 
 async def _ranked(
@@ -144,27 +155,26 @@ async def _ranked(
     asked: CandidateQuery,
     request: RecallRequest,
     question: Question,
-    found: Candidates,
-    beside: Sequence[Candidate],
+    judged: _Judged,
     weighing: Weighing,
 ) -> tuple[Ranking, AbstractSet[SegmentId]]:
-    """What was found and what stands around it, best first; and what of it tools printed in the
-    exchange that is nearest to the question. `beside` are messages that the view shows: they lend
-    to what was cut beside them, and where nothing else was found, only that is wanted."""
-    seen = replace(found, passages=(*found.passages, *beside))
+    """What was found and what stands around it, best first; and what tools printed beside the
+    messages that are nearest to the question."""
+    found = judged.found
+    seen = replace(found, passages=(*found.passages, *judged.in_view))
     near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
-    in_view = {one.segment: one for one in beside}
+    in_view = {one.segment: one for one in judged.in_view}
     exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
-    shown = [one for exchange in exchanges.values() for one in exchange if one in asked.leave_out]
-    around = await _around(archive, tuple(dict.fromkeys([*near, *shown])), asked, request)
-    around = _with_exchanges(around, exchanges)
+    ends = [one for each in exchanges.values() for one in _beside_cut(each, asked.leave_out)]
+    around = await _around(archive, tuple(dict.fromkeys([*near, *ends])), asked, request)
+    around = _within_exchanges(around, in_view.keys(), exchanges)
     ranking = rank(question, seen, around, weighing)
     printed = _printed_for_it(ranking, around) if request.gated else frozenset()
     if in_view:
         ranking = ranking.without(lambda one: one.segment in in_view)
-    if in_view and not found.passages:
-        near_them = _next_to(in_view.keys(), around)
-        ranking = ranking.without(lambda one: one.segment not in near_them)
+    if judged.only_cut:
+        cut = {one for exchange in exchanges.values() for one in exchange}
+        ranking = ranking.without(lambda one: one.segment not in cut)
     return ranking, printed
 
 
@@ -175,10 +185,9 @@ async def _judged(
     question: Question,
     settings: RecallSettings,
     held: dict[SegmentId, Segment],
-) -> tuple[Candidates, tuple[Candidate, ...], GateVerdict]:
-    """What was found; what the view shows on the question while something was cut beside it; and
-    whether they are worth a block. Where only the latter is, nothing was found. Earlier askings
-    answer nothing."""
+) -> _Judged:
+    """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but the
+    view shows what is on the question, what was cut beside that is tried."""
     found, shown = await _looked_up(archive, asked, request)
     found = await _without_itself(archive, found, question, request)
     if request.gated:
@@ -192,16 +201,17 @@ async def _judged(
             found = answering
             verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
     if not request.gated or question.asks == "other":
-        return found, (), verdict
-    beside = tuple([one for one in shown if one.key in request.told_in_part])
-    if verdict.open or not beside:
-        return found, beside, verdict
-    whole = [one for one in shown if one.key not in request.told_in_part]
-    seen = replace(found, passages=(*found.passages, *beside))
+        return _Judged(found=found, verdict=verdict)
+    in_part = request.told_in_part
+    in_view = tuple([one for one in shown if one.segment in asked.leave_out and one.key in in_part])
+    if verdict.open or not in_view:
+        return _Judged(found=found, in_view=in_view, verdict=verdict)
+    whole = [one for one in shown if one not in in_view]
+    seen = replace(found, passages=(*found.passages, *in_view))
     told = gate(request, question, seen, asked.vectors, shown=whole, least=least)
     if not told.open:
-        return found, (), verdict
-    return replace(found, passages=()), beside, told
+        return _Judged(found=found, verdict=verdict)
+    return _Judged(found=found, in_view=in_view, only_cut=True, verdict=told)
 
 
 def _asked(
@@ -279,22 +289,41 @@ def _exchanges(
     }
 
 
-def _with_exchanges(
-    around: Surroundings, exchanges: Mapping[SegmentId, Sequence[SegmentId]]
+def _beside_cut(
+    exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
+) -> tuple[SegmentId, ...]:
+    """The messages of an exchange next to which something was cut: from them it is reached."""
+    ends = [
+        one
+        for before, one, after in zip(
+            (None, *exchange), exchange, (*exchange[1:], None), strict=False
+        )
+        if one in shown and any(near is not None and near not in shown for near in (before, after))
+    ]
+    return tuple(ends[:_EXCHANGE_ENDS])
+
+
+def _within_exchanges(
+    around: Surroundings,
+    in_view: AbstractSet[SegmentId],
+    exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """With all of an exchange beside the message in it that is nearest to what is asked: between
-    a question and the result that answers it any number of other results may stand."""
-    beside = [
+    """What the view shows lends to its own exchange, all of it alike, and to nothing else: between
+    a question and the result that answers it other results may stand."""
+    others = [
+        one for one in around.neighbours if one.of not in in_view and one.segment not in in_view
+    ]
+    own = [
         Neighbour(segment=one, of=of, distance=1)
         for of, exchange in exchanges.items()
         for one in exchange
         if one != of
     ]
-    return replace(around, neighbours=(*around.neighbours, *beside))
+    return replace(around, neighbours=(*others, *own))
 
 
 def _printed_for_it(ranking: Ranking, around: Surroundings) -> set[SegmentId]:
-    """What tools printed in the exchange that is nearest to what is asked."""
+    """What tools printed beside the messages that are nearest to what is asked."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {one.segment for one in nearest if one.tool is None}
@@ -303,12 +332,6 @@ def _printed_for_it(ranking: Ranking, around: Surroundings) -> set[SegmentId]:
         for taker, lender, _ in lending(around.neighbours, tools, users)
         if lender in best and taker in tools
     }
-
-
-def _next_to(segments: AbstractSet[SegmentId], around: Surroundings) -> set[SegmentId]:
-    pairs = [(one.of, one.segment) for one in around.neighbours]
-    beside = {a for a, b in pairs if b in segments} | {b for a, b in pairs if a in segments}
-    return beside - segments
 
 
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from tests.unit.turn.memories import NOW, entries, settings, user
 from recollect.config import build
 from recollect.turn.ask import ask
 from recollect.turn.query import query
+from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
+from recollect.values.reason import NOT_RUN
 from recollect.values.recalled import RecallRequest
 
 CALL = {
@@ -26,11 +29,12 @@ RESULT = {
 }
 
 
-def asked(view: tuple[Entry, ...], **changed: Any) -> RecallRequest:
+def asked(view: tuple[Entry, ...], edits: Sequence[Edit] = (), **changed: Any) -> RecallRequest:
     return ask(
         view,
         query(view, build({}).query),
         settings(**changed),
+        edits=edits,
         space="mine",
         session="s",
         now=NOW,
@@ -102,12 +106,27 @@ def test_a_request_does_not_show_what_was_said() -> None:
     [
         ("Ada: how was your trip to the quay?", "other"),
         ("Ada: when does the crane lift?", "question"),
+        ("Ada: do you remember what we agreed on the crane?", "past"),
         ("how was your trip to the quay?", "question"),
     ],
 )
 def test_what_people_ask_each_other_asks_nothing_of_the_model(newest: str, asks: str) -> None:
-    talk = ["Ada: the crane is green", "Noted.", "Ben: it is, since May", "Noted.", newest]
+    talk = ["Ada: the crane is green", "Noted."] + ["Ben: it is, since May", "Noted."] * 2
+    talk.append(newest)
     assert asked(entries(talk)).asks == asks
+
+
+def test_a_label_is_no_person() -> None:
+    talk = ["JSON: {}", "Noted.", "Ada: the crane is green", "Noted.", "Ada: how are you?"]
+    assert asked(entries(talk)).asks == "question"
+
+
+def test_what_was_cut_names_all_of_its_exchange() -> None:
+    view = entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")])
+    exchange = tuple(entry.key for entry in view[:4])
+    cut = Shorten(anchor=view[2].key, part=0, text="[cut]", stage="prune", reason=NOT_RUN, turn=1)
+    assert asked(view).told_in_part == {}
+    assert asked(view, edits=[cut]).told_in_part == dict.fromkeys(exchange, exchange)
 
 
 def test_one_person_with_a_name_talks_to_the_model() -> None:

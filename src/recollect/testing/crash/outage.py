@@ -32,9 +32,9 @@ GRACE_SECONDS = 0.25
 """What an absent store may add to a turn, in every turn but those that have to find out."""
 HANG_GRACE_SECONDS = 0.6
 """The same for one that hangs."""
-FINDING_OUT_TURNS = 3
-"""How many turns may: one as the store goes, and as it comes back one that asks while the server
-still recovers and one that opens its connections anew."""
+FINDING_OUT_TURNS = (1, 2)
+"""How many turns may: one as the store goes; as it comes back one that asks while the server
+still recovers, and one that opens its connections anew."""
 FINDING_OUT_SECONDS = 2.5
 """What a turn may take in which the store goes away under a question, or comes back."""
 DRAIN_SECONDS = 60.0
@@ -158,9 +158,9 @@ def judge(
 ) -> None:
     """What the times say, and the figures; `away` and `after` are held against `before`."""
     normal = before.quantile(0.99)
-    waited = sorted(away.prepared + after.prepared)
-    slowest = waited[-1]
-    meanwhile = Phase(prepared=waited[:-FINDING_OUT_TURNS])
+    slowest = max(away.quantile(1.0), after.quantile(1.0))
+    going, coming = FINDING_OUT_TURNS
+    meanwhile = Phase(prepared=sorted(away.prepared)[:-going] + sorted(after.prepared)[:-coming])
     grace = HANG_GRACE_SECONDS if outcome.scenario == "hang" else GRACE_SECONDS
     worst = meanwhile.quantile(1.0)
     if slowest > normal + FINDING_OUT_SECONDS:
