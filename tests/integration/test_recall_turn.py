@@ -49,6 +49,18 @@ def test_a_question_is_not_what_the_view_shows(tmp_path: Path) -> None:
     assert not any(QUESTION in line for line in found.lines)
 
 
+def test_the_report_says_why_nothing_was_recalled(tmp_path: Path) -> None:
+    async def run() -> Context:
+        await remember(tmp_path / "m.db", HARBOUR)
+        memory = open_memory(store=tmp_path / "m.db", settings=BY_WORDS, clock=Clock())
+        context = await memory.prepare("s", said("who owns the zeppelin hangar?"))
+        await memory.close()
+        return context
+
+    told = str(asyncio.run(run()).report)
+    assert "nothing recalled: memory holds nothing on it" in told
+
+
 def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:
     async def run() -> tuple[str, ...]:
         settings = {**BY_WORDS, "recall.every_turn": True}
@@ -302,3 +314,34 @@ def test_what_was_cut_beside_a_question_in_view_comes_back(
             )
 
     assert FOUND in str(asyncio.run(run()).request)
+
+
+def test_what_a_block_held_that_makes_room_for_its_answer_is_recalled_again(tmp_path: Path) -> None:
+    """Blocks take their share of the view and no more: the one that goes may be what is asked."""
+    letters = "abcdefghijklmnopqrstuvwx"
+    names = [f"{one}{one}ox-{SUBJECTS[at % 4]}" for at, one in enumerate(letters)]
+    told = [
+        f"The {name} was moved to port {4000 + 7 * at} by Marta. "
+        + f"She wrote down what the {name} needs and why, part {at}. " * 12
+        for at, name in enumerate(names)
+    ]
+
+    async def run() -> list[tuple[int, Context]]:
+        await remember(tmp_path / "m.db", (*[one for text in told for one in (text, "noted")],))
+        settings = {**BY_WORDS, "recall.standing_tokens": 0}
+        memory = open_memory(
+            store=tmp_path / "m.db", settings=settings, window_tokens=8_000, clock=Clock()
+        )
+        talk: list[str] = []
+        turns = []
+        for at in [*range(len(names)), *range(len(names))]:
+            talk.append(f"which port has the {names[at]}, and what did Marta write of it?")
+            turns.append((4000 + 7 * at, await memory.prepare("s", said(*talk))))
+            talk.append("I look it up")
+        await memory.close()
+        return turns
+
+    turns = asyncio.run(run())
+    assert any(c.report.moment is not None and c.report.moment.kind == "room" for _, c in turns)
+    missed = [port for port, context in turns if f"port {port}" not in str(context.request)]
+    assert missed == []

@@ -156,10 +156,12 @@ class TurnPath:
             await self._stand(recaller, session)
         await self._recall(recaller, asked, space, session)
         if self.recalled is not None and not self.recalled.empty:
-            trimmed = self._trims()
+            trimmed, quoted = self._trims(), self._quoted()
             await self._make_room(asked, gate, free)
             if self.wants_compaction:
                 return True
+            if not quoted <= self._quoted():  # what blocks quoted that went may be what is asked
+                await self._recall_again(recaller, asked, space, session)
             if self._trims() != trimmed:
                 await self._stand(recaller, session)
             await self._inject(self.recalled)
@@ -404,6 +406,19 @@ class TurnPath:
             self.recalled = found
             self._block_tokens = request.budget_tokens
             self._asks = request.asks != "other"
+
+    async def _recall_again(
+        self, recaller: Recaller | None, asked: QueryResult, space: str, session: str
+    ) -> None:
+        first = self.recalled
+        await self._recall(recaller, asked, space, session)
+        if self.recalled is None or self.recalled.empty:
+            self.recalled = first
+
+    def _quoted(self) -> set[str]:
+        """The passages that recalled blocks of the view quote."""
+        blocks = [edit for edit in self.edits if isinstance(edit, Insert) and is_block(edit)]
+        return {name for block in blocks for name in block.recalled}
 
     def _trims(self) -> int:
         return sum(edit.stage == "trim" for edit in self.edits)

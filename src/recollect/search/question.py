@@ -83,7 +83,8 @@ _ORDERS: Final = re.compile(
 )
 # A question without its mark: it begins as one.
 _BEGINS_AS_QUESTION: Final = re.compile(
-    r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+)"
+    r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+"
+    r"|explain|tell\ me)"
     r"\b\W*)*(?:(?:at|in|on|by|for|from|to|until|since|under|with|about|after|before)\ )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|whats|wheres|whos)(?:['’](?:s|re|d))?\b"
     r"|\W*(?!don['’]?t\b)(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?"

@@ -32,7 +32,8 @@ _FILLER_WORDS: Final = frozenset(word for filler in _FILLERS.split() for word in
 _ANSWER_KINDS: Final = frozenset(
     tokenize(
         "name names called number numbers value kind type sort date time day hour month year place"
-        " person people reason amount size colour color version address title"
+        " person people reason amount size colour color version address title many much often long"
+        " far"
     )
 )
 """What is asked for, not what it is asked about: an answer gives a name without the word."""

@@ -70,6 +70,9 @@ _CHARS_A_TOKEN: Final = 6
 _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
 """A longer message says something, too; and so many of the nearest are looked at."""
+_PASSAGES_EACH: Final = 3
+_PASSAGES_OF_RESULT: Final = 16
+"""How many passages of a neighbour are looked at; of what tools printed for what is asked more."""
 _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 """Exchanges that the view shows in part whose results are looked at, and messages in each of them
@@ -166,15 +169,18 @@ async def _ranked(
     in_view = {one.segment: one for one in judged.in_view}
     exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
     ends = [one for each in exchanges.values() for one in _beside_cut(each, asked.leave_out)]
-    around = await _around(archive, tuple(dict.fromkeys([*near, *ends])), asked, request)
-    around = _within_exchanges(around, in_view.keys(), exchanges)
+    reached = await _around(archive, tuple(dict.fromkeys([*near, *ends])), asked, request)
+    around = _within_exchanges(reached, in_view.keys(), exchanges)
     ranking = rank(question, seen, around, weighing)
     printed = _printed_for_it(ranking, around) if request.gated else frozenset()
+    rest = await _rest_of(archive, printed, reached, asked, request)
+    if rest:
+        around = replace(around, passages=(*around.passages, *rest))
+        ranking = rank(question, seen, around, weighing)
     if in_view:
         ranking = ranking.without(lambda one: one.segment in in_view)
     if judged.only_cut:
-        cut = {one for exchange in exchanges.values() for one in exchange}
-        ranking = ranking.without(lambda one: one.segment not in cut)
+        ranking = ranking.without(lambda one: one.segment not in printed)
     return ranking, printed
 
 
@@ -322,7 +328,7 @@ def _within_exchanges(
     return replace(around, neighbours=(*others, *own))
 
 
-def _printed_for_it(ranking: Ranking, around: Surroundings) -> set[SegmentId]:
+def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
     """What tools printed beside the messages that are nearest to what is asked."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
@@ -334,6 +340,26 @@ def _printed_for_it(ranking: Ranking, around: Surroundings) -> set[SegmentId]:
     }
 
 
+async def _rest_of(
+    archive: Archive,
+    printed: AbstractSet[SegmentId],
+    reached: Surroundings,
+    asked: CandidateQuery,
+    request: RecallRequest,
+) -> list[Candidate]:
+    """What is missing of these results: of a neighbour only the first passages come."""
+    beside = tuple({one.of: None for one in reached.neighbours if one.segment in printed})
+    if not beside:
+        return []
+    more = await _around(archive, beside, asked, request, passages_each=_PASSAGES_OF_RESULT)
+    known = {(one.segment, one.ordinal) for one in reached.passages}
+    return [
+        one
+        for one in more.passages
+        if one.segment in printed and (one.segment, one.ordinal) not in known
+    ]
+
+
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
     """Those that no block in the view quotes; others of the same message may be missing there."""
     if not request.quoted:
@@ -342,10 +368,15 @@ def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Ca
 
 
 async def _around(
-    archive: Archive, ids: Sequence[SegmentId], asked: CandidateQuery, request: RecallRequest
+    archive: Archive,
+    ids: Sequence[SegmentId],
+    asked: CandidateQuery,
+    request: RecallRequest,
+    *,
+    passages_each: int = _PASSAGES_EACH,
 ) -> Surroundings:
     """What stands around them and is not quoted; nothing of other times than asked for."""
-    around = await archive.around(ids, asked)
+    around = await archive.around(ids, asked, passages_each=passages_each)
     passages = _unquoted(around.passages, request)
     after, before = asked.said_after, asked.said_before
     if after is not None or before is not None:
@@ -504,7 +535,7 @@ async def _packed(
             sitting=lambda one: one.sitting,
             heading_cost=lambda one: count(sitting_line(one) + "\n"),
             most=settings.max_results,
-            most_of=lambda one: _most_of(one.segment, printed),
+            most_of=lambda one: _most_of(one.segment, printed, budget),
         )
     )
 
@@ -522,8 +553,11 @@ def _with_text(hit: Hit, held: Mapping[SegmentId, Segment]) -> Hit:
     return hit if segment is None else replace(hit, text=segment.text[one.start : one.end])
 
 
-def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId]) -> int:
-    return MOST_OF_RESULT if segment in printed else MOST_OF_ONE
+def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:
+    """How many passages of a message a block may have: of a result that answers a quarter of it."""
+    if segment not in printed:
+        return MOST_OF_ONE
+    return max(MOST_OF_RESULT, budget_tokens // (4 * PASSAGE_TOKENS))
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
@@ -535,7 +569,7 @@ def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]
     taken: Counter[SegmentId] = Counter()
     for at, one in enumerate(ranking.passages):
         taken[one.segment] += 1
-        if taken[one.segment] > _most_of(one.segment, printed):
+        if taken[one.segment] > _most_of(one.segment, printed, budget_tokens):
             continue
         chars -= one.end - one.start
         if chars <= 0:

@@ -105,6 +105,7 @@ class _Statement:
     text: str = field(repr=False)
     worth: float
     place: int
+    sentence: int
     source: MessageId
 
 
@@ -179,7 +180,7 @@ def stand(
 
 
 def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:
-    in_order = sorted(chosen, key=lambda one: one.place)
+    in_order = sorted(chosen, key=lambda one: (one.place, one.sentence))
     return write_standing(facts, [(one.speaker, one.text) for one in in_order])
 
 
@@ -195,14 +196,19 @@ def _statements(
     for place, entry in enumerate(left):
         if entry.key not in known:
             known[entry.key] = tuple(_in_message(entry, mask))
-        for speaker, sentence, worth in known[entry.key]:
+        for number, (speaker, sentence, worth) in enumerate(known[entry.key]):
             shape = sentence.casefold()
             if speaker != "user" or worth <= _LEAST_WORTH:
                 shape = _VARIES.sub("", shape)  # the same with another number or name is no news
             if shape not in seen:
                 seen.add(shape)
                 yield _Statement(
-                    speaker=speaker, text=sentence, worth=worth, place=place, source=entry.id
+                    speaker=speaker,
+                    text=sentence,
+                    worth=worth,
+                    place=place,
+                    sentence=number,
+                    source=entry.id,
                 )
 
 

@@ -160,6 +160,7 @@ class Report:
             *([f"{_many(behind, 'message')} shown as a summary"] if behind else []),
             *(["compacted just now"] if compacted else []),
             *(f"recalled: {reason}" for reason in blocks),
+            *(line.said for line in self.lines if line.cause is Cause.NOT_RECALLED),
             *([_many(len(self.repairs), "repair")] if self.repairs else []),
         ]
 

@@ -69,6 +69,15 @@ def test_in_a_chat_only_rules_stand_and_nothing_of_people_who_talk_to_each_other
     assert made.edit is None
 
 
+def test_sentences_stand_in_the_order_in_which_they_were_said() -> None:
+    """A later line replaces an earlier one: so the block says."""
+    told = "We use port 7480 for the crane. Never use Redis, always use port 7512 instead."
+    left = [entry("u", "user", Text(text=told))]
+    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=1_000, turn=1)
+    assert made.edit is not None
+    assert -1 < made.edit.text.index("7480") < made.edit.text.index("7512")
+
+
 def test_a_message_that_says_nothing_is_no_trouble() -> None:
     left = [entry("none", "user"), entry("rule", "user", Text(text="Never push to main."))]
     made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1)
