@@ -112,9 +112,9 @@ def test_a_spooled_batch_that_does_not_arrive_is_found_out(tmp_path: Path) -> No
 def test_a_turn_that_waits_for_an_absent_store_is_found_out() -> None:
     outcome = Outcome(scenario="outage", store="none")
     quick = Phase(prepared=[0.01] * 100, archived=["store"] * 100)
-    slow = Phase(prepared=[0.01] * 98 + [0.30, 0.40], archived=["spool"] * 100)
+    slow = Phase(prepared=[0.01] * 98 + [0.60, 0.70], archived=["spool"] * 100)
     judge(outcome, quick, slow, quick, drained_seconds=0.1)
-    assert any("300 ms" in problem for problem in outcome.problems)
+    assert any("600 ms" in problem for problem in outcome.problems)
 
 
 def test_a_turn_may_find_out_that_the_store_is_away_and_not_for_ever() -> None:

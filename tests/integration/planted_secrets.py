@@ -20,8 +20,6 @@ from recollect.bench.redaction_kinds import HALVES, load_kinds
 from recollect.rules.redaction import redact, told_apart
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)
-IN_A_PLACE = 280
-"""So many kinds are planted in each; which ones differs, so that together it is all of them."""
 SHORTEST = 8
 """A shorter value may stand in a file by chance."""
 _WORDS = re.compile("[A-Za-z_-]{,19}[0-9]{,3}")
@@ -38,11 +36,11 @@ class Planted:
     def __repr__(self) -> str:
         return f"Planted({len(self._secrets)} secrets)"
 
-    def texts(self, place: str, *, most: int = IN_A_PLACE) -> list[str]:
+    def texts(self, place: str, *, most: int = len(KINDS)) -> list[str]:
         """A text of each kind, none of which was given before."""
         return [text for text, _ in self._filled(place, most)]
 
-    def joined(self, place: str, *, most: int = IN_A_PLACE) -> str:
+    def joined(self, place: str, *, most: int = len(KINDS)) -> str:
         """One text of them all: what counts is masked in the whole of it."""
         filled = list(self._filled(place, most, count=False))
         whole = "\n\n".join(text for text, _ in filled)
@@ -58,8 +56,7 @@ class Planted:
     def _filled(
         self, place: str, most: int, *, count: bool = True
     ) -> Iterator[tuple[str, dict[str, str]]]:
-        first = zlib.crc32(place.encode()) % len(KINDS)
-        for kind in (KINDS[first:] + KINDS[:first])[:most]:
+        for kind in KINDS[:most]:
             text, values = kind.fill(zlib.crc32(place.encode()))
             if count:
                 done = redact(text)

@@ -28,9 +28,9 @@ BEFORE_SECONDS = 4.0
 """How long the conversation runs at least before the server goes."""
 MODEL_SECONDS = 0.01
 """How long the model takes, for which the engine writes beside it."""
-GRACE_SECONDS = 0.25
+GRACE_SECONDS = 0.5
 """What an absent store may add to a turn, in every turn but those that have to find out."""
-HANG_GRACE_SECONDS = 0.6
+HANG_GRACE_SECONDS = 0.8
 """The same for one that hangs."""
 FINDING_OUT_TURNS = (1, 2)
 """How many turns may: one as the store goes; as it comes back one that asks while the server
