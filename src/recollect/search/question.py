@@ -209,6 +209,11 @@ def what_asks(text: str) -> Asks:
     return asking
 
 
+def orders_politely(text: str) -> bool:
+    """Whether a message is an order in a question's clothes: "can you suggest …?"."""
+    return any(_ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each)
+
+
 def asking_part(text: str) -> str:
     """The sentences of a message that end as questions; all of it where none does: "what is the
     meter's number? the supplier wants it" asks nothing about suppliers."""

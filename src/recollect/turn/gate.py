@@ -19,7 +19,7 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Question, asking_part, wants_list
+from recollect.search.question import Question, asking_part, orders_politely, wants_list
 from recollect.search.substance import is_echo, subject, substance
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
@@ -89,8 +89,8 @@ def gate(
     shown = [one for one in shown if not _asks_only(request, question, one)]
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
-    opening = OPENINGS[question.asks]
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
+    opening = _opening(question, among_tools=among_tools)
     certainty = calibrate(question, found, vectors, shown=shown)
     if vectors and among_tools and question.asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
@@ -135,6 +135,13 @@ def gate(
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
+
+
+def _opening(question: Question, *, among_tools: bool) -> Opening:
+    """What the message has to reach; who only talks does an order by what it knows."""
+    if question.asks == "other" and not among_tools and orders_politely(question.text):
+        return OPENINGS["question"]
+    return OPENINGS[question.asks]
 
 
 def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:

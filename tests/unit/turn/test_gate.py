@@ -9,7 +9,7 @@ import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
 from recollect.search.question import question_text
-from recollect.turn.gate import gate, lost_words_asked
+from recollect.turn.gate import OPENINGS, gate, lost_words_asked
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Scale
 from recollect.values.reason import Cause
@@ -91,6 +91,14 @@ class TestMeaning:
         assert shut.reason.cause is Cause.VIEW_ANSWERS
         assert verdict(QUESTION, CRANE, shown=(poor,)).open
         assert verdict(QUESTION, CRANE, shown=(CRANE,)).open, "as good is not better"
+
+    def test_an_order_in_a_chat_asks_for_what_is_known(self) -> None:
+        polite = "Can you suggest a zebra for the harbour?"
+        held = "we painted the zebra of the harbour"
+        told = verdict(polite, held, FILLER)
+        assert told.threshold == OPENINGS["question"].certainty
+        stated = verdict("We suggest a zebra for the harbour.", held, FILLER)
+        assert stated.threshold == OPENINGS["other"].certainty
 
     @pytest.mark.parametrize("newest", ["ok", "crane", "quay!", "do it", "the", "…"])
     def test_a_short_message_asks_for_nothing(self, newest: str) -> None:
