@@ -417,8 +417,10 @@ class TurnPath:
 
     def _quoted(self) -> set[str]:
         """The passages that recalled blocks of the view quote."""
-        blocks = [edit for edit in self.edits if isinstance(edit, Insert) and is_block(edit)]
-        return {name for block in blocks for name in block.recalled}
+        return {name for block in self._blocks() for name in block.recalled}
+
+    def _blocks(self) -> list[Insert]:
+        return [edit for edit in self.edits if isinstance(edit, Insert) and is_block(edit)]
 
     def _trims(self) -> int:
         return sum(edit.stage == "trim" for edit in self.edits)
@@ -499,8 +501,7 @@ class TurnPath:
 
     def _standing_blocks(self) -> int:
         """What the recalled blocks of the view take, as an estimate."""
-        blocks = [e.text for e in self.edits if isinstance(e, Insert) and is_block(e)]
-        return sum(map(self.weigher.text, blocks))
+        return sum([self.weigher.text(block.text) for block in self._blocks()])
 
     async def _inject(self, found: Recalled) -> None:
         made = await self.boundary.run(

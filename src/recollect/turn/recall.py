@@ -416,7 +416,7 @@ async def _without_questions(
     speaker, and stands beside its answer."""
     rarity = {word: 1.0 / (1 + found.document_frequencies.get(word, 0)) for word in question.words}
     near = sorted(
-        found.passages,
+        filter(_may_only_ask, found.passages),
         key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
     )
     asking = await _asking(archive, near, held)
@@ -435,13 +435,13 @@ async def _asking(
     archive: Archive, nearest: Sequence[Candidate], held: dict[SegmentId, Segment]
 ) -> set[SegmentId]:
     """The messages in which the user only asked, of the first that are short enough."""
-    short = [
-        one.segment
-        for one in nearest
-        if one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
-    ][:_QUESTIONS_READ]
+    short = [one.segment for one in nearest if _may_only_ask(one)][:_QUESTIONS_READ]
     await _read(archive, short, held)
     return {one for one in short if one in held and _only_asks(held[one])}
+
+
+def _may_only_ask(one: Candidate) -> bool:
+    return one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
 
 
 def _only_asks(segment: Segment) -> bool:
