@@ -673,6 +673,7 @@ BROKEN = (
     (FiltersFactsAfterTheLimit, "facts_are_found_in_their_session"),
     (OffersAllFacts, "rare_words_choose_and_ties_go_by_id"),
     (OffersAllFacts, "nearest_facts_are_found"),
+    (OffersAllFacts, "facts_are_found_by_type"),
     (OffersAllFacts, "candidates_are_the_right_ones"),
     (KeepsVectorsOfOldWords, "facts_without_vectors_are_told"),
     (TakesNothingForJoint, "joint_fact_goes_with_any_source"),

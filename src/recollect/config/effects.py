@@ -54,6 +54,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "pruning.soft_trim.tail_chars": ACTIVE,
     "pruning.hard_clear.enabled": ACTIVE,
     "pruning.hard_clear.placeholder": ACTIVE,
+    "pruning.hard_clear.line_chars": ACTIVE,
     "pruning.tools.allow": ACTIVE,
     "pruning.tools.deny": ACTIVE,
     "trim.low_water_ratio": ACTIVE,

@@ -31,6 +31,8 @@ OPENCLAW: Mapping[str, Any] = {
     "turn.trim_first": True,
     "trim.low_water_ratio": 1.0,
     "trim.protect_first_user": False,
+    # Of an old result that is cleared nothing stays.
+    "pruning.hard_clear.line_chars": 0,
     # ceil(len/3), never corrected by what the provider reports.
     "tokens.counter": "openclaw",
     "tokens.calibrate": False,

@@ -375,6 +375,11 @@ class HardClear(Validated):
 
     enabled: Annotated[bool, "Replace the oldest results by the placeholder"] = True
     placeholder: Annotated[str, "What stands in their place"] = "[Old tool result content cleared]"
+    line_chars: Annotated[
+        int,
+        Range(at_least=0),
+        "Behind it, of the line that bears most on what the tool was called for; 0: no line",
+    ] = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,8 +51,6 @@ DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
 CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
-BLOCKS_SHARE: Final = 2.5
-"""Of the hard cap, what all blocks of a view may take together."""
 
 
 Free: TypeAlias = Callable[["TurnPath", Moment, QueryResult], Awaitable[None]]
@@ -442,20 +440,20 @@ class TurnPath:
         recent = newest_exchange(self.entries)
         return any(is_block(edit) and edit.anchor in recent for edit in self.edits)
 
-    def _wanted_tokens(self, asks: Asks) -> int:
+    def _wanted_tokens(self, asks: Asks, *, uses_tools: bool) -> int:
         """What a block may take for a message that asks so much, as an estimate."""
         limits = self.limits
         if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
             return self._as_estimate(limits.block_tokens)
-        tokens = limits.block_tokens if asks == "other" else limits.hard_cap_tokens
-        return self._as_estimate(tokens - MESSAGE_TOKENS)
+        asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
+        wants = asks in ("past", "question") or (asks == "reference" and uses_tools)
+        return self._as_estimate((asked if wants else limits.block_tokens) - MESSAGE_TOKENS)
 
     def _block_budget(self) -> int:
         """What the block may take, as an estimate: what was wanted for it, and the view leaves."""
         room = self._room_tokens()
         if self.settings.recall.method != "openclaw":
-            most = int(BLOCKS_SHARE * self.limits.hard_cap_tokens)
-            room = min(room, most - self.calibrated(self._standing_blocks()))
+            room = min(room, self.limits.blocks_tokens - self.calibrated(self._standing_blocks()))
         return min(self._block_tokens, self._as_estimate(max(0, room - MESSAGE_TOKENS)))
 
     def _as_estimate(self, tokens: int) -> int:
@@ -496,8 +494,7 @@ class TurnPath:
     def _blocks_are_full(self, wanted: int) -> bool:
         """Whether the blocks of the view, with this one, take more than their share of it."""
         standing = self._standing_blocks()
-        most = BLOCKS_SHARE * self.limits.hard_cap_tokens
-        return bool(standing) and self.calibrated(standing) + wanted > most
+        return bool(standing) and self.calibrated(standing) + wanted > self.limits.blocks_tokens
 
     def _standing_blocks(self) -> int:
         """What the recalled blocks of the view take, as an estimate."""

@@ -104,7 +104,7 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
 
     def stays(edit: Edit) -> bool:
         if isinstance(edit, Shorten):
-            return edit.hard or edit.anchor not in forgotten
+            return _says_nothing(edit) or edit.anchor not in forgotten
         return not isinstance(edit, Insert | Cut)
 
     return _packed(
@@ -115,11 +115,16 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
                 dormant=tuple(
                     (edit, since)
                     for edit, since in state.dormant
-                    if stays(edit) and (not isinstance(edit, Shorten) or edit.hard)
+                    if stays(edit) and (not isinstance(edit, Shorten) or _says_nothing(edit))
                 ),
             )
         )
     )
+
+
+def _says_nothing(edit: Shorten) -> bool:
+    """Whether nothing of the result is left in it."""
+    return edit.hard and not edit.quotes
 
 
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:

@@ -17,6 +17,12 @@ OUTPUT_SHARE = 2
 """A reply may ask for more than the reserve, but for no more than half of the window."""
 BLOCK_SHARE = 10
 """The recalled block is at most a tenth of the window."""
+TALK_SHARE = 5
+"""Where nobody works with tools, that of a question at most a fifth."""
+BLOCKS_SHARE = 4
+"""All blocks of a view together are at most a quarter of the window."""
+_BLOCKS_CAP = 2.5
+"""And so many times the hard cap."""
 FLUSH_SHARE = 20
 """The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
@@ -58,7 +64,12 @@ class Limits:
     low_water_tokens: int
     """What one batch of trims goes down to."""
     hard_cap_tokens: int
+    """What a block may take for who asks."""
+    talk_cap_tokens: int
+    """The same where nobody works with tools."""
     block_tokens: int
+    blocks_tokens: int
+    """What all blocks of a view may take together."""
     keep_recent_tokens: int
     flush_tokens: int
     """From here on a flush is due."""
@@ -107,6 +118,7 @@ def limits_of(
     if output_tokens is not None:
         reserve = max(reserve, min(output_tokens, window_tokens // OUTPUT_SHARE))
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
+    talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
     available = window_tokens - reserve
     limit = available - hard_cap if settings.turn.trim_first else available
     compact_at = available
@@ -123,7 +135,9 @@ def limits_of(
         limit_tokens=limit,
         low_water_tokens=int(limit * settings.trim.low_water_ratio),
         hard_cap_tokens=hard_cap,
+        talk_cap_tokens=talk_cap,
         block_tokens=min(settings.recall.block_tokens, hard_cap),
+        blocks_tokens=min(int(_BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE),
         keep_recent_tokens=min(compaction.keep_recent_tokens, int(available * KEEP_SHARE)),
         flush_tokens=flush_at,
         compact_tokens=compact_at,

@@ -9,13 +9,16 @@ newest first, then by id; the order of the candidates does not matter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
-from recollect.search.tokenize import is_unspaced_pair
-from recollect.values.fact import Fact
+from recollect.search.question import Question
+from recollect.search.substance import substance
+from recollect.search.tokenize import is_unspaced_pair, tokenize
+from recollect.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
@@ -33,6 +36,40 @@ _NEAR: Final = 6.0
 """Spreads above what is unrelated, between which nearness grows from nothing to all of it."""
 _BY_VECTOR: Final = 0.6
 """What meaning alone can reach: without a shared word a fact is never certain."""
+
+MOST_LISTED: Final = 40
+"""Facts of a type that are told to who asks for all of them."""
+_LISTED: Final = 0.4
+"""Their score: behind those that answer by their words."""
+# "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.
+_ASKS_TYPES: Final = (
+    re.compile(
+        r"\b(?:list|all|every|each|which|what|whats|any|open|pending|remaining|our|show)\b"
+        r"[^.?!\n]{0,30}\b(?:(?P<decision>decisions)|(?P<issue>issues|bugs|problems)"
+        r"|(?P<task_state>tasks|to-?dos|action\ items|loose\ ends)"
+        r"|(?P<preference>preferences)|(?P<config>settings|configurations?))\b",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"\b(?P<decision>(?:all|everything)(?:\ that)?\ we\ (?:have\ )?"
+        r"(?:decided|agreed|settled))\b"
+        r"|\b(?P<task_state>open\ (?:items|points)|left\ to\ do|still\ to\ (?:do|be\ done))\b",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?:所有|全部|哪些|列出).{0,6}(?:(?P<decision>决定)|(?P<task_state>任务|待办)"
+        r"|(?P<issue>问题)|(?P<preference>偏好)|(?P<config>配置))"
+    ),
+)
+_ASKING_CHARS: Final = 400
+_SAYS_WHICH: Final = frozenset(
+    tokenize(
+        "list all every each open pending remaining show tell give name so far current make made "
+        "take taken decide decided agree agreed settle settled decision task todo do action item "
+        "loose end point issue bug problem preference setting configuration left still know"
+    )
+)
+"""Words that say what is listed, and nothing about its subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +97,33 @@ def rank_facts(
     near.sort(key=lambda one: (not one.fact.pinned, -one.score, -one.fact.at, one.fact.id))
     least = TAIL_SHARE * max((one.score for one in near), default=0.0)
     return tuple(one for one in near[:MOST_FACTS] if one.fact.pinned or one.score >= least)
+
+
+def asked_types(text: str) -> tuple[FactType, ...]:
+    """The types of which a message asks for all: "list our decisions", "any open tasks?"."""
+    if len(text) > _ASKING_CHARS:
+        return ()
+    named = {
+        name
+        for pattern in _ASKS_TYPES
+        for found in pattern.finditer(text)
+        for name, words in found.groupdict().items()
+        if words
+    }
+    if "decision" in named:
+        named.add("architecture")
+    return tuple(one for one in EXTRACTED_TYPES if one in named)
+
+
+def list_facts(
+    question: Question, types: Sequence[FactType], found: FactCandidates
+) -> tuple[RankedFact, ...]:
+    """The facts of these types, newest first; where the question names a subject, those on it."""
+    about = set(substance(question.text, question.words)) - _SAYS_WHICH
+    of_type = [one.fact for one in found.facts if one.fact.type in types]
+    listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
+    listed.sort(key=lambda fact: (-fact.at, fact.id))
+    return tuple(RankedFact(fact=fact, score=_LISTED, shared=0) for fact in listed[:MOST_LISTED])
 
 
 def _worths(words: Sequence[str], found: FactCandidates) -> dict[str, float]:

@@ -75,6 +75,14 @@ _REFERS: Final = re.compile(
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
+# A question that the model answers by what it knows of the world: "how do I …", "what if …".
+_SEEKS_ADVICE: Final = re.compile(
+    r"\b(?:(?:do|should|can|could|would|may|might|must|am)\ i|what\ if|how\ to|what\ about\ \w+ing"
+    r"|best\ (?:way|practices?|tool|approach|option|choice)|is\ (?:it|there)\ (?:any\ |an?\ )?"
+    r"(?:possible|ok|okay|better|worth|way|need)|any\ (?:tips|ideas?|advice|suggestions?)"
+    r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
 # An order in a question's clothes.
 _ORDERS: Final = re.compile(
     r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
@@ -131,7 +139,9 @@ _LETTERS: Final = re.compile(r"[^\W\d_]+|\d+")
 _MOST_LEANING_WORDS: Final = 14
 _SENTENCES: Final = re.compile(r"(?<=[?？。！])\s*|(?<=[.!…])\s+|\n+")
 _ASKING_CHARS: Final = 600
-"""In a longer message what looks like a question may be part of what was pasted."""
+_ASKING_WORDS: Final = 60
+"""In a longer message what looks like a question may be part of what was pasted; and what it is
+about it says itself."""
 _END_WORDS: Final = 64
 """Of a pasted text its first and its last words say what it is about."""
 _MOST_MARKS: Final = 24
@@ -188,7 +198,9 @@ def read_question(
 
 
 def what_asks(text: str) -> Asks:
-    """Whether a message asks for what was said before, asks something, or does neither."""
+    """Whether a message asks for what was said before, asks something, or does neither: a long
+    one that ends in "can you help me with that?" brings along what it is about."""
+    long = _tells_itself(text)
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
     asking: Asks = "other"
@@ -199,19 +211,26 @@ def what_asks(text: str) -> Asks:
                 return "past"
             continue
         if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
-            asking = "question"
             if _ASKS_PAST.search(sentence):
                 return "past"
+            if asking != "question":
+                asking = "advice" if _SEEKS_ADVICE.search(sentence) else "question"
         elif _REMINDS.search(sentence):
             return "past"
         elif asking == "other" and _REFERS.search(sentence):
             asking = "reference"
-    return asking
+    return "other" if long else asking
 
 
 def orders_politely(text: str) -> bool:
-    """Whether a message is an order in a question's clothes: "can you suggest …?"."""
-    return any(_ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each)
+    """Whether a short message is an order in a question's clothes: "can you suggest …?"."""
+    return not _tells_itself(text) and any(
+        _ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each
+    )
+
+
+def _tells_itself(text: str) -> bool:
+    return len(text.split()) > _ASKING_WORDS
 
 
 def asking_part(text: str) -> str:
@@ -229,7 +248,7 @@ def leans(text: str) -> bool:
         return False
     if _LEANS_IN_CHINESE.search(text):
         return True
-    if what_asks(text) not in ("past", "question"):
+    if what_asks(text) not in ("past", "question", "advice"):
         return False
     text = _POINTS_NOWHERE.sub(" ", text)
     pronoun = _PRONOUNS.search(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Final, overload
+from typing import Final, Protocol, overload
 
 from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
@@ -29,7 +29,17 @@ _LATELY: Final = 16
 _SPEAKS: Final = 2
 """So many of the last messages are looked at for another speaker, who speaks so often there: a
 label ("JSON: …") is no person."""
+_NOTE_WORDS: Final = 3
+"""A reply of so many words answers nobody."""
 _LEANT_ON_CHARS: Final = 600
+
+
+class WantedTokens(Protocol):
+    """What a block may take for a message that asks so much, where tools are used or not."""
+
+    def __call__(self, asks: Asks, /, *, uses_tools: bool) -> int:
+        """In tokens, as an estimate."""
+        ...
 
 
 def ask(
@@ -41,12 +51,11 @@ def ask(
     space: SpaceId,
     session: SessionId,
     now: float,
-    budget_tokens: Callable[[Asks], int],
+    budget_tokens: WantedTokens,
     count_tokens: Callable[[str], int],
 ) -> RecallRequest:
     """The request to memory of a turn whose view shows these entries under these edits.
 
-    `budget_tokens` says what a block may take for a message that asks so much.
     A message that is shown only in part is not shown: what was cut from it can be recalled.
     """
     cut = _cut(edits)
@@ -57,8 +66,9 @@ def ask(
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
     asks = what_asks(text)
-    to_the_model = asks != "question" or not _to_somebody_else(text, visible)
+    to_the_model = asks not in ("question", "advice") or not _to_somebody_else(text, visible)
     asks = asks if to_the_model else "other"
+    uses_tools = any(entry.calls or entry.results for entry in visible)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
@@ -73,9 +83,7 @@ def ask(
         asked_before=_AskedBefore(visible),
         told_in_part=_told_in_part(visible, cut),
         asking=None if newest is None else newest.key,
-        uses_tools=any(
-            isinstance(part, ToolCall | ToolResult) for entry in visible for part in entry.parts
-        ),
+        uses_tools=uses_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
             [one for one in visible if one is not said and one is not newest],
@@ -84,20 +92,31 @@ def ask(
         ),
         scope=scope,
         now=now,
-        budget_tokens=budget_tokens(asks),
+        budget_tokens=budget_tokens(asks, uses_tools=uses_tools),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
     )
 
 
 def _to_somebody_else(text: str, visible: Sequence[Entry]) -> bool:
-    """Whether people talk to each other, and the model listens: "Ada: how was your trip?" among
-    messages of others asks nothing of it."""
+    """Whether people talk to each other, and the model listens: among messages of others "Ada: how
+    was your trip?" asks nothing of it, nor does anything that they ask while it only takes note."""
     speaker = speaker_of(text)
-    if not speaker or _YOU.search(text) is None:
+    if not speaker:
         return False
-    heard = Counter(speaker_of(spoken_text(one)) for one in visible[-_LATELY:] if _asks(one))
-    return any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard)
+    lately = visible[-_LATELY:]
+    heard = Counter(speaker_of(spoken_text(one)) for one in lately if _asks(one))
+    if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
+        return False
+    return _YOU.search(text) is not None or _takes_note(lately)
+
+
+def _takes_note(lately: Sequence[Entry]) -> bool:
+    """Whether the model answers nobody: "Noted.", "OK." is all that it says."""
+    replies = [one for one in lately if one.role == "assistant"]
+    return len(replies) >= _SPEAKS and all(
+        not one.calls and len(" ".join(_prose(one)).split()) <= _NOTE_WORDS for one in replies
+    )
 
 
 def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:

@@ -51,6 +51,7 @@ class Opening:
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
     "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
+    "advice": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
@@ -90,7 +91,7 @@ def gate(
     if not found.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
-    opening = _opening(question, among_tools=among_tools)
+    opening = _opening(request, question, among_tools=among_tools)
     certainty = calibrate(question, found, vectors, shown=shown)
     if vectors and among_tools and question.asks != "other":
         certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
@@ -137,9 +138,10 @@ def gate(
     )
 
 
-def _opening(question: Question, *, among_tools: bool) -> Opening:
+def _opening(request: RecallRequest, question: Question, *, among_tools: bool) -> Opening:
     """What the message has to reach; who only talks does an order by what it knows."""
-    if question.asks == "other" and not among_tools and orders_politely(question.text):
+    newest = request.newest or question.text
+    if question.asks == "other" and not among_tools and orders_politely(newest):
         return OPENINGS["question"]
     return OPENINGS[question.asks]
 

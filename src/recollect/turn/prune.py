@@ -1,24 +1,37 @@
-"""Prune old tool results in a view: head and tail of the long ones, a placeholder for the oldest.
+"""Prune old tool results in a view: head and tail of the long ones, one line of the oldest.
 
 Runs only at batch moments; which moments count is `pruning.mode`. Results of the last
 assistant messages, results with images, and tools that the settings deny stay as they are.
+Of a result that is cleared the line stays that bears most on what it was called for: a model
+says "it is in the output above" and never repeats what it found (decision 0043).
 Never touches what users and assistants said. Running it again changes nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
 
 from recollect.config.settings import Pruning
 from recollect.rules.weigh import Weigher
+from recollect.search.bm25 import inverse_document_frequency
+from recollect.search.tokenize import tokenize
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
-from recollect.values.message import CallId, EntryKey, MessageId, ToolCall, ToolResult
+from recollect.values.message import CallId, EntryKey, MessageId, Text, ToolCall, ToolResult
 from recollect.values.moment import Moment
 from recollect.values.reason import Cause, Reason
+
+LINE_OF_IT: Final = " One line of it: "
+_READ_CHARS: Final = 40_000
+"""Of a result, from its end, for its telling line: what was found out stands behind the noise."""
+_PROSE_CHARS: Final = 4_000
+"""Of what was said, for what a tool was called for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,8 @@ class _Prunable:
     key: EntryKey
     message: MessageId
     part: int
+    call: CallId
+    whole: str
     text: str
     tokens: int
     hard: bool
@@ -71,7 +86,8 @@ def prune(
     found = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not found:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
-    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask)
+    lines = _TellingLines(entries, found, settings.hard_clear.line_chars)
+    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines)
     if everything:
         found.sort(key=lambda item: -item.tokens)
         job.shorten_long(found, until=target_tokens)
@@ -107,9 +123,11 @@ class _Pruner:
         used_tokens: int,
         moment: Moment,
         mask: Callable[[str], str],
+        lines: _TellingLines,
     ) -> None:
         self.settings = settings
         self.mask = mask
+        self.lines = lines
         self.weigher = weigher
         self.turn = turn
         self.used = used_tokens
@@ -132,10 +150,10 @@ class _Pruner:
             if len(said) > trim.max_chars:
                 head, tail = said[: trim.head_chars], said[len(said) - trim.tail_chars :]
                 said = f"{head}\n...\n{tail}\n{note}"
-            self._replace(item, said, Cause.LONG_RESULT, hard=False)
+            self._replace(item, said, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
 
     def clear(self, found: list[_Prunable], *, until: float) -> None:
-        """Replace whole results by the placeholder, oldest first."""
+        """Replace whole results by the placeholder and their telling line, oldest first."""
         if not self.settings.hard_clear.enabled:
             return
         for item in found:
@@ -143,9 +161,15 @@ class _Pruner:
                 return
             if not item.hard:
                 text = self.settings.hard_clear.placeholder
-                self._replace(item, text, Cause.OLD_RESULT, hard=True)
+                line = self.lines.of(item, self.mask)
+                if line:
+                    text += LINE_OF_IT + line
+                quotes = (item.message,) if line else ()
+                self._replace(item, text, Cause.OLD_RESULT, hard=True, quotes=quotes)
 
-    def _replace(self, item: _Prunable, text: str, cause: Cause, *, hard: bool) -> None:
+    def _replace(
+        self, item: _Prunable, text: str, cause: Cause, *, hard: bool, quotes: tuple[MessageId, ...]
+    ) -> None:
         tokens = self.weigher.text(text)
         if tokens >= item.tokens:
             return
@@ -159,8 +183,80 @@ class _Pruner:
             reason=Reason(cause, moment=self.moment.reason),
             turn=self.turn,
             hard=hard,
-            quotes=() if hard else (item.message,),
+            quotes=quotes,
         )
+
+
+class _TellingLines:
+    """The line of each result that bears most on what it was called for, read when asked for.
+
+    Words that few lines of the results hold weigh most, those of the call and of what was said
+    around it alone can choose a line.
+    """
+
+    def __init__(
+        self, entries: Sequence[Entry], found: Sequence[_Prunable], line_chars: int
+    ) -> None:
+        self._entries, self._found, self._chars = entries, found, line_chars
+        self._called_for: dict[CallId, set[str]] | None = None
+        self._held_by: Counter[str] = Counter()
+        self._count = 0
+
+    def of(self, item: _Prunable, mask: Callable[[str], str]) -> str:
+        """The line, as it may be stored; empty where none bears on it."""
+        if not self._chars:
+            return ""
+        if self._called_for is None:
+            self._read()
+        asked = (self._called_for or {}).get(item.call, set())
+        best, chosen = 0.0, ""
+        for line in self._lines(mask(item.whole)):
+            words = set(tokenize(line))
+            shared = sum([self._worth(word) for word in words & asked])
+            worth = shared + sum(map(self._worth, words)) / max(1, len(words))
+            if shared and worth > best:
+                best, chosen = worth, line
+        return chosen
+
+    def _read(self) -> None:
+        self._called_for = _called_for(self._entries)
+        for item in self._found:
+            for line in self._lines(item.whole):
+                self._held_by.update(set(tokenize(line)))
+                self._count += 1
+
+    def _worth(self, word: str) -> float:
+        return inverse_document_frequency(
+            document_frequency=self._held_by[word], documents=self._count
+        )
+
+    def _lines(self, text: str) -> Iterator[str]:
+        pieces = re.compile(rf".{{1,{self._chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{self._chars}}}")
+        for line in text[-_READ_CHARS:].splitlines():
+            yield from (piece[0].strip() for piece in pieces.finditer(" ".join(line.split())))
+
+
+def _called_for(entries: Sequence[Entry]) -> dict[CallId, set[str]]:
+    """The words of what each tool was called for: of the user, of the call, and of what the model
+    said with it and after it."""
+    words: dict[CallId, set[str]] = {}
+    asked: set[str] = set()
+    latest: tuple[CallId, ...] = ()
+    for entry in entries:
+        prose = [part.text[-_PROSE_CHARS:] for part in entry.parts if isinstance(part, Text)]
+        said = set(tokenize("\n".join(prose)))
+        if entry.role == "user" and said:
+            asked, latest = said, ()
+        elif entry.role == "assistant":
+            for call in latest:
+                words[call] |= said
+            latest = entry.calls
+            for part in entry.parts:
+                if isinstance(part, ToolCall):
+                    of_call = tokenize(part.arguments[:_PROSE_CHARS])
+                    words[part.id] = asked | said | set(of_call)
+            latest = tuple(call for call in latest if call in words)
+    return words
 
 
 def _prunable(
@@ -190,7 +286,9 @@ def _prunable(
             text = edit.text if edit else part.text
             hard = edit.hard if edit else False
             tokens = weigher.text(text)
-            found.append(_Prunable(entry.key, entry.id, at, text, tokens, hard))
+            found.append(
+                _Prunable(entry.key, entry.id, at, part.call_id, part.text, text, tokens, hard)
+            )
     return found
 
 

@@ -3,7 +3,8 @@
 Owns which facts a block may show: current ones that answer, whose words the view does not show
 already, neither in a message nor in a block. Must never show a fact without saying how far it may
 be trusted. What always holds: a fact that rests on messages opens no gate by itself, for its
-messages were asked already; one that a person wrote, or a file brought, may. Where the gate stays
+messages were asked already, unless all facts of its type are asked for; one that a person wrote,
+or a file brought, may. Where the gate stays
 shut nothing is read but the candidates.
 """
 
@@ -16,7 +17,7 @@ from typing import Final
 
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import RankedFact, rank_facts
+from recollect.search.facts import RankedFact, asked_types, list_facts, rank_facts
 from recollect.search.question import Question
 from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
@@ -79,10 +80,13 @@ async def recall_facts(
         and _in_time(one.fact, request)
         and not _of_others(one.fact, request)
     ]
-    if not verdict.open and request.gated:
+    listed = [one for one in ranked if one.fact.type in asked_types(question.text)]
+    if not verdict.open and request.gated and not listed:
         asks = _asks_by(question, common)
         opening = [one for one in ranked if _opens(one, asks)]
         return _found(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
+    if not verdict.open and request.gated:
+        ranked = listed
     wanted = dict.fromkeys(source for one in ranked for source in one.fact.sources)
     held = {one.segment.id: one for one in await archive.segments(list(wanted))} if wanted else {}
     shown = _shown(request)
@@ -92,8 +96,8 @@ async def recall_facts(
         if not _in_view(one.fact, request, held, shown)
         and not await _in_a_block(one.fact, request, archive)
     ]
-    opens = Reason(Cause.ASKED_FOR) if fresh and not verdict.open else None
-    return _found(fresh, held, opens)
+    why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
+    return _found(fresh, held, why if fresh and not verdict.open else None)
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
@@ -131,13 +135,20 @@ async def _ranked(
     vectors: Sequence[AskedVector],
 ) -> tuple[RankedFact, ...]:
     words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
+    types = asked_types(question.text)
     asked = FactQuery(
         words=words,
         vectors=tuple(vectors),
+        types=types,
         limit=_CANDIDATES,
         session=request.session if request.scope == "session" else None,
     )
-    ranked = rank_facts(words, await archive.fact_candidates(asked), vectors)
+    found = await archive.fact_candidates(asked)
+    ranked = rank_facts(words, found, vectors)
+    if types:
+        known = {one.fact.id for one in ranked}
+        listed = list_facts(question, types, found)
+        return (*ranked, *(one for one in listed if one.fact.id not in known))
     if not verdict.lost_words:
         return ranked
     # a term that left the view was asked for, and nothing else

@@ -58,7 +58,7 @@ class Shorten:
     reason: Reason
     turn: int
     hard: bool = False
-    """Nothing of the original is left in `text`."""
+    """The result is cleared: at most one line of it is left in `text`, and then it is quoted."""
     quotes: tuple[MessageId, ...] = ()
     """The message whose words stand in it."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from recollect.values.fact import Fact
+from recollect.values.fact import Fact, FactType
 from recollect.values.message import EntryKey, Role
 from recollect.values.segment import SegmentId, Trust
 
@@ -133,8 +133,10 @@ class FactQuery:
     """Distinct words as `search` counts them."""
     vectors: tuple[AskedVector, ...] = ()
     """One an embedder; an embedder that has no vectors of facts here finds nothing."""
+    types: tuple[FactType, ...] = ()
+    """The newest of these types are found too, whatever their words."""
     limit: int = 50
-    """Of those that share words, and of each vector; pinned ones come on top."""
+    """Of those that share words, of each vector, and of the types; pinned ones come on top."""
     session: str | None = None
     """Only facts of this session and those of no session; None is the whole space."""
 

@@ -103,9 +103,10 @@ class Recalled:
         return not self.facts and not self.passages
 
 
-Asks: TypeAlias = Literal["past", "question", "reference", "other"]
-"""What a message wants: what was said before; an answer; work for which it refers to what is
-agreed ("our definition", "as told"); or none of these."""
+Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
+"""What a message wants: what was said before; an answer; advice ("how do I …?"), which is known
+without memory; work for which it refers to what is agreed ("our definition", "as told"); or none
+of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

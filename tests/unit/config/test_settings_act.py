@@ -23,6 +23,7 @@ from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 from recollect.config import active_keys, build, load_settings
 from recollect.engine import Context, Engine, Session
 from recollect.rules.tokens import count_text, count_text_openclaw
+from recollect.turn.prune import LINE_OF_IT
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.reason import Cause
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
@@ -307,8 +308,20 @@ def _() -> None:
 def _() -> None:
     base = {"window_tokens": 150_000, "pruning.mode": "aggressive"}
     said = prepare(history(20), {**base, "pruning.hard_clear.placeholder": "[gone]"})
-    assert {edit.text for edit in shortened(said)} == {"[gone]"}
-    assert b'"[gone]"' in said.request
+    assert all(edit.text.startswith("[gone]") for edit in shortened(said))
+    assert b'"[gone]' in said.request
+
+
+@acts("pruning.hard_clear.line_chars")
+def _() -> None:
+    base = {"window_tokens": 150_000, "pruning.mode": "aggressive"}
+    placeholder = "[Old tool result content cleared]"
+    for chars in (0, 40):
+        said = prepare(history(20), {**base, "pruning.hard_clear.line_chars": chars})
+        behind = [edit.text.removeprefix(placeholder) for edit in shortened(said)]
+        assert behind
+        assert all((text.startswith(LINE_OF_IT) if chars else not text) for text in behind)
+        assert all(len(text) <= len(LINE_OF_IT) + chars for text in behind)
 
 
 @acts("pruning.tools.allow")

@@ -117,6 +117,16 @@ def test_cut_goes_with_its_summary_and_the_blocks_it_took_out() -> None:
     assert b"marker" not in write_state(left)
 
 
+def test_a_cleared_result_goes_only_where_a_line_of_it_is_left() -> None:
+    bare = next(edit for edit in full_state().edits if isinstance(edit, Shorten))
+    bare = replace(bare, hard=True, quotes=())
+    quoting = replace(bare, text="[cleared] One line of it: marker", quotes=(MessageId("m"),))
+    for edit, left in ((bare, (bare,)), (quoting, ())):
+        state = replace(full_state(), edits=(edit,), dormant=())
+        forgotten = write_state(state)
+        assert read_state(without_quotes(forgotten, frozenset({edit.anchor}))).edits == left
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
     with pytest.raises(FormatError):

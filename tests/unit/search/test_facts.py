@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.search.candidates import NOW
 
-from recollect.search.facts import LEAST_SCORE, MOST_FACTS, TAIL_SHARE, rank_facts
+from recollect.search.facts import (
+    LEAST_SCORE,
+    MOST_FACTS,
+    TAIL_SHARE,
+    asked_types,
+    rank_facts,
+)
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactId
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, Scale
@@ -148,3 +154,22 @@ def test_few_falling_and_whatever_the_order(
     mixed = list(facts)
     random.Random(seed).shuffle(mixed)
     assert rank_facts(words, among(mixed)) == ranked
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("list all decisions", ["decision", "architecture"]),
+        ("what decisions did we make on billing?", ["decision", "architecture"]),
+        ("everything we agreed so far, please", ["decision", "architecture"]),
+        ("any open tasks?", ["task_state"]),
+        ("what is left to do?", ["task_state"]),
+        ("which bugs and todos remain? show all bugs", ["issue", "task_state"]),
+        ("列出所有决定", ["decision", "architecture"]),
+        ("why was that decision made?", []),
+        ("run the tasks", []),
+        ("we decided on green", []),
+    ],
+)
+def test_whose_type_is_asked_for(text: str, types: list[str]) -> None:
+    assert sorted(asked_types(text)) == sorted(types)

@@ -255,6 +255,11 @@ def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
         ("can you walk me through the order in which I brought up the cranes?", "past"),
         ("sweep the quay and coil the ropes", "other"),
         ("The crane is green.", "other"),
+        ("how do I coil a rope?", "advice"),
+        ("what if the ferry is late?", "advice"),
+        ("how do I coil a rope? and which one is the green one?", "question"),
+        (" ".join(["the crane has a green arm and"] * 12) + " can it lift a boat?", "other"),
+        (" ".join(["the crane has a green arm and"] * 12) + " what did we decide on it?", "past"),
     ],
 )
 def test_what_a_message_wants(text: str, asks: str) -> None:

@@ -133,7 +133,7 @@ class Memory:
         chosen = build({f"recall.{key}": value for key, value in more.items()})
         return ask(
             view, query(view, chosen.query), chosen.recall, edits=edits,
-            space="mine", session=session, now=NOW, budget_tokens=lambda _: budget,
+            space="mine", session=session, now=NOW, budget_tokens=lambda _, **__: budget,
             count_tokens=count_text,
         )  # fmt: skip
 

@@ -38,7 +38,7 @@ def asked(view: tuple[Entry, ...], edits: Sequence[Edit] = (), **changed: Any) -
         space="mine",
         session="s",
         now=NOW,
-        budget_tokens=lambda _: 500,
+        budget_tokens=lambda _, **__: 500,
         count_tokens=len,
     )
 
@@ -111,9 +111,16 @@ def test_a_request_does_not_show_what_was_said() -> None:
     ],
 )
 def test_what_people_ask_each_other_asks_nothing_of_the_model(newest: str, asks: str) -> None:
-    talk = ["Ada: the crane is green", "Noted."] + ["Ben: it is, since May", "Noted."] * 2
+    reply = "It is painted every spring."
+    talk = ["Ada: the crane is green", reply] + ["Ben: it is, since May", reply] * 2
     talk.append(newest)
     assert asked(entries(talk)).asks == asks
+
+
+def test_a_model_that_only_takes_note_is_asked_nothing() -> None:
+    talk = ["Ada: the crane is green", "Noted."] + ["Ben: it is, since May", "Noted."] * 2
+    assert asked(entries([*talk, "Ada: when does the crane lift?"])).asks == "other"
+    assert asked(entries([*talk, "when does the crane lift?"])).asks == "question"
 
 
 def test_a_label_is_no_person() -> None:

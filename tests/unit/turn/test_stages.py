@@ -69,6 +69,51 @@ class TestPrune:
             turn=1,
         )
 
+    def test_of_a_cleared_result_the_line_stays_that_it_was_called_for(self) -> None:
+        noise = "\n".join(f"GET /berths/{n} 200 {n}ms" for n in range(40))
+        found = "crane 7 | 14 failed lifts | same hook"
+        text = f"{noise}\n{found}\n{noise}"
+        held = [said("user", "which crane failed on sunday?"), call(0), result(0, text)]
+        held += [said("assistant", "One crane, 14 lifts in all; see above.")]
+        for n in range(1, 6):
+            held += [call(n), result(n, noise)]
+        view = entries(held)
+        made = {edit.anchor: edit for edit in self.run(view).edits}
+        cleared = made[view[2].key]
+        assert cleared.hard
+        assert cleared.text == f"[Old tool result content cleared] One line of it: {found}"
+        assert cleared.quotes == (view[2].id,), "it is forgotten with its message"
+
+    def test_a_line_of_a_long_row_is_cut_between_values(self) -> None:
+        row = ", ".join(f'"berth_{n}": {n}' for n in range(400)) + ', "green_crane": "quay 9"'
+        held = [said("user", "where is the green crane?"), call(0), result(0, row)]
+        for n in range(1, 6):
+            held += [call(n), result(n, "x y " * 4_000)]
+        text = next(iter(self.run(entries(held)).edits)).text
+        assert '"green_crane": "quay 9"' in text
+        assert len(text) < 250
+
+    def test_a_result_on_nothing_that_was_asked_leaves_no_line(self) -> None:
+        held = [said("user", "go on"), call(0), result(0, "zebra giraffe lion " * 200)]
+        for n in range(1, 6):
+            held += [call(n), result(n, "x y " * 4_000)]
+        cleared = next(iter(self.run(entries(held)).edits))
+        assert cleared.text == "[Old tool result content cleared]"
+        assert cleared.quotes == ()
+
+    def test_a_line_is_taken_from_what_may_be_stored(self) -> None:
+        held = [said("user", "which token?"), call(0), result(0, "the token is hunter2\n" * 60)]
+        for n in range(1, 6):
+            held += [call(n), result(n, "x y " * 4_000)]
+        view = entries(held)
+        made = prune(
+            view, (), build({}).pruning, WEIGHER, moment=OVER,
+            used_tokens=sum(entry.tokens for entry in view), window_tokens=100_000,
+            target_tokens=0, turn=1, mask=lambda text: text.replace("hunter2", "[masked]"),
+        )  # fmt: skip
+        assert any("the token is [masked]" in edit.text for edit in made.edits)
+        assert not any("hunter2" in edit.text for edit in made.edits)
+
     def history(self, content: Any = "x y " * 4_000) -> list[Any]:
         held: list[Any] = [said("user", "start")]
         for n in range(6):

@@ -54,7 +54,8 @@ NOTES: Final = (
     "false_blocks: ordinary turns, from the 40th on, that got a new block; block_share: of all",
     "  tokens sent, those in blocks; asked_block_tokens: those that stand when a question is asked",
     "prefix_kept: requests that begin with the whole request before; cost: tokens, at 0.1 read,",
-    "  1.25 written, 5 for those of summaries; billed_X: our cost against that strategy's",
+    "  1.25 written, 5 for those of summaries; billed_X: our cost against that strategy's;",
+    "  expiring: with a cache that is gone after five minutes",
     "lost.STAGE: share of the needed pieces that were not there, by the stage that lost them",
     "oracle: the passages that are needed and nothing else, in the hard cap; nothing is sent",
     "deadlines are a minute, so that a busy machine changes no figure; the ledger is off",
@@ -208,6 +209,7 @@ def _bill(figures: dict[str, dict[str, float]]) -> None:
     for strategy, held in figures.items():
         if strategy != OURS and held.get("cost"):
             ours[f"billed_{strategy}"] = ours["cost"] / held["cost"]
+            ours[f"billed_expiring_{strategy}"] = ours["expiring_cost"] / held["expiring_cost"]
 
 
 def _coding(options: _Options, progress: Progress) -> list[LivePart]:

@@ -177,4 +177,5 @@ def _spread(all_of_them: Sequence[T], most: int) -> list[T]:
     count = len(all_of_them)
     if count <= most:
         return list(all_of_them)
-    return [all_of_them[count * at // most] for at in range(most)]
+    # not every n-th: sets list their questions by category, as many of each
+    return [all_of_them[at] for at in sorted(random.Random(count).sample(range(count), most))]

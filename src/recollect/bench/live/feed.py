@@ -10,6 +10,7 @@ as if nobody had asked, and is billed without them.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ READ_PRICE: Final = 0.1
 WRITE_PRICE: Final = 1.25
 OUTPUT_PRICE: Final = 5.0
 """Of a token of input without a cache, as Anthropic bills them."""
+CACHE_SECONDS: Final = 300.0
+"""How long a provider keeps what it read: after a longer pause all is written again."""
 REQUEST_SECONDS: Final = 4.0
 """Between two requests of one exchange."""
 LOOKED_AT_FROM: Final = 40
@@ -132,6 +135,9 @@ class Tally:
     request_tokens: int = 0
     block_tokens: int = 0
     cost: float = 0.0
+    """As if the provider's cache never expired."""
+    expiring_cost: float = 0.0
+    """With a cache that expires."""
     grown: int = 0
     """Requests whose predecessor is their beginning."""
     seconds: list[float] = field(default_factory=list, repr=False)
@@ -161,7 +167,7 @@ async def feed(session: LiveSession, strategy: Strategy) -> Tally:
         for message in exchange.messages:
             if message["role"] == "assistant":
                 sent = await strategy.shape(history)
-                meter.sent(sent)
+                meter.sent(sent, strategy.clock.at)
                 new_block |= sent.new_block
                 await strategy.observe(message)
                 strategy.clock.at += REQUEST_SECONDS
@@ -175,6 +181,7 @@ async def feed(session: LiveSession, strategy: Strategy) -> Tally:
     for _, question in waiting:
         tally.asked.append(await _ask(strategy, history, question))
     tally.cost += strategy.summary_cost
+    tally.expiring_cost += strategy.summary_cost
     return tally
 
 
@@ -220,8 +227,9 @@ class _Meter:
         self._tally = tally
         self._fixed = count(session.system) + count(json.dumps(session.tools))
         self._last: list[str] = []
+        self._at = -math.inf
 
-    def sent(self, sent: Sent) -> None:
+    def sent(self, sent: Sent, at: float) -> None:
         rows = [
             json.dumps(message, ensure_ascii=False, sort_keys=True) for message in sent.messages
         ]
@@ -234,12 +242,15 @@ class _Meter:
         read = self._fixed + sum(map(count, rows[:same])) if tally.requests else 0
         total = self._fixed + sum(map(count, rows))
         tally.cost += READ_PRICE * read + WRITE_PRICE * (total - read)
+        if at - self._at > CACHE_SECONDS:
+            read = 0
+        tally.expiring_cost += READ_PRICE * read + WRITE_PRICE * (total - read)
         tally.grown += same == len(self._last)
         tally.requests += 1
         tally.request_tokens += total
         tally.block_tokens += sum(map(count, _blocks(sent.messages)))
         tally.seconds.append(sent.seconds)
-        self._last = rows
+        self._last, self._at = rows, at
 
 
 class ThroughEngine:

@@ -222,6 +222,7 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
         figures["request_tokens"] = sent / requests
         figures["prefix_kept"] = sum(tally.grown for tally in tallies) / requests
         figures["cost"] = sum(tally.cost for tally in tallies)
+        figures["expiring_cost"] = sum(tally.expiring_cost for tally in tallies)
     seconds = sorted(second for tally in tallies for second in tally.seconds)
     if len(seconds) > 1:
         cuts = quantiles(seconds, n=100)

@@ -190,7 +190,7 @@ class _Replay:
             space=self.store.space,
             session=self.session.name,
             now=self.session.segments[reference.place].segment.said_at,
-            budget_tokens=lambda _: BUDGET_TOKENS,
+            budget_tokens=lambda _asks, **_: BUDGET_TOKENS,
             count_tokens=openclaw_tokens,
         )
         return replace(request, scope="space", gated=gated)

@@ -24,7 +24,7 @@ from recollect.stores.fact_scores import (
 from recollect.stores.postgres.fact_rows import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
-from recollect.stores.postgres.wire import big_endian, escaped, int8s, plain, vector
+from recollect.stores.postgres.wire import big_endian, escaped, int8s, plain, texts, vector
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, FactQuery
 
 _NEAR: Final = 2e-6
@@ -50,6 +50,15 @@ _IN_SESSION: Final = """
 _PINNED: Final = """
     SELECT string_agg(int8send(fact_no), ''::bytea) FROM recollect.facts
     WHERE space_id = %s AND pinned AND superseded_by IS NULL AND valid_to IS NULL
+"""
+_OF_TYPES: Final = """
+    SELECT string_agg(int8send(fact_no), ''::bytea) FROM (
+        SELECT fact_no FROM recollect.facts
+        WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+            AND type = ANY(%(types)s::text[])
+            AND (%(anywhere)s OR session IS NULL OR session = %(session)s)
+        ORDER BY at DESC, id LIMIT %(limit)s
+    ) AS newest
 """
 _IDS: Final = """
     SELECT id, fact_no FROM recollect.facts
@@ -102,6 +111,8 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
     if allowed is not None:
         pinned = pinned[np.isin(pinned, allowed)]
     chosen = [pinned, await _best(work, *by_words, query.limit)]
+    if query.types:
+        chosen.append(await _of_types(work, query))
     embedders: list[int | None] = []
     for one, known in zip(query.vectors, asking, strict=True):
         row = await known.fetchone()
@@ -117,6 +128,18 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
         documents=documents,
         document_frequencies={word: len(held) for word, held in zip(words, postings, strict=True)},
     )
+
+
+async def _of_types(work: Transaction, query: FactQuery) -> Numbers:
+    """The newest facts of these types."""
+    given = {
+        "space": work.space_id,
+        "types": texts(query.types),
+        "anywhere": query.session is None,
+        "session": escaped(query.session or ""),
+        "limit": max(0, query.limit),
+    }
+    return _numbers(await work.row(_OF_TYPES, given))
 
 
 def _numbers(row: tuple[Any, ...] | None) -> Numbers:

@@ -35,6 +35,14 @@ SELECT group_concat(number) FROM fact INDEXED BY fact_current
 WHERE current AND (session IS NULL OR session = ?)
 """
 _PINNED: Final = "SELECT group_concat(number) FROM fact WHERE current AND pinned"
+_OF_TYPES: Final = """
+SELECT group_concat(number) FROM (
+  SELECT number FROM fact
+  WHERE current AND type IN (SELECT value FROM json_each(?))
+    AND (? OR session IS NULL OR session = ?)
+  ORDER BY at DESC, id LIMIT ?
+)
+"""
 _IDS: Final = "SELECT id, number FROM fact WHERE number IN (SELECT value FROM json_each(?))"
 _CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
 
@@ -47,6 +55,10 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
     postings = [number_list(db.value(_HOLDING, (word_number(word),))) for word in words]
     by_words = among(*scores_by_words(postings, documents), allowed)
     chosen = [_pinned(db, allowed), _best(db, *by_words, query.limit)]
+    if query.types:
+        session = None if query.session is None else pack_text(query.session)
+        given = (json_list(query.types), session is None, session, query.limit)
+        chosen.append(number_list(db.value(_OF_TYPES, given)))
     asked = asked_vectors(db, matrices, query.vectors)
     for one in asked:
         if one is not None and query.limit > 0:

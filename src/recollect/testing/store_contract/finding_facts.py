@@ -93,6 +93,33 @@ async def facts_are_found_in_their_session(spaces: Spaces) -> None:
     assert set(_found(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
 
 
+async def facts_are_found_by_type(spaces: Spaces) -> None:
+    """The newest of the types asked for, of the session and of none, whatever their words."""
+    store = await spaces.open()
+    given = [
+        fact(f"{type_}{number}", content="port", type=type_, at=START + number, session=session)
+        for type_ in ("decision", "issue", "task_state")
+        for number, session in enumerate(("a", "b", None))
+    ]
+    given.append(fact("gone", content="port", type="decision", valid_to=START + 9))
+    await store.write(Batch(at=START, facts=tuple(given)))
+
+    async def found(**query: Any) -> list[str]:
+        return _found(await store.fact_candidates(FactQuery(**query)))
+
+    assert await found(types=("decision",)) == ["decision0", "decision1", "decision2"]
+    both = ("issue", "task_state")
+    assert await found(types=both, session="a") == [
+        "issue0",
+        "issue2",
+        "task_state0",
+        "task_state2",
+    ]
+    assert await found(types=both, limit=2) == ["issue2", "task_state2"]
+    assert await found(types=("decision",), limit=0) == []
+    assert await found(types=("architecture",), words=("absent",)) == []
+
+
 async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
     """Facts with the rarest shared words come first; of equals those with the lowest ids."""
     store = await spaces.open()
