@@ -55,7 +55,7 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
             path.boundary.note(
                 "compact", "skipped", Reason(Cause.NO_COMPACTION, why=path.why_not_compact)
             )
-        await _trim(path, asked, path.limits.low_water_tokens)
+        await _trim(path, asked, _low_tokens(path, moment))
     if trims_first and path.fills_up():
         path.wants_compaction = True
         return
@@ -86,6 +86,16 @@ def _enough_tokens(path: TurnPath, moment: Moment) -> int:
     if moment.kind != "over-limit" or path.settings.turn.trim_first:
         return limit
     return int(PRUNED_ENOUGH_RATIO * limit)
+
+
+def _low_tokens(path: TurnPath, moment: Moment) -> int:
+    """What a trim goes down to: for a block's sake no further than it takes, and a little."""
+    low = path.limits.low_water_tokens
+    if moment.kind != "room":
+        return low
+    return max(
+        low, path.limits.limit_tokens - path.wanted_tokens() - path.limits.window_tokens // 20
+    )
 
 
 def _stays_full(path: TurnPath, moment: Moment) -> bool:

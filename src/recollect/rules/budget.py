@@ -17,12 +17,12 @@ OUTPUT_SHARE = 2
 """A reply may ask for more than the reserve, but for no more than half of the window."""
 BLOCK_SHARE = 10
 """The recalled block is at most a tenth of the window."""
-TALK_SHARE = 5
-"""Where nobody works with tools, that of a question at most a fifth."""
+TALK_SHARE = 3
+"""Where nobody works with tools, that of a question is at most a third: there is little else that
+could answer it."""
 BLOCKS_SHARE = 4
-"""All blocks of a view together are at most a quarter of the window."""
-_BLOCKS_CAP = 2.5
-"""And so many times the hard cap."""
+BLOCKS_CAP = 2.5
+"""All blocks of a view together are at most a quarter of the window, and so many hard caps."""
 FLUSH_SHARE = 20
 """The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
@@ -137,7 +137,7 @@ def limits_of(
         hard_cap_tokens=hard_cap,
         talk_cap_tokens=talk_cap,
         block_tokens=min(settings.recall.block_tokens, hard_cap),
-        blocks_tokens=min(int(_BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE),
+        blocks_tokens=max(talk_cap, min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)),
         keep_recent_tokens=min(compaction.keep_recent_tokens, int(available * KEEP_SHARE)),
         flush_tokens=flush_at,
         compact_tokens=compact_at,

@@ -66,7 +66,7 @@ def ask(
     said = next((one for one in reversed(visible) if one.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
     asks = what_asks(text)
-    to_the_model = asks not in ("question", "advice") or not _to_somebody_else(text, visible)
+    to_the_model = not _to_somebody_else(text, asks, visible)
     asks = asks if to_the_model else "other"
     uses_tools = any(entry.calls or entry.results for entry in visible)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
@@ -98,9 +98,9 @@ def ask(
     )
 
 
-def _to_somebody_else(text: str, visible: Sequence[Entry]) -> bool:
+def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     """Whether people talk to each other, and the model listens: among messages of others "Ada: how
-    was your trip?" asks nothing of it, nor does anything that they ask while it only takes note."""
+    was your trip?" asks nothing of it, nor does anything that is said while it only takes note."""
     speaker = speaker_of(text)
     if not speaker:
         return False
@@ -108,7 +108,8 @@ def _to_somebody_else(text: str, visible: Sequence[Entry]) -> bool:
     heard = Counter(speaker_of(spoken_text(one)) for one in lately if _asks(one))
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
-    return _YOU.search(text) is not None or _takes_note(lately)
+    to_you = asks in ("question", "advice") and _YOU.search(text) is not None
+    return to_you or _takes_note(lately)
 
 
 def _takes_note(lately: Sequence[Entry]) -> bool:

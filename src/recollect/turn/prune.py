@@ -28,6 +28,11 @@ from recollect.values.moment import Moment
 from recollect.values.reason import Cause, Reason
 
 LINE_OF_IT: Final = " One line of it: "
+LINES_SHARE: Final = 0.05
+SMALL_WINDOW: Final = 16_000
+"""Of the window beyond a small one, what cleared results may take with their lines; then, and in a
+small window, placeholders stand alone: there whole exchanges have to leave, and lines of results
+take the place of what was said (decision 0043)."""
 _READ_CHARS: Final = 40_000
 """Of a result, from its end, for its telling line: what was found out stands behind the noise."""
 _PROSE_CHARS: Final = 4_000
@@ -87,7 +92,9 @@ def prune(
     if not found:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
     lines = _TellingLines(entries, found, settings.hard_clear.line_chars)
-    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines)
+    standing = sum(item.tokens for item in found if item.hard)
+    room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW)) - standing
+    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines, room)
     if everything:
         found.sort(key=lambda item: -item.tokens)
         job.shorten_long(found, until=target_tokens)
@@ -124,10 +131,12 @@ class _Pruner:
         moment: Moment,
         mask: Callable[[str], str],
         lines: _TellingLines,
+        lines_tokens: int,
     ) -> None:
         self.settings = settings
         self.mask = mask
         self.lines = lines
+        self.lines_tokens = lines_tokens
         self.weigher = weigher
         self.turn = turn
         self.used = used_tokens
@@ -161,7 +170,8 @@ class _Pruner:
                 return
             if not item.hard:
                 text = self.settings.hard_clear.placeholder
-                line = self.lines.of(item, self.mask)
+                line = self.lines.of(item, self.mask) if self.lines_tokens > 0 else ""
+                self.lines_tokens -= self.weigher.text(text + LINE_OF_IT + line)
                 if line:
                     text += LINE_OF_IT + line
                 quotes = (item.message,) if line else ()

@@ -449,6 +449,27 @@ def _() -> None:
     assert count_text(block(asks)) > 1_000, "a question may take the hard cap"
 
 
+@pytest.mark.parametrize(
+    ("before", "asked", "least", "most"),
+    [
+        ([], "which crane of the harbour is green?", 1_800, 2_667),
+        (history(1), "which crane of the harbour is green?", 500, 800),
+        ([], "how do I paint a crane?", 200, 400),
+        ([], "the crane " * 40 + "is green, can you help me with that?", 200, 400),
+        ([], "paint our crane as always", 200, 400),
+        (history(1), "paint our crane as always", 500, 800),
+    ],
+)
+def test_a_block_is_as_large_as_what_is_asked(
+    before: list[Any], asked: str, least: int, most: int
+) -> None:
+    """In a window of 8,000 tokens; with tools a tenth of it, in mere talk a third."""
+    said = [*before, {"role": "assistant", "content": "seen"}] if before else []
+    said.append({"role": "user", "content": asked})
+    done = prepare(said, {"window_tokens": 8_000}, recaller=Memory(900))
+    assert least < count_text(block(done)) <= most
+
+
 @acts("recall.standing_tokens")
 def _() -> None:
     laid_down = "We decided to keep the crane at berth 4711."

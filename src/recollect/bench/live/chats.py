@@ -10,7 +10,6 @@ question is asked behind all that it needs, at the end of the chat unless spread
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -39,7 +38,6 @@ _SPREAD_OVER: Final = 0.25
 """Of the exchanges, the last ones, over which questions are spread where that is asked for."""
 _TURN_SECONDS: Final = 30.0
 """Between two exchanges of one sitting, whose messages are all dated alike."""
-_NAMES: Final = re.compile(r"\b[A-Z][a-z]+")
 _NOTED: Final = "Noted."
 _GO_ON: Final = "Please go on."
 _SYSTEMS: Final = {
@@ -82,7 +80,7 @@ def _session(whole: QuestionSet, memory: Memory, most: int, *, spread: bool) -> 
     passages = [_passages(said) for said in memory.messages]
     judged = AnswerPassages(passages)
     own = _spread(list(enumerate(memory.questions)), most)
-    others = _strangers(whole, memory)[:most]
+    others = list(enumerate(strangers_of(whole, memory)))[:most]
     end = len(exchanges)
     asked = [
         (
@@ -102,20 +100,6 @@ def _session(whole: QuestionSet, memory: Memory, most: int, *, spread: bool) -> 
         questions=tuple(sorted(asked, key=lambda pair: pair[0])),
         system=_SYSTEMS[whole.name],
     )
-
-
-def _strangers(whole: QuestionSet, memory: Memory) -> list[tuple[int, Question]]:
-    """Questions of other chats. Who is asked about becomes known by it, also on a branch that was
-    left: so one question about anybody whom this chat does not name."""
-    known = {word for said in memory.messages for word in _NAMES.findall(said.text)}
-    heard: set[str] = set()
-    chosen: list[tuple[int, Question]] = []
-    for at, one in enumerate(strangers_of(whole, memory)):
-        named = set(_NAMES.findall(one.text.partition(" ")[2])) - known
-        if not named & heard:
-            chosen.append((at, one))
-        heard |= named
-    return chosen
 
 
 def _moments(exchanges: int, questions: int, *, spread: bool) -> list[int]:
