@@ -10,7 +10,7 @@ worth, and a question about names that it never heard of counts against it twice
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from recollect.search.names import date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.speakers import SPEAKS_FROM
 from recollect.search.tokenize import is_unspaced_pair
-from recollect.values.lookup import AskedVector, Candidate, Candidates, EmbedderKind
+from recollect.values.lookup import AskedVector, Candidate, Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,8 @@ CALIBRATIONS: Final = (
 """For no vector, one, and two."""
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 """From which certainty on something is recalled."""
-NEAR: Final[Mapping[EmbedderKind, float]] = {"static": 8.0, "onnx": 6.7, "remote": 8.0}
-"""In spreads above unrelated texts, by the kind of embedder: what lies so near by meaning need not
-share words at all. A transformer spreads unrelated texts less far."""
+NEAR: Final = 8.0
+"""In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
 _SPEAKER_NAMED: Final = 2.5
 """The question names somebody who speaks in this memory. It was embedded without that name, which
 lowers its similarities by about so much (`turn.phrase`)."""
@@ -144,8 +143,8 @@ def calibrate(
         vectors=len(telling),
         unheard=unheard,
         near=any(
-            ((one.similarities[at] or 0.0) - scale.mean) / scale.spread
-            >= NEAR.get(vectors[at].kind, math.inf)
+            vectors[at].kind != "hash"
+            and ((one.similarities[at] or 0.0) - scale.mean) / scale.spread >= NEAR
             for at, scale in telling
             for one in found.passages
         ),

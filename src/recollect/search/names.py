@@ -3,7 +3,7 @@
 A name that memory never heard of is strong evidence that memory holds nothing on the question.
 Owns what counts as a name: a capitalised word that no sentence begins with. Must never take the
 first word of a sentence, a month or a weekday for one, nor a question in which everything is
-capitalised. Scripts without capitals have no names here.
+capitalised, nor the nouns of a German one. Scripts without capitals have no names here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat",
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
 """Where so many words are capitalised, capitals mean nothing."""
+_GERMAN: Final = re.compile(
+    r"\b(?:der|das|dem|den|ist|sind|nicht|und|oder|wir|ihr|welche[mnrs]?|wer|wem|wann|wie|wo|warum"
+    r"|wird|werden|wurden?|haben?|hat|eine?[mnrs]?|mit|auf|für|über|unsere?[mnrs]?|meine?[mnrs]?)\b",
+    re.IGNORECASE,
+)
+_GERMAN_WORDS: Final = 2
+"""A text with so many words of German writes every noun with a capital."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
@@ -36,7 +43,7 @@ def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     capitalised = [found for found in inner if found[0][:1].isupper()]
     shouted = len(inner) >= _SHOUTED_INNER and len(capitalised) == len(inner)
     titled = len(words) >= _TITLED_WORDS and len(capitalised) > _TITLED_SHARE * len(words)
-    if shouted or titled:
+    if shouted or titled or len(_GERMAN.findall(question)) >= _GERMAN_WORDS:
         return ()
     names: list[tuple[str, ...]] = []
     for found in capitalised:

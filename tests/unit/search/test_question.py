@@ -96,6 +96,7 @@ def test_speakers_asked_for_are_few() -> None:
         ("What Did Caroline Say About The Adoption Agency Visit", set()),
         ("他昨天说了什么", set()),
         ("", set()),
+        ("Wie viel kostet das Fenster, und wer hat den Vertrag?", set()),
     ],
 )
 def test_what_counts_as_a_name(question: str, names: set[str]) -> None:
