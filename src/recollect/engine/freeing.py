@@ -138,7 +138,7 @@ async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) ->
         ),
         unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
         reason=lambda result: result.reason,
-        in_thread=path.settings.redaction.enabled,  # long results are masked whole
+        in_thread=True,  # long results are masked whole, and read for their telling lines
     )
     if path.held:
         made = replace(made, edits=tuple(e for e in made.edits if e.anchor not in path.held))

@@ -33,8 +33,12 @@ SMALL_WINDOW: Final = 16_000
 """Of the window beyond a small one, what cleared results may take with their lines; then, and in a
 small window, placeholders stand alone: there whole exchanges have to leave, and lines of results
 take the place of what was said (decision 0043)."""
-_READ_CHARS: Final = 40_000
+_READ_CHARS: Final = 12_000
 """Of a result, from its end, for its telling line: what was found out stands behind the noise."""
+_MASKED_CHARS: Final = 2 * _READ_CHARS
+"""Masked for that: what gives a secret away may stand before what is read."""
+_RARE: Final = 0.1
+"""Of the lines of all results, so many may hold a word that chooses one of them."""
 _PROSE_CHARS: Final = 4_000
 """Of what was said, for what a tool was called for."""
 
@@ -208,6 +212,9 @@ class _TellingLines:
         self, entries: Sequence[Entry], found: Sequence[_Prunable], line_chars: int
     ) -> None:
         self._entries, self._found, self._chars = entries, found, line_chars
+        self._pieces = re.compile(
+            rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}" if line_chars else ""
+        )
         self._called_for: dict[CallId, set[str]] | None = None
         self._held_by: Counter[str] = Counter()
         self._count = 0
@@ -219,8 +226,9 @@ class _TellingLines:
         if self._called_for is None:
             self._read()
         asked = (self._called_for or {}).get(item.call, set())
+        asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
         best, chosen = 0.0, ""
-        for line in self._lines(mask(item.whole)):
+        for line in self._lines(mask(item.whole[-_MASKED_CHARS:])):
             words = set(tokenize(line))
             shared = sum([self._worth(word) for word in words & asked])
             worth = shared + sum(map(self._worth, words)) / max(1, len(words))
@@ -241,9 +249,8 @@ class _TellingLines:
         )
 
     def _lines(self, text: str) -> Iterator[str]:
-        pieces = re.compile(rf".{{1,{self._chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{self._chars}}}")
         for line in text[-_READ_CHARS:].splitlines():
-            yield from (piece[0].strip() for piece in pieces.finditer(" ".join(line.split())))
+            yield from (piece[0].strip() for piece in self._pieces.finditer(" ".join(line.split())))
 
 
 def _called_for(entries: Sequence[Entry]) -> dict[CallId, set[str]]:

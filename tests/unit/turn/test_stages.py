@@ -102,7 +102,8 @@ class TestPrune:
         assert cleared.quotes == ()
 
     def test_a_line_is_taken_from_what_may_be_stored(self) -> None:
-        held = [said("user", "which token?"), call(0), result(0, "the token is hunter2\n" * 60)]
+        text = "the token is hunter2\n" + "x y\n" * 400
+        held = [said("user", "which token?"), call(0), result(0, text)]
         for n in range(1, 6):
             held += [call(n), result(n, "x y " * 4_000)]
         view = entries(held)
