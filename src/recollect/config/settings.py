@@ -116,7 +116,9 @@ class Recall(Validated):
         bool, "The block stays until the next batch moment; off: it is removed next turn"
     ] = True
     hard_cap_tokens: Annotated[
-        int, "The block's upper limit, never over 10% of the window whatever this says"
+        int,
+        "The block's upper limit for who asks, never over 10% of the window where tools are used, "
+        "a third of it where people only talk",
     ] = 4000
     block_tokens: Annotated[
         int, "The block's size for a turn that asks nothing; a question may take the hard cap"
@@ -377,7 +379,7 @@ class HardClear(Validated):
     placeholder: Annotated[str, "What stands in their place"] = "[Old tool result content cleared]"
     line_chars: Annotated[
         int,
-        Range(at_least=0),
+        Range(at_least=0, at_most=2_000),
         "Behind it, of the line that bears most on what the tool was called for; 0: no line",
     ] = 160
 

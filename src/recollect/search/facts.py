@@ -37,15 +37,18 @@ _NEAR: Final = 6.0
 _BY_VECTOR: Final = 0.6
 """What meaning alone can reach: without a shared word a fact is never certain."""
 
-MOST_LISTED: Final = 40
-"""Facts of a type that are told to who asks for all of them."""
+MOST_LISTED: Final = 100
+"""Facts of a type that are told to who asks for all of them, as far as a block holds them."""
 _LISTED: Final = 0.4
 """Their score: behind those that answer by their words."""
 # "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.
 _ASKS_TYPES: Final = (
     re.compile(
-        r"\b(?:list|all|every|each|which|what|whats|any|open|pending|remaining|our|show)\b"
-        r"[^.?!\n]{0,30}\b(?:(?P<decision>decisions)|(?P<issue>issues|bugs|problems)"
+        r"\b(?:list|show|give|tell|name|recap|summari[sz]e|which|what|whats"
+        r"|any(?=\ (?:open|pending|remaining)\b))"
+        r"(?:\W+(?:me|us|are|were|is|s|all|of|the|our|my|your|every|open|known|pending|remaining"
+        r"|current|existing|key|main|important|design|technical))*"
+        r"\W+(?:(?P<decision>decisions)|(?P<issue>issues|bugs|problems)"
         r"|(?P<task_state>tasks|to-?dos|action\ items|loose\ ends)"
         r"|(?P<preference>preferences)|(?P<config>settings|configurations?))\b",
         re.IGNORECASE,
@@ -62,7 +65,7 @@ _ASKS_TYPES: Final = (
     ),
 )
 _ASKING_CHARS: Final = 400
-_SAYS_WHICH: Final = frozenset(
+LISTING_WORDS: Final = frozenset(
     tokenize(
         "list all every each open pending remaining show tell give name so far current make made "
         "take taken decide decided agree agreed settle settled decision task todo do action item "
@@ -119,7 +122,7 @@ def list_facts(
     question: Question, types: Sequence[FactType], found: FactCandidates
 ) -> tuple[RankedFact, ...]:
     """The facts of these types, newest first; where the question names a subject, those on it."""
-    about = set(substance(question.text, question.words)) - _SAYS_WHICH
+    about = set(substance(question.text, question.words)) - LISTING_WORDS
     of_type = [one.fact for one in found.facts if one.fact.type in types]
     listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
     listed.sort(key=lambda fact: (-fact.at, fact.id))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.search.dates import Window, windows_asked
-from recollect.search.names import names_in
+from recollect.search.names import GERMAN_STOP_WORDS, is_german, names_in
 from recollect.search.speakers import speaker_words_asked
 from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
@@ -77,8 +77,10 @@ _REFERS: Final = re.compile(
 )
 # A question that the model answers by what it knows of the world: "how do I …", "what if …".
 _SEEKS_ADVICE: Final = re.compile(
-    r"\b(?:(?:do|should|can|could|would|may|might|must|am)\ i|what\ if|how\ to|what\ about\ \w+ing"
-    r"|best\ (?:way|practices?|tool|approach|option|choice)|is\ (?:it|there)\ (?:any\ |an?\ )?"
+    r"\bhow\ (?:do|can|should|could|would)\ i\b"
+    r"|^\W*(?:(?:and|so|but|ok|okay|hm+|also|then)\b\W*)*(?:do\ i\ need|(?:should|can|could|may)\ i"
+    r"|what\ if|what\ about\ \w+ing)\b"
+    r"|\b(?:best\ (?:way|practices?|tool|approach|option|choice)|is\ (?:it|there)\ (?:any\ |an?\ )?"
     r"(?:possible|ok|okay|better|worth|way|need)|any\ (?:tips|ideas?|advice|suggestions?)"
     r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
     re.IGNORECASE | re.VERBOSE,
@@ -139,6 +141,14 @@ _LETTERS: Final = re.compile(r"[^\W\d_]+|\d+")
 _MOST_LEANING_WORDS: Final = 14
 _SENTENCES: Final = re.compile(r"(?<=[?？。！])\s*|(?<=[.!…])\s+|\n+")
 _ASKING_CHARS: Final = 600
+_CLAUSES: Final = re.compile(
+    r"[,;]\s+(?:(?:and|but|so)\s+)*"
+    r"(?=(?:can|could|would|will|should|how|what|why|do|does|did|is|are|any)\b)",
+    re.IGNORECASE,
+)
+_OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
+_SHORT_QUESTION: Final = 30
+"""Words: a longer sentence brings along what it asks about."""
 _ASKING_WORDS: Final = 60
 """In a longer message what looks like a question may be part of what was pasted; and what it is
 about it says itself."""
@@ -186,8 +196,9 @@ def read_question(
     """What a question asks for; `newest` is the message that asks, where the text has more, and
     `asks` what it wants, where that is known."""
     words = tokenize(text)
+    common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
     return Question(
-        words=_ends(tuple(dict.fromkeys(words))),
+        words=_ends(tuple(word for word in dict.fromkeys(words) if word not in common)),
         length=len(words),
         speakers=speaker_words_asked(text),
         windows=windows_asked(text, asked_at=asked_at),
@@ -204,8 +215,9 @@ def what_asks(text: str) -> Asks:
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
     asking: Asks = "other"
-    for sentence in filter(None, map(str.strip, _SENTENCES.split(text))):
-        marked = sentence.endswith(("?", "？"))
+    for told in filter(None, map(str.strip, _SENTENCES.split(text))):
+        marked = told.endswith(("?", "？"))
+        sentence = _asking_clause(told) if marked else told
         if _ORDERS.match(sentence):
             if _RECOUNTS.search(sentence):
                 return "past"
@@ -214,12 +226,22 @@ def what_asks(text: str) -> Asks:
             if _ASKS_PAST.search(sentence):
                 return "past"
             if asking != "question":
-                asking = "advice" if _SEEKS_ADVICE.search(sentence) else "question"
+                general = _SEEKS_ADVICE.search(sentence) and not _OURS.search(sentence)
+                brings_along = len(told.split()) > _SHORT_QUESTION
+                asking = "advice" if general or brings_along else "question"
         elif _REMINDS.search(sentence):
             return "past"
         elif asking == "other" and _REFERS.search(sentence):
             asking = "reference"
     return "other" if long else asking
+
+
+def _asking_clause(sentence: str) -> str:
+    """What a sentence asks behind what it tells: "I moved to Bern, how do I register?"."""
+    if _BEGINS_AS_QUESTION.match(sentence):
+        return sentence
+    clauses = list(_CLAUSES.finditer(sentence))
+    return sentence[clauses[-1].end() :] if clauses else sentence
 
 
 def orders_politely(text: str) -> bool:
@@ -230,7 +252,13 @@ def orders_politely(text: str) -> bool:
 
 
 def _tells_itself(text: str) -> bool:
-    return len(text.split()) > _ASKING_WORDS
+    unspaced = sum(map(_is_unspaced, text[: 8 * _ASKING_WORDS]))
+    return len(text.split()) + unspaced // 2 > _ASKING_WORDS
+
+
+def _is_unspaced(character: str) -> bool:
+    """Chinese, Japanese and Korean characters, two to a word."""
+    return character > "\u2e7f"
 
 
 def asking_part(text: str) -> str:

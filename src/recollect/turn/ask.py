@@ -29,8 +29,13 @@ _LATELY: Final = 16
 _SPEAKS: Final = 2
 """So many of the last messages are looked at for another speaker, who speaks so often there: a
 label ("JSON: …") is no person."""
-_NOTE_WORDS: Final = 3
-"""A reply of so many words answers nobody."""
+_OURS: Final = re.compile(r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE)
+_NOTE: Final = re.compile(
+    r"\W*(?:(?:i(?:['’]ve| have)? )?(?:noted|understood|got it|ok|okay|thanks?|thank you|sure"
+    r"|alright|i see|will do|acknowledged|recorded|saved|no_reply)|好的?|收到|明白了?|了解|嗯)\W*",
+    re.IGNORECASE,
+)
+"""A reply that answers nobody."""
 _LEANT_ON_CHARS: Final = 600
 
 
@@ -109,14 +114,15 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
-    return to_you or _takes_note(lately)
+    ours = asks == "past" and _OURS.search(text) is not None  # what all of them agreed on
+    return to_you or (_takes_note(lately) and not ours)
 
 
 def _takes_note(lately: Sequence[Entry]) -> bool:
     """Whether the model answers nobody: "Noted.", "OK." is all that it says."""
     replies = [one for one in lately if one.role == "assistant"]
     return len(replies) >= _SPEAKS and all(
-        not one.calls and len(" ".join(_prose(one)).split()) <= _NOTE_WORDS for one in replies
+        not one.calls and _NOTE.fullmatch(" ".join(_prose(one))) is not None for one in replies
     )
 
 

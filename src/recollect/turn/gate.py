@@ -48,10 +48,11 @@ class Opening:
     has to hold, unless they are most of what it is about."""
 
 
+_QUESTION: Final = Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1)
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
-    "question": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
-    "advice": Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1),
+    "question": _QUESTION,
+    "advice": _QUESTION,
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }

@@ -10,12 +10,12 @@ Never touches what users and assistants said. Running it again changes nothing m
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 
 from recollect.config.settings import Pruning
 from recollect.rules.weigh import Weigher
@@ -30,13 +30,11 @@ from recollect.values.reason import Cause, Reason
 LINE_OF_IT: Final = " One line of it: "
 LINES_SHARE: Final = 0.05
 SMALL_WINDOW: Final = 16_000
-"""Of the window beyond a small one, what cleared results may take with their lines; then, and in a
-small window, placeholders stand alone: there whole exchanges have to leave, and lines of results
-take the place of what was said (decision 0043)."""
+"""Of the window beyond a small one, what cleared results that have a line may take. In a small
+window whole exchanges have to leave, and lines of results would take the place of what was said
+(decision 0043)."""
 _READ_CHARS: Final = 12_000
 """Of a result, from its end, for its telling line: what was found out stands behind the noise."""
-_MASKED_CHARS: Final = 2 * _READ_CHARS
-"""Masked for that: what gives a secret away may stand before what is read."""
 _RARE: Final = 0.1
 """Of the lines of all results, so many may hold a word that chooses one of them."""
 _PROSE_CHARS: Final = 4_000
@@ -59,11 +57,12 @@ class _Prunable:
     key: EntryKey
     message: MessageId
     part: int
-    call: CallId
     whole: str
     text: str
     tokens: int
     hard: bool
+    quoted: bool
+    """Something of the result stands in it."""
 
 
 def prune(
@@ -96,8 +95,7 @@ def prune(
     if not found:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
     lines = _TellingLines(entries, found, settings.hard_clear.line_chars)
-    standing = sum(item.tokens for item in found if item.hard)
-    room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW)) - standing
+    room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW))
     job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines, room)
     if everything:
         found.sort(key=lambda item: -item.tokens)
@@ -166,29 +164,46 @@ class _Pruner:
             self._replace(item, said, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
 
     def clear(self, found: list[_Prunable], *, until: float) -> None:
-        """Replace whole results by the placeholder and their telling line, oldest first."""
+        """Replace whole results by the placeholder and their telling line, oldest first; where
+        lines take more than their room, the oldest go."""
         if not self.settings.hard_clear.enabled:
             return
+        lined = deque(item for item in found if item.hard and item.quoted)
+        room = self.lines_tokens - sum(item.tokens for item in lined)
         for item in found:
             if self.used <= until:
                 return
-            if not item.hard:
-                text = self.settings.hard_clear.placeholder
-                line = self.lines.of(item, self.mask) if self.lines_tokens > 0 else ""
-                self.lines_tokens -= self.weigher.text(text + LINE_OF_IT + line)
-                if line:
-                    text += LINE_OF_IT + line
-                quotes = (item.message,) if line else ()
-                self._replace(item, text, Cause.OLD_RESULT, hard=True, quotes=quotes)
+            if item.hard:
+                continue
+            line = self.lines.of(item, self.mask) if self.lines_tokens > 0 else ""
+            if self._clear(item, line):
+                lined.append(item)
+                room -= item.tokens
+            while room < 0 and lined:
+                oldest = lined.popleft()
+                room += oldest.tokens
+                self._clear(oldest, "")
+
+    def _clear(self, item: _Prunable, line: str) -> bool:
+        """Whether the line stands behind the placeholder: a short result leaves that alone."""
+        bare = self.settings.hard_clear.placeholder
+        quoting = (item.message,)
+        if line and self._replace(
+            item, bare + LINE_OF_IT + line, Cause.OLD_RESULT, hard=True, quotes=quoting
+        ):
+            return True
+        self._replace(item, bare, Cause.OLD_RESULT, hard=True, quotes=())
+        return False
 
     def _replace(
         self, item: _Prunable, text: str, cause: Cause, *, hard: bool, quotes: tuple[MessageId, ...]
-    ) -> None:
+    ) -> bool:
+        """Whether it frees anything."""
         tokens = self.weigher.text(text)
         if tokens >= item.tokens:
-            return
+            return False
         self.used -= item.tokens - tokens
-        item.text, item.tokens, item.hard = text, tokens, hard
+        item.text, item.tokens, item.hard, item.quoted = text, tokens, hard, bool(quotes)
         self.made[item.key, item.part] = Shorten(
             anchor=item.key,
             part=item.part,
@@ -199,6 +214,10 @@ class _Pruner:
             hard=hard,
             quotes=quotes,
         )
+        return True
+
+
+_CalledFor: TypeAlias = dict[tuple[EntryKey, int], set[str]]
 
 
 class _TellingLines:
@@ -215,7 +234,7 @@ class _TellingLines:
         self._pieces = re.compile(
             rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}" if line_chars else ""
         )
-        self._called_for: dict[CallId, set[str]] | None = None
+        self._called_for: _CalledFor | None = None
         self._held_by: Counter[str] = Counter()
         self._count = 0
 
@@ -225,10 +244,10 @@ class _TellingLines:
             return ""
         if self._called_for is None:
             self._read()
-        asked = (self._called_for or {}).get(item.call, set())
+        asked = (self._called_for or {}).get((item.key, item.part), set())
         asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
         best, chosen = 0.0, ""
-        for line in self._lines(mask(item.whole[-_MASKED_CHARS:])):
+        for line in self._lines(mask(item.whole)):
             words = set(tokenize(line))
             shared = sum([self._worth(word) for word in words & asked])
             worth = shared + sum(map(self._worth, words)) / max(1, len(words))
@@ -253,27 +272,30 @@ class _TellingLines:
             yield from (piece[0].strip() for piece in self._pieces.finditer(" ".join(line.split())))
 
 
-def _called_for(entries: Sequence[Entry]) -> dict[CallId, set[str]]:
-    """The words of what each tool was called for: of the user, of the call, and of what the model
-    said with it and after it."""
-    words: dict[CallId, set[str]] = {}
+def _called_for(entries: Sequence[Entry]) -> _CalledFor:
+    """The words of what each result was called for: of the user, of the call, and of what the
+    model said with it and after it."""
+    found: _CalledFor = {}
+    of_calls: dict[CallId, set[str]] = {}
     asked: set[str] = set()
-    latest: tuple[CallId, ...] = ()
+    latest: list[set[str]] = []
     for entry in entries:
         prose = [part.text[-_PROSE_CHARS:] for part in entry.parts if isinstance(part, Text)]
         said = set(tokenize("\n".join(prose)))
-        if entry.role == "user" and said:
-            asked, latest = said, ()
+        if entry.role == "user" and said and not entry.results:
+            asked, latest = said, []
         elif entry.role == "assistant":
-            for call in latest:
-                words[call] |= said
-            latest = entry.calls
-            for part in entry.parts:
-                if isinstance(part, ToolCall):
-                    of_call = tokenize(part.arguments[:_PROSE_CHARS])
-                    words[part.id] = asked | said | set(of_call)
-            latest = tuple(call for call in latest if call in words)
-    return words
+            for words in latest:
+                words |= said
+            latest = []
+        for at, part in enumerate(entry.parts):
+            if isinstance(part, ToolCall):
+                of_call = asked | said | set(tokenize(part.arguments[:_PROSE_CHARS]))
+                of_calls[part.id] = of_call  # an id may be used again, in a later exchange
+                latest.append(of_call)
+            elif isinstance(part, ToolResult) and part.call_id in of_calls:
+                found[entry.key, at] = of_calls[part.call_id]
+    return found
 
 
 def _prunable(
@@ -302,10 +324,9 @@ def _prunable(
             edit = shown.get((entry.key, at))
             text = edit.text if edit else part.text
             hard = edit.hard if edit else False
+            quoted = bool(edit.quotes) if edit else True
             tokens = weigher.text(text)
-            found.append(
-                _Prunable(entry.key, entry.id, at, part.call_id, part.text, text, tokens, hard)
-            )
+            found.append(_Prunable(entry.key, entry.id, at, part.text, text, tokens, hard, quoted))
     return found
 
 

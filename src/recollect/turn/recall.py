@@ -20,7 +20,7 @@ from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import FACTS_SHARE
+from recollect.search.facts import FACTS_SHARE, LISTING_WORDS
 from recollect.search.fuse import vector_shares
 from recollect.search.lift import lending, tools_and_users
 from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
@@ -31,7 +31,7 @@ from recollect.search.substance import is_echo, only_asks
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.quote import quote
-from recollect.turn.recall_facts import recall_facts
+from recollect.turn.recall_facts import recall_facts, types_asked
 from recollect.values.history import SessionId
 from recollect.values.hit import GateVerdict, Hit
 from recollect.values.lookup import (
@@ -91,8 +91,12 @@ async def recall(
     question = read_question(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
+    lists = bool(types_asked(request, question))
+    if lists:  # "list all decisions" is no question about lists
+        kept = tuple([word for word in question.words if word not in LISTING_WORDS])
+        question, vectors = replace(question, words=kept), vectors if kept else ()
     asked = _asked(request, question, vectors, settings)
-    if not question.words and not asked.vectors:
+    if not question.words and not asked.vectors and not lists:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     held: dict[SegmentId, Segment] = {}
     judged = await _judged(archive, asked, request, question, settings, held)

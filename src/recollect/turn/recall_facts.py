@@ -17,11 +17,17 @@ from typing import Final
 
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import RankedFact, asked_types, list_facts, rank_facts
+from recollect.search.facts import (
+    MOST_LISTED,
+    RankedFact,
+    asked_types,
+    list_facts,
+    rank_facts,
+)
 from recollect.search.question import Question
 from recollect.search.standing import STANDING_WORD
 from recollect.search.substance import substance
-from recollect.values.fact import Evidence, Fact, fact_identity
+from recollect.values.fact import Evidence, Fact, FactType, fact_identity
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, CandidateQuery, FactQuery
 from recollect.values.reason import Cause, Reason
@@ -73,14 +79,15 @@ async def recall_facts(
 
     `common` are words that much of memory holds: by them alone nothing is asked for.
     """
+    types = types_asked(request, question)
     ranked = [
         one
-        for one in await _ranked(request, question, verdict, archive, vectors)
+        for one in await _ranked(request, question, types, verdict, archive, vectors)
         if fact_name(one.fact.id) not in request.quoted
         and _in_time(one.fact, request)
         and not _of_others(one.fact, request)
     ]
-    listed = [one for one in ranked if one.fact.type in asked_types(question.text)]
+    listed = [one for one in ranked if one.fact.type in types]
     if not verdict.open and request.gated and not listed:
         asks = _asks_by(question, common)
         opening = [one for one in ranked if _opens(one, asks)]
@@ -98,6 +105,13 @@ async def recall_facts(
     ]
     why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
     return _found(fresh, held, why if fresh and not verdict.open else None)
+
+
+def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
+    """The types of which a request wants all facts; an order lists nothing."""
+    if request.gated and question.asks not in ("past", "question"):
+        return ()
+    return asked_types(request.newest or question.text)
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
@@ -130,17 +144,17 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
 async def _ranked(
     request: RecallRequest,
     question: Question,
+    types: tuple[FactType, ...],
     verdict: GateVerdict,
     archive: Archive,
     vectors: Sequence[AskedVector],
 ) -> tuple[RankedFact, ...]:
     words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
-    types = asked_types(question.text)
     asked = FactQuery(
         words=words,
         vectors=tuple(vectors),
         types=types,
-        limit=_CANDIDATES,
+        limit=MOST_LISTED if types else _CANDIDATES,
         session=request.session if request.scope == "session" else None,
     )
     found = await archive.fact_candidates(asked)

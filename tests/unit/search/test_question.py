@@ -97,6 +97,9 @@ def test_speakers_asked_for_are_few() -> None:
         ("他昨天说了什么", set()),
         ("", set()),
         ("Wie viel kostet das Fenster, und wer hat den Vertrag?", set()),
+        ("Wann kommt Caroline nach Berlin?", set()),
+        ("What did Caroline put on, the red hat or the blue hat?", {"carolin"}),
+        ("Did Ursula von der Leyen meet Jan van der Berg?", {"ursula", "leyen", "berg"}),
     ],
 )
 def test_what_counts_as_a_name(question: str, names: set[str]) -> None:
@@ -258,6 +261,10 @@ def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
         ("The crane is green.", "other"),
         ("how do I coil a rope?", "advice"),
         ("what if the ferry is late?", "advice"),
+        ("Where do I live?", "question"),
+        ("How many bikes do I own?", "question"),
+        ("Which port should I use for our gateway?", "question"),
+        ("how do I reach our gateway?", "question"),
         ("how do I coil a rope? and which one is the green one?", "question"),
         (" ".join(["the crane has a green arm and"] * 12) + " can it lift a boat?", "other"),
         (" ".join(["the crane has a green arm and"] * 12) + " what did we decide on it?", "past"),
@@ -301,3 +308,10 @@ def test_only_what_is_asked_for_many_times_over_is_a_list() -> None:
     assert not wants_list("which mattress did we settle on?")
     assert not wants_list("which host runs the ledger?")
     assert not wants_list("which alias points to staging?")
+
+
+def test_small_words_of_german_ask_for_nothing() -> None:
+    asked = read_question("Was hat der Zahnarzt gesagt, und wann ist das Fest?", asked_at=NOW)
+    assert set(asked.words) == set(tokenize("Zahnarzt gesagt Fest"))
+    english = read_question("was the hat in the den?", asked_at=NOW)
+    assert set(english.words) == set(tokenize("was hat den"))

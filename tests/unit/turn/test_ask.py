@@ -122,6 +122,9 @@ def test_a_model_that_only_takes_note_is_asked_nothing() -> None:
     for said in ("when does the crane lift?", "did you paint it?", "our crane is the best"):
         assert asked(entries([*talk, f"Ada: {said}"])).asks == "other"
     assert asked(entries([*talk, "when does the crane lift?"])).asks == "question"
+    assert asked(entries([*talk, "Ada: what did we decide on the crane?"])).asks == "past"
+    short = [said.replace("Noted.", "Berth 7.") for said in talk]
+    assert asked(entries([*short, "Ada: when does the crane lift?"])).asks == "question"
 
 
 def test_a_label_is_no_person() -> None:

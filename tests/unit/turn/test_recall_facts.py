@@ -438,5 +438,7 @@ def test_who_asks_for_all_of_a_type_gets_it_whatever_its_words(tmp_path: Path) -
         about = held.asks(entries([user("what decisions did we make about the quay?")], name="q"))
         assert await beside_nothing(held, about, gate=False) == ["d2"]
         assert await told("what is the decision?") == set(), "one of them is not all of them"
+        for order in ("do all the tasks now", "open the settings", "all good, no open tasks"):
+            assert await told(order) == set()
 
     run(tmp_path, work)

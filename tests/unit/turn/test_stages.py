@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from recollect.formats.codec import CODECS
 from recollect.rules.groups import group
 from recollect.rules.weigh import Weigher
 from recollect.turn.inject import inject
-from recollect.turn.prune import prune
+from recollect.turn.prune import LINE_OF_IT, prune
 from recollect.turn.query import query
 from recollect.turn.read import Remembered, enter, read
 from recollect.turn.trim import trim
@@ -100,6 +101,68 @@ class TestPrune:
         cleared = next(iter(self.run(entries(held)).edits))
         assert cleared.text == "[Old tool result content cleared]"
         assert cleared.quotes == ()
+
+    def test_where_lines_take_more_than_their_room_the_oldest_go(self) -> None:
+        held = [said("user", "which cranes failed?")]
+        for n in range(300):
+            text = "noise and more noise\n" * 40 + f"crane_{n} failed by itself\n"
+            held += [call(n), result(n, text), said("assistant", f"crane_{n}, see above")]
+        view = entries(held)
+        made = self.run(view).edits
+        told = [LINE_OF_IT in edit.text for edit in made]
+        assert told == sorted(told), "the newest keep theirs"
+        assert not told[0]
+        assert told[-1]
+        assert sum(WEIGHER.text(e.text) for e in made if e.quotes) <= 0.05 * (100_000 - 16_000)
+        assert self.run(view, made).edits == (), "running it again changes nothing more"
+
+    def test_a_result_shorter_than_its_line_is_cleared_all_the_same(self) -> None:
+        short = "crane seven failed at the quay on sunday, of all days"
+        held = [said("user", "which crane failed?")]
+        for n in range(20):
+            held += [call(n), result(n, short)]
+        view = entries(held)
+        made = self.run(view).edits
+        assert {edit.text for edit in made} == {"[Old tool result content cleared]"}
+        assert len(made) == 17
+        assert self.run(view, made).edits == ()
+
+    def test_an_id_that_is_used_again_is_another_call(self) -> None:
+        noise = "x y\n" * 400
+        held = [
+            said("user", "who owns the ferry?"), call(0), result(0, f"{noise}ferry owner Ada\n"),
+            said("assistant", "see above"),
+            said("user", "who owns the crane?"), call(0), result(0, f"{noise}crane owner Ben\n"),
+            said("assistant", "see above"),
+        ]  # fmt: skip
+        for n in range(1, 5):
+            held += [call(n), result(n, noise)]
+        texts = [edit.text for edit in self.run(entries(held)).edits if edit.quotes]
+        assert [text.endswith("ferry owner Ada") for text in texts[:2]] == [True, False]
+        assert texts[1].endswith("crane owner Ben")
+
+    def test_no_half_of_a_secret_is_kept(self) -> None:
+        secret = "API_TOKEN=" + "a1B2c3D4" * 8
+        key = "-----BEGIN KEY-----\n" + "Zm9v\n" * 400 + "-----END KEY-----\n"
+        text = f"{secret} crane failed\n" + key * 12
+
+        def mask(given: str) -> str:
+            masked = given.replace(secret, "API_TOKEN=[masked]")
+            return re.sub("-----BEGIN KEY-----.*?-----END KEY-----", "[key]", masked, flags=re.S)
+
+        for cut in range(0, 64, 7):
+            held = [
+                said("user", "which crane failed?"),
+                call(0),
+                result(0, "z" * cut + "\n" + text),
+            ]
+            for n in range(1, 6):
+                held += [call(n), result(n, "x y\n" * 400)]
+            made = prune(
+                entries(held), (), build({}).pruning, WEIGHER, moment=OVER, used_tokens=90_000,
+                window_tokens=100_000, target_tokens=0, turn=1, mask=mask,
+            )  # fmt: skip
+            assert not any("a1B2c3D4" in edit.text for edit in made.edits)
 
     def test_a_line_is_taken_from_what_may_be_stored(self) -> None:
         text = "the token is hunter2\n" + "x y\n" * 400

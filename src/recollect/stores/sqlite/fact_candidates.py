@@ -57,7 +57,7 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
     chosen = [_pinned(db, allowed), _best(db, *by_words, query.limit)]
     if query.types:
         session = None if query.session is None else pack_text(query.session)
-        given = (json_list(query.types), session is None, session, query.limit)
+        given = (json_list(query.types), session is None, session, max(0, query.limit))
         chosen.append(number_list(db.value(_OF_TYPES, given)))
     asked = asked_vectors(db, matrices, query.vectors)
     for one in asked:
