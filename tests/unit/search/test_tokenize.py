@@ -1,5 +1,6 @@
 """What is written and what is asked for must meet in the same words."""
 
+import re
 import subprocess
 import sys
 import unicodedata
