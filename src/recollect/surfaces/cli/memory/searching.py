@@ -300,7 +300,8 @@ def _verdict(answer: Answer) -> str:
     if gate is None:
         return ""
     would = "would recall" if gate.open else "would stay silent"
-    return f"A turn that asks this {would}: {gate.reason}. Vectors: {answer.embedders or 'none'}."
+    vectors = answer.embedders or "none"
+    return f"A turn that asks this, and shows nothing of it, {would}: {gate.reason}. Vectors: {vectors}."
 
 
 def _snippet(found: Found) -> Text:
