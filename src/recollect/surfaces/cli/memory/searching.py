@@ -300,8 +300,8 @@ def _verdict(answer: Answer) -> str:
     if gate is None:
         return ""
     would = "would recall" if gate.open else "would stay silent"
-    vectors = answer.embedders or "none"
-    return f"A turn that asks this, and shows nothing of it, {would}: {gate.reason}. Vectors: {vectors}."
+    asked = f"A turn that asks this, and shows nothing of it, {would}: {gate.reason}."
+    return f"{asked} Vectors: {answer.embedders or 'none'}."
 
 
 def _snippet(found: Found) -> Text:
