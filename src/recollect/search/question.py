@@ -147,7 +147,7 @@ _CLAUSES: Final = re.compile(
     re.IGNORECASE,
 )
 _OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
-_SHORT_QUESTION: Final = 30
+_SHORT_QUESTION: Final = 25
 """Words: a longer sentence brings along what it asks about."""
 _ASKING_WORDS: Final = 60
 """In a longer message what looks like a question may be part of what was pasted; and what it is
