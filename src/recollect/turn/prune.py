@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final, TypeAlias
 
 from recollect.config.settings import Pruning
@@ -136,7 +137,7 @@ class _Pruner:
         lines_tokens: int,
     ) -> None:
         self.settings = settings
-        self.mask = mask
+        self.mask = cache(mask)  # a long result may be shortened, and then cleared
         self.lines = lines
         self.lines_tokens = lines_tokens
         self.weigher = weigher
