@@ -21,11 +21,11 @@ soak:
 
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
-    python -m recollect.testing.crash {{ARGS}}
+    python -m tests.harness.crash {{ARGS}}
 
 # Three restarts and 400 turns without a pause beside 8 busy processes, on SQLite and PostgreSQL
 restarts *ARGS:
-    python -m recollect.testing.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
+    python -m tests.harness.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
 
 # Every must-show of the issue, with its figures
 full:
@@ -45,7 +45,7 @@ full:
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
 real-model *ARGS:
-    python -m recollect.testing.real_model {{ARGS}}
+    python -m tests.harness.real_model {{ARGS}}
 
 # What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
 cost *ARGS:
@@ -84,4 +84,4 @@ docs:
 
 # Measure, and write docs/figures.md
 figures:
-    python -m recollect.bench.figures > docs/figures.md
+    python -m recollect_bench.figures > docs/figures.md

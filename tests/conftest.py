@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("recollect.testing.store_contract")
 
 ROOT = Path(__file__).parent.parent
 STARTED = time.monotonic()
-DATA = Path(os.environ.get("RECOLLECT_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.setdefault("RECOLLECT_DATA", str(ROOT.parent / "shared" / "data")))
 
 settings.register_profile(
     "default",

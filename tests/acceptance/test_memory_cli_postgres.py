@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.recollect_cli import Recollect
 
-from recollect.testing.postgres_server import PostgresServer
+from recollect_bench.postgres_server import PostgresServer
 
 NODE = Path(__file__).parents[1] / "node"
 OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tests.harness.crash.desk import Desk
+
 from recollect.engine import Engine
 from recollect.engine.archive import Kept
 from recollect.session import Transcript
-from recollect.testing.crash.desk import Desk
 
 LATE_LINES = 3
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from recollect.testing.crash.places import open_plain
+from tests.harness.crash.places import open_plain
+
 from recollect.values.batch import Batch, Written
 from recollect.values.job import Lease
 from recollect.values.segment import NewSegment, SegmentId

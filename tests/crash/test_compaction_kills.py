@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from recollect.testing.crash.compaction_kills import kill_assistants
-from recollect.testing.crash.compaction_verify import Durable, Left, verify_session
-from recollect.testing.crash.desk import WHOLE, Desk, marker, words_of
-from recollect.testing.crash.outcome import Outcome, table
-from recollect.testing.crash.places import site
+from tests.harness.crash.compaction_kills import kill_assistants
+from tests.harness.crash.compaction_verify import Durable, Left, verify_session
+from tests.harness.crash.desk import WHOLE, Desk, marker, words_of
+from tests.harness.crash.outcome import Outcome, table
+from tests.harness.crash.places import site
+
 from recollect.wiring import open_store
 
 KILLS = 25

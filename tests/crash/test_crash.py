@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from recollect.testing.crash.compaction_kills import kill_assistants
-from recollect.testing.crash.crowd import crowd
-from recollect.testing.crash.outage import outage
-from recollect.testing.crash.outcome import Outcome, table
-from recollect.testing.crash.places import Site, site
-from recollect.testing.crash.restarts import restarts
-from recollect.testing.crash.server_stops import stop_server
-from recollect.testing.crash.talker_kills import kill_talkers
-from recollect.testing.crash.torn_spool import tear_spool
-from recollect.testing.crash.worker_kills import kill_workers
-from recollect.testing.crash.writer_kills import kill_writers
+from tests.harness.crash.compaction_kills import kill_assistants
+from tests.harness.crash.crowd import crowd
+from tests.harness.crash.outage import outage
+from tests.harness.crash.outcome import Outcome, table
+from tests.harness.crash.places import Site, site
+from tests.harness.crash.restarts import restarts
+from tests.harness.crash.server_stops import stop_server
+from tests.harness.crash.talker_kills import kill_talkers
+from tests.harness.crash.torn_spool import tear_spool
+from tests.harness.crash.worker_kills import kill_workers
+from tests.harness.crash.writer_kills import kill_writers
 
 KILLS = 40
 

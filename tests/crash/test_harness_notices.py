@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 from tests.crash.syncs import counted_syncs
-
-from recollect.testing.crash.__main__ import main
-from recollect.testing.crash.crowd import crowd
-from recollect.testing.crash.outage import Phase, judge
-from recollect.testing.crash.outcome import Outcome, table
-from recollect.testing.crash.places import Place, site
-from recollect.testing.crash.plan import planned_batch
-from recollect.testing.crash.spoken import compare_spoken
-from recollect.testing.crash.torn_spool import tear_spool
-from recollect.testing.crash.verify import Acknowledged, verify
-from recollect.testing.crash.worker_kills import kill_workers
-from recollect.testing.crash.writer_kills import kill_writers
+from tests.harness.crash.__main__ import main
+from tests.harness.crash.crowd import crowd
+from tests.harness.crash.outage import Phase, judge
+from tests.harness.crash.outcome import Outcome, table
+from tests.harness.crash.places import Place, site
+from tests.harness.crash.plan import planned_batch
+from tests.harness.crash.spoken import compare_spoken
+from tests.harness.crash.torn_spool import tear_spool
+from tests.harness.crash.verify import Acknowledged, verify
+from tests.harness.crash.worker_kills import kill_workers
+from tests.harness.crash.writer_kills import kill_writers
 
 BROKEN = "tests.crash.broken_stores"
 

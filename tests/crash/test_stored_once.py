@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from tests.conversations.resends import blocks_to_strings, move_cache_marks, strings_to_blocks
+from tests.harness.crash.places import Place, Site, site
+from tests.harness.crash.verify import read_segments
 
 from recollect.config import Settings
 from recollect.config.settings import Store as StoreSettings
@@ -22,8 +24,6 @@ from recollect.formats.transcripts import read_transcript
 from recollect.ports import Spool
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
-from recollect.testing.crash.places import Place, Site, site
-from recollect.testing.crash.verify import read_segments
 from recollect.values.batch import Batch
 from recollect.wiring import open_memory, open_spool
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import apsw
 
-from recollect.bench.redaction_kinds import HALVES, load_kinds
 from recollect.rules.redaction import redact, told_apart
+from recollect_bench.redaction_kinds import HALVES, load_kinds
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)
 SHORTEST = 8

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer
 from tests.unit.agent.agent_room import Room, collected, ended, of, said
 from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import CallEnded, Compacted, Failed, Said, Withdrawn
 from recollect.agent.loop import Agent
-from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer, Step
 from tests.integration.long_talk import (
     LIMIT,
     SESSION,
@@ -41,7 +42,6 @@ from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.openai_chat import OpenAIChatModel
 from recollect.providers.openai_responses import OpenAIResponsesModel
 from recollect.providers.retries import Retries
-from recollect.testing.model_server import Asked, ModelServer, Step
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
 from recollect.values.model import Prompt

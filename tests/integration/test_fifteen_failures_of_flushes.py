@@ -15,6 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import SESSION, Talk, grown, opened, reply, scribe
 from tests.unit.agent.agent_room import Room, collected, ended, filling, of
 from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
@@ -22,7 +23,6 @@ from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import Compacted, Failed, Flushed
 from recollect.agent.loop import Agent
-from recollect.testing.model_server import ModelServer
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says, ScriptedCall, WireName
 

@@ -18,7 +18,6 @@ from recollect.formats.batches import write_batch
 from recollect.memory.forget import forget
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.fact import FactId
@@ -27,6 +26,7 @@ from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 SECRET_PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay with both cranes."

@@ -27,7 +27,6 @@ from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.surfaces.cli import main
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
@@ -37,6 +36,7 @@ from recollect.values.model import Prompt
 from recollect.values.segment import NewSegment, Segment
 from recollect.values.upkeep import ROOMS
 from recollect.wiring import open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 PLAN = f"We decided that the crane listens on port 9000, the {MARKER} plan."

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import ModelServer
 
 from recollect import open_blocking_memory, open_memory
-from recollect.testing.model_server import ModelServer
 from recollect.testing.scripted_replies import Says, ScriptedCall
 from recollect.values.request import Usage
 from recollect.wiring import open_store

@@ -21,7 +21,6 @@ from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.session.places import outputs_folder
 from recollect.surfaces.cli import main
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
@@ -30,6 +29,7 @@ from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.reason import NOT_RUN
 from recollect.wiring import open_spool, open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 # Made up; in two parts, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"

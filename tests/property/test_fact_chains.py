@@ -18,9 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from recollect.bench.facts.chains import check_through_store
-from recollect.bench.facts.chains.tell import START, Said, in_order, make_chains, unrelated
-from recollect.bench.facts.through_store import Scope
 from recollect.errors import ModelUnavailable
 from recollect.memory.history import as_of, chain
 from recollect.memory.name_subject import name_subject
@@ -34,6 +31,9 @@ from recollect.values.fact import Evidence, Fact, FactDraft, FactId
 from recollect.values.lookup import FactQuery
 from recollect.values.model import Answer, Prompt
 from recollect.values.segment import SegmentId, Trust
+from recollect_bench.facts.chains import check_through_store
+from recollect_bench.facts.chains.tell import START, Said, in_order, make_chains, unrelated
+from recollect_bench.facts.through_store import Scope
 
 THROUGH_PRODUCT = 60
 """Of the 200; `recollect bench facts` takes all of them (chains.*)."""

@@ -3,7 +3,7 @@
 Owns three tables of classes, of ASCII, of most scripts' bytes in UTF-8, and of kana and Han, and
 for each a table of costs, for pairs `class before * 16 + class`. Class 0 is what a table does not
 look at, and what stands before the first byte. The costs are never edited by hand:
-`python -m recollect.bench.tokens fit --write` derives them and rewrites the rows below. A cost is
+`python -m recollect_bench.tokens fit --write` derives them and rewrites the rows below. A cost is
 at most 127, which the sum in `tokens.py` relies on.
 """
 
@@ -101,7 +101,7 @@ RARE_PREFIXES = (
     (0xF0, (b"\xf0\x9e",), 155),  # Adlam, Mende
 )
 
-# python -m recollect.bench.tokens fit --write, 2026-11-15, with the corpus of docs/tokens.md
+# python -m recollect_bench.tokens fit --write, 2026-11-15, with the corpus of docs/tokens.md
 # fmt: off
 LETTER_COSTS = bytes((
       0,   1,   1,   1,   1,   1, 127,  62,   1,   1,  44,  34, 127,  34,  46,  16,

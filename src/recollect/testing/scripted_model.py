@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from recollect.testing.model_wires import whole_reply
+from tests.harness.model_wires import whole_reply
+
 from recollect.testing.scripted_replies import Says, WireName
 from recollect.values.model import (
     Answer,

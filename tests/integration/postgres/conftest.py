@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,11 @@ import pytest
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet, vectors
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.lookup import AskedVector, Candidate, CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId, Vector, VectorSet
+from recollect_bench.postgres_server import TestDatabase
 
 DIMENSIONS = {"few": 48, "many": 384}
 NEAR_ENOUGH = 1e-6

@@ -16,10 +16,10 @@ import pytest
 
 from recollect.errors import StoreUnavailable
 from recollect.stores.postgres import PostgresFleet
-from recollect.testing.postgres_server import PostgresServer, StopMode
 from recollect.testing.store_contract import examples
 from recollect.values.lookup import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import PostgresServer, StopMode
 
 QUERY = CandidateQuery(words=("a",), vectors=(examples.asked("q"),))
 
@@ -138,7 +138,7 @@ def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServe
 def test_a_server_that_its_process_left_behind_is_stopped() -> None:
     """The guard: SIGKILL of the process that started it does not leave a server running."""
     code = (
-        "from recollect.testing.postgres_server import PostgresServer\n"
+        "from recollect_bench.postgres_server import PostgresServer\n"
         "import sys, time\n"
         "server = PostgresServer(18).__enter__()\n"
         "print(server.pid, server.folder, flush=True)\n"

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from recollect.testing.postgres_server import TestDatabase
+from recollect_bench.postgres_server import TestDatabase
 
 OF_NO_SPACE = {"schema_versions"}
 """What has no space: on Citus a reference table."""

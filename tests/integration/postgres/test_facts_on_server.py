@@ -12,7 +12,6 @@ from recollect.stores.postgres import PostgresStore, migrate
 from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.schema import migrations
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 from recollect.testing.store_contract.examples import (
     START,
     asked,
@@ -26,6 +25,7 @@ from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId
 from recollect.values.lookup import FactQuery
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 OLD = (
     fact("old", content="the port was 1", superseded_by=FactId("new")),

@@ -15,9 +15,9 @@ from recollect.engine.files.memory_files import MemoryFiles
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
 from recollect.stores.postgres import PostgresStore
-from recollect.testing.postgres_server import TestDatabase
 from recollect.values.segment import StoredSegment
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import TestDatabase
 
 NOTES = "# Quay\nThe crane lifts cargo.\n\n# Garden\nRoses need water.\n\n# Lake\nAnna sails.\n"
 

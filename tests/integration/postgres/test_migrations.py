@@ -15,8 +15,8 @@ from recollect import open_memory
 from recollect.errors import StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import VERSION, migrations
-from recollect.testing.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
+from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 NO_SCHEMA = "run `recollect memory migrate URL`"
 

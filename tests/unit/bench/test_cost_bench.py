@@ -11,21 +11,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench.command import bench
-from recollect.bench.cost.data import Conversation, conversation, count_bytes, load_conversations
-from recollect.bench.cost.meter import (
-    SUMMARY_TOKENS,
-    SYSTEM_TOKENS,
-    Meter,
-    Tally,
-)
-from recollect.bench.cost.names import Naming, common_names
-from recollect.bench.cost.notes import MOST_NAMES, NoteTaker, NotingModel
-from recollect.bench.cost.plain import replay_plain
-from recollect.bench.cost.plot import plot
-from recollect.bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
-from recollect.bench.cost.through_engine import replay_engine, settings_of
-from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.compaction.audit import audit
 from recollect.compaction.prompts import Wanted, initial_prompt, merge_prompt, update_prompt
 from recollect.errors import RecollectError
@@ -34,6 +19,16 @@ from recollect.formats.summaries import PI_OPENING
 from recollect.formats.transcripts import read_transcripts
 from recollect.values.message import Role
 from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect_bench.command import bench
+from recollect_bench.cost.data import Conversation, conversation, count_bytes, load_conversations
+from recollect_bench.cost.meter import SUMMARY_TOKENS, SYSTEM_TOKENS, Meter, Tally
+from recollect_bench.cost.names import Naming, common_names
+from recollect_bench.cost.notes import MOST_NAMES, NoteTaker, NotingModel
+from recollect_bench.cost.plain import replay_plain
+from recollect_bench.cost.plot import plot
+from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
+from recollect_bench.cost.through_engine import replay_engine, settings_of
+from recollect_bench.data import DataNotFoundError
 
 
 def _chat(*said: tuple[str, str]) -> bytes:

@@ -14,29 +14,29 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench import facts
-from recollect.bench.command import bench
-from recollect.bench.facts.buried import buried_figures, drafts_of
-from recollect.bench.facts.bury import Placed, Sitting, bury
-from recollect.bench.facts.cases import Case, CaseFact, CaseMessage
-from recollect.bench.facts.chains.check import Checked, chain_case, check_chains
-from recollect.bench.facts.chains.tell import CHAINS, Said, make_chains, some_of
-from recollect.bench.facts.halves import HELD_OUT, TUNE, load_halves
-from recollect.bench.facts.junk import junk_in, said_twice
-from recollect.bench.facts.models import TimedModel
-from recollect.bench.facts.noise import FAMILIES, LOOP, looped_noise, worded
-from recollect.bench.facts.noise_families import RECALLED
-from recollect.bench.facts.plain import by_keywords, by_rules, by_words_alone
-from recollect.bench.facts.score import Tally, score
-from recollect.bench.facts.through_store import Kept, Scope, remember
-from recollect.bench.facts.with_model import model_figures, read_with_model
-from recollect.bench.figures import page, read_result
 from recollect.errors import ModelUnavailable, RecollectError
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Evidence, Fact, FactDraft, FactId
 from recollect.values.model import Answer
 from recollect.values.request import Usage
 from recollect.values.segment import SegmentId
+from recollect_bench import facts
+from recollect_bench.command import bench
+from recollect_bench.facts.buried import buried_figures, drafts_of
+from recollect_bench.facts.bury import Placed, Sitting, bury
+from recollect_bench.facts.cases import Case, CaseFact, CaseMessage
+from recollect_bench.facts.chains.check import Checked, chain_case, check_chains
+from recollect_bench.facts.chains.tell import CHAINS, Said, make_chains, some_of
+from recollect_bench.facts.halves import HELD_OUT, TUNE, load_halves
+from recollect_bench.facts.junk import junk_in, said_twice
+from recollect_bench.facts.models import TimedModel
+from recollect_bench.facts.noise import FAMILIES, LOOP, looped_noise, worded
+from recollect_bench.facts.noise_families import RECALLED
+from recollect_bench.facts.plain import by_keywords, by_rules, by_words_alone
+from recollect_bench.facts.score import Tally, score
+from recollect_bench.facts.through_store import Kept, Scope, remember
+from recollect_bench.facts.with_model import model_figures, read_with_model
+from recollect_bench.figures import page, read_result
 
 NOISE = 1_000
 

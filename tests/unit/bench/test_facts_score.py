@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.bench.facts.cases import CaseError, read_cases, segments_of
-from recollect.bench.facts.score import score
 from recollect.memory.explicit import explicit
 from recollect.values.fact import FactDraft
+from recollect_bench.facts.cases import CaseError, read_cases, segments_of
+from recollect_bench.facts.score import score
 
 
 def case(**changes: Any) -> str:

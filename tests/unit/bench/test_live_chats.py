@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench.command import bench
-from recollect.bench.figures import page
-from recollect.bench.live import draw, run
-from recollect.bench.live.chats import chat_sessions
-from recollect.bench.live.feed import SlidingWindow, feed, folded, holds
-from recollect.bench.live.result import read_live
-from recollect.bench.live.sessions import Need, spoken
 from recollect.errors import RecollectError
+from recollect_bench.command import bench
+from recollect_bench.figures import page
+from recollect_bench.live import draw, run
+from recollect_bench.live.chats import chat_sessions
+from recollect_bench.live.feed import SlidingWindow, feed, folded, holds
+from recollect_bench.live.result import read_live
+from recollect_bench.live.sessions import Need, spoken
 
 LONG = "The garden is large. " * 40
 BOAT = "My boat is called Marigold and lies in Rotterdam."

@@ -14,28 +14,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench import recall
-from recollect.bench.command import EMBEDDERS, RECALL_SETS, bench
-from recollect.bench.figures import page, read_result
-from recollect.bench.recall.ask import strangers_of
-from recollect.bench.recall.baselines import OPENCLAW, Baselines
-from recollect.bench.recall.chats import locomo_gold
-from recollect.bench.recall.chinese import users_words
-from recollect.bench.recall.compare import compare
-from recollect.bench.recall.floors import FLOORS, floors_of
-from recollect.bench.recall.judge import (
-    BUDGET_TOKENS,
-    Judge,
-    block_tokens,
-    pack_ranked,
-    whole_message,
-)
-from recollect.bench.recall.memory import StoredMemory, embed_memory, write_memory
-from recollect.bench.recall.page import read_recall
-from recollect.bench.recall.plot import plot
-from recollect.bench.recall.result import RecallResult, SetResult, joined
-from recollect.bench.recall.sets import SETS, Memory, Question, QuestionSet, Said, load_set
-from recollect.bench.redaction_corpora import DataNotFoundError
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError
 from recollect.stores.sqlite import SQLiteStore
@@ -45,6 +23,28 @@ from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
 from recollect.values.recalled import Recalled, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
+from recollect_bench import recall
+from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
+from recollect_bench.data import DataNotFoundError
+from recollect_bench.figures import page, read_result
+from recollect_bench.recall.ask import strangers_of
+from recollect_bench.recall.baselines import OPENCLAW, Baselines
+from recollect_bench.recall.chats import locomo_gold
+from recollect_bench.recall.chinese import users_words
+from recollect_bench.recall.compare import compare
+from recollect_bench.recall.floors import FLOORS, floors_of
+from recollect_bench.recall.judge import (
+    BUDGET_TOKENS,
+    Judge,
+    block_tokens,
+    pack_ranked,
+    whole_message,
+)
+from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect_bench.recall.page import read_recall
+from recollect_bench.recall.plot import plot
+from recollect_bench.recall.result import RecallResult, SetResult, joined
+from recollect_bench.recall.sets import SETS, Memory, Question, QuestionSet, Said, load_set
 
 DAY = 86_400.0
 

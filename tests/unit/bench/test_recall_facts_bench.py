@@ -13,16 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench import recall
-from recollect.bench.command import bench
-from recollect.bench.recall.fact_answers import KeptAnswers
-from recollect.bench.recall.fact_judge import judge_block
-from recollect.bench.recall.fact_page import page
-from recollect.bench.recall.fact_part import part_to_read
-from recollect.bench.recall.fact_reading import read_for_facts
-from recollect.bench.recall.judge import BUDGET_TOKENS, Judge
-from recollect.bench.recall.memory import StoredMemory, entries_of, write_memory
-from recollect.bench.recall.sets import Memory, Question, QuestionSet, Said
 from recollect.errors import RecollectError
 from recollect.formats.recalled_block import fact_line
 from recollect.search.facts import FACTS_SHARE
@@ -30,6 +20,16 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Answer, Prompt
 from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
+from recollect_bench import recall
+from recollect_bench.command import bench
+from recollect_bench.recall.fact_answers import KeptAnswers
+from recollect_bench.recall.fact_judge import judge_block
+from recollect_bench.recall.fact_page import page
+from recollect_bench.recall.fact_part import part_to_read
+from recollect_bench.recall.fact_reading import read_for_facts
+from recollect_bench.recall.judge import BUDGET_TOKENS, Judge
+from recollect_bench.recall.memory import StoredMemory, entries_of, write_memory
+from recollect_bench.recall.sets import Memory, Question, QuestionSet, Said
 
 DAY = 86_400.0
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench import recall
-from recollect.bench.command import bench
-from recollect.bench.recall import embedders
-from recollect.bench.recall.own import GrowingMemory
-from recollect.bench.recall.own_session import OwnSession, own_sessions
-from recollect.bench.recall.references import LAST_MESSAGES, identifiers_of
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError
 from recollect.stores.sqlite import SQLiteStore
 from recollect.values.lookup import EmbedderKind
 from recollect.values.recalled import Recalled, RecallRequest
+from recollect_bench import recall
+from recollect_bench.command import bench
+from recollect_bench.recall import embedders
+from recollect_bench.recall.own import GrowingMemory
+from recollect_bench.recall.own_session import OwnSession, own_sessions
+from recollect_bench.recall.references import LAST_MESSAGES, identifiers_of
 
 FILLER = "We talk about the weather and the garden and what grows there in spring. " * 40
 """About 700 tokens."""

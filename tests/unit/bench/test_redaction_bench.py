@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.bench import redaction
-from recollect.bench.redaction_baselines import redact_by_openclaw
-from recollect.bench.redaction_corpora import DataNotFoundError, load_corpora
-from recollect.bench.redaction_kinds import load_kinds
+from recollect_bench import redaction
+from recollect_bench.data import DataNotFoundError
+from recollect_bench.redaction_baselines import redact_by_openclaw
+from recollect_bench.redaction_corpora import load_corpora
+from recollect_bench.redaction_kinds import load_kinds
 
-_DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[4] / "shared" / "data"))
+_DATA = Path(os.environ["RECOLLECT_DATA"])
 needs_data = pytest.mark.skipif(
     not (_DATA / "secrets").is_dir(), reason="RECOLLECT_DATA holds no secrets/"
 )

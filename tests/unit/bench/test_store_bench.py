@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from recollect.bench import store
-from recollect.bench.command import bench
-from recollect.bench.store_data import Corpus, Turns, vector_batches
-from recollect.bench.store_measure import Baseline, Paired, milliseconds
-from recollect.bench.store_postgres_baseline import PostgresBaseline
-from recollect.bench.store_sqlite_baseline import SqliteBaseline
 from recollect.errors import RecollectError
 from recollect.search.bm25 import Bm25Index
 from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.testing.postgres_server import PostgresServer
 from recollect.values.segment import NewSegment
+from recollect_bench import store
+from recollect_bench.command import bench
+from recollect_bench.postgres_server import PostgresServer
+from recollect_bench.store_data import Corpus, Turns, vector_batches
+from recollect_bench.store_measure import Baseline, Paired, milliseconds
+from recollect_bench.store_postgres_baseline import PostgresBaseline
+from recollect_bench.store_sqlite_baseline import SqliteBaseline
 
 
 def test_the_data_are_the_same_in_every_run() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer
 from tests.integration.long_talk import (
     SESSION,
     WINDOW,
@@ -28,7 +29,6 @@ from recollect import open_memory
 from recollect.agent.opening import open_agent
 from recollect.config import active_keys
 from recollect.errors import ModelUnavailable, SettingsError
-from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says
 from recollect.values.compaction import CompactionResult

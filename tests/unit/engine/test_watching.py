@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.harness.model_wires import streamed_reply
 
 from recollect import BlockingEngine, Engine, open_blocking_memory, open_memory
-from recollect.testing.model_wires import streamed_reply
 from recollect.testing.scripted_replies import Says
 from recollect.wiring import open_store
 

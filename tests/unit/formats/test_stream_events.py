@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.model_wires import overloaded, streamed_reply, whole_reply
 
 from recollect.errors import FormatError
 from recollect.formats.replies import read_reply, read_usage
 from recollect.formats.stream_events import StreamedReply
-from recollect.testing.model_wires import overloaded, streamed_reply, whole_reply
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 from recollect.values.request import Usage
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.model_wires import whole_reply
 
 from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode
@@ -14,7 +15,6 @@ from recollect.formats.replies import read_reply
 from recollect.formats.translate import APIS, PROVIDERS, Speaker, to_wire
 from recollect.formats.translate_reply import as_resent, broken_off, to_pi
 from recollect.rules.identity import identify
-from recollect.testing.model_wires import whole_reply
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 from recollect.values.request import FormatName, Usage

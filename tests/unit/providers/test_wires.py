@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer
+from tests.harness.model_wires import whole_reply
 from tests.unit.providers.wire_models import (
     KEY,
     PATHS,
@@ -26,8 +28,6 @@ from tests.unit.providers.wire_models import (
 
 from recollect.errors import ModelOverflow, ModelUnavailable
 from recollect.formats.replies import read_reply, read_usage
-from recollect.testing.model_server import Asked, ModelServer
-from recollect.testing.model_wires import whole_reply
 from recollect.testing.scripted_replies import (
     Fails,
     Says,

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from recollect.bench.redaction_kinds import FILLED, HALVES, Half, load_kinds
 from recollect.config.settings import Redaction
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.redaction import redact, told_apart
+from recollect_bench.redaction_kinds import FILLED, HALVES, Half, load_kinds
 
 LOOKALIKES = r"""
 WebSocket closed with code 1006 after 30000 ms

@@ -14,21 +14,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.bench.token_corpus import (
-    HELD_KINDS,
-    UNSEEN_KINDS,
-    cut_samples,
-    data_folder,
-    gather_documents,
-)
-from recollect.bench.token_fit import pair_counts
-from recollect.bench.token_generated import base64_text, hex_json
-from recollect.bench.token_sessions import calibrated_errors, simulated_sessions
-from recollect.bench.tokens import count_o200k as true_tokens
 from recollect.rules import token_costs
 from recollect.rules.image_tokens import UNKNOWN_IMAGE_TOKENS, count_image
 from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.values.calibration import Calibration
+from recollect_bench.data import data_folder
+from recollect_bench.token_corpus import (
+    HELD_KINDS,
+    UNSEEN_KINDS,
+    cut_samples,
+    gather_documents,
+)
+from recollect_bench.token_fit import pair_counts
+from recollect_bench.token_generated import base64_text, hex_json
+from recollect_bench.token_sessions import calibrated_errors, simulated_sessions
+from recollect_bench.tokens import count_o200k as true_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def test_freshly_generated_digests_and_base64_stay_within_the_bounds(seed):
 
 
 def test_real_sessions_stay_within_the_bounds():
-    if data_folder() is None:
+    if not data_folder().is_dir():
         pytest.skip("the data folder is absent; set RECOLLECT_DATA")
     sessions = gather_documents()["coding_session"]
     whole = "\n".join(sessions[:400])

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.harness.model_server import ModelServer
 
 from recollect.errors import ModelUnavailable
 from recollect.formats.replies import read_reply
 from recollect.ports import ChatModel
-from recollect.testing.model_server import ModelServer
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta

@@ -1,0 +1,301 @@
+"""`recollect bench NAME [--json]`: measure what the documentation claims, on this machine.
+
+Owns which benches there are, which options each takes, and how a result is shown. A bench is a
+module of its name with `run(progress, **options)`; one that draws more than a list of figures
+has a `draw(result)` too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from recollect.surfaces.cli.explain import window_from
+from recollect.surfaces.cli.progress import ShownProgress
+from recollect_bench.result import BenchResult
+
+BENCHES: Final = {
+    "cost": "what a long conversation costs under prompt caching, and what is kept of it",
+    "facts": "what is extracted of what was stated plainly, and how much of noise",
+    "live": "what stands in the request when a user asks, through the whole product",
+    "recall": "what is found of what a question needs, on question sets and your transcripts",
+    "redaction": "what is masked of real secrets, and what is touched that is none",
+    "store": "a store beside hand-written SQL of the same durability",
+    "tokens": "the token counter against o200k",
+    "turn": "what shaping a request costs beside json.loads + json.dumps",
+}
+RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
+LIVE_SETS: Final = ("agent", "locomo", "beam", "longmemeval", "coding")
+LIVE_STRATEGIES: Final = (
+    "recollect",
+    "recall-off",
+    "block-4000",
+    "sliding-window",
+    "plain-compaction",
+    "oracle",
+)
+EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
+FACTS_BY: Final = ("none", "rules", "model")
+HALVES: Final = ("tune", "held-out", "both", "fresh")
+_TAKES: Final[Mapping[str, frozenset[str]]] = {
+    "cost": frozenset({"paths", "svg", "quick"}),
+    "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
+    "live": frozenset(
+        {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
+        | {"quick", "misses", "seeds", "most_chats", "most_questions", "spread"}
+    ),
+    "recall": frozenset(
+        {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
+        | {"facts", "model", "gguf", "keep", "most_memories", "most_messages"}
+    ),
+    "store": frozenset({"store", "quick", "large", "spaces"}),
+    "turn": frozenset({"recall", "store", "quick"}),
+}
+"""The options of each bench; one that is not named takes none."""
+_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("recall", "sets"): RECALL_SETS,
+    ("live", "sets"): LIVE_SETS,
+    ("facts", "half"): ("tune", "held-out", "both"),
+    ("live", "half"): ("tune", "held-out", "fresh"),
+}
+"""What each bench takes of an option that several have."""
+
+
+@click.command()
+@click.argument("name", type=click.Choice(sorted(BENCHES)))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER,"
+    " postgresql://… of a role that may create databases, or pg18 and pg16 for a temporary server."
+    " live: sqlite, pg18 or pg16.",
+)
+@click.option(
+    "--quick", is_flag=True, help="cost, live, store, recall, turn --recall: to see that it runs."
+)
+@click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
+@click.option(
+    "--spaces", type=click.IntRange(min=0), help="store: how many spaces beside, 0 for none."
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice(tuple(dict.fromkeys((*RECALL_SETS, *LIVE_SETS)))),
+    help="recall: which questions, locomo unless named; may be given several times. own: your"
+    " transcripts, see --paths. live: agent unless named, locomo, beam, longmemeval, coding.",
+)
+@click.option(
+    "--embedder",
+    type=click.Choice(EMBEDDERS),
+    help="recall, live: what makes vectors; hash (live: static) unless named. onnx is minilm, by"
+    " the settings' word.",
+)
+@click.option(
+    "--paths",
+    multiple=True,
+    metavar="FILE",
+    help="cost, recall --set own: a transcript, or a folder of them; may be given several times.",
+)
+@click.option(
+    "--misses",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="recall: show N questions whose evidence was not found, and what was shown instead; none"
+    " of your own transcripts. live: and the stage that lost it. facts --half tune: show N facts"
+    " that were missed or made up.",
+)
+@click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
+@click.option(
+    "--compare",
+    metavar="A,B",
+    help="recall: only compare what two stores rank, as in sqlite,pg18.",
+)
+@click.option(
+    "--no-cache", is_flag=True, help="recall: make every vector anew, without those kept earlier."
+)
+@click.option(
+    "--recall", is_flag=True, help="turn: what recalling costs, beside its SQL and products bare."
+)
+@click.option(
+    "--half",
+    type=click.Choice(HALVES),
+    help="facts: which cases; both unless named. Rules are tuned on one half only. live --set"
+    " agent: which domains; tune unless named.",
+)
+@click.option(
+    "--window",
+    multiple=True,
+    metavar="N",
+    help="live: the window in tokens, as 16k; may be given several times.",
+)
+@click.option(
+    "--summaries",
+    type=click.Choice(("none", "junk", "plausible")),
+    help="live: who summarises: nobody (agent), one that says nothing (chats), one that keeps what"
+    " the user said last.",
+)
+@click.option(
+    "--strategy",
+    multiple=True,
+    type=click.Choice(LIVE_STRATEGIES),
+    help="live: only these, of the product and its baselines; may be given several times.",
+)
+@click.option(
+    "--spread", is_flag=True, help="live: ask chats over their last quarter, not at the end."
+)
+@click.option("--no-pause", is_flag=True, help="live: the next turn comes at once.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live --set agent: N sessions of each domain; 1 unless named.",
+)
+@click.option(
+    "--most-chats",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live: only the first N chats, or domains, of a set.",
+)
+@click.option(
+    "--most-questions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="live: ask N questions of a set of chats, from everywhere, and as many of other chats.",
+)
+@click.option(
+    "--noise",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="facts: how many messages of noise to bury the cases in, 10,000 unless named; 0 for none.",
+)
+@click.option(
+    "--model",
+    metavar="URL",
+    help="facts, recall --facts model: also with a model: a server that speaks Chat Completions,"
+    " or `settings`.",
+)
+@click.option(
+    "--gguf",
+    metavar="FILE",
+    help="facts, recall --facts model: also with a model of these weights, by llama.cpp; needs"
+    " `pip install xllamacpp`.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="facts: read no more than N cases of each half with the model.",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="facts: keep what the model came to, case by case; the next run goes on there.",
+)
+@click.option(
+    "--facts",
+    type=click.Choice(FACTS_BY),
+    help="recall: also after rules, or rules and a model (--gguf, --model), read the memories for"
+    " facts; none unless named.",
+)
+@click.option(
+    "--most-memories",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="recall: only the first N memories of a set.",
+)
+@click.option(
+    "--most-messages",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="recall --facts: read no more than N messages of a memory, those that questions on several"
+    " messages rest on and those near them; memories that need more are left out.",
+)
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    help="recall --facts model: keep the model's answers there, so that a run can go on.",
+)
+def bench(name: str, *, as_json: bool, **options: Any) -> None:
+    """Measure one part of Recollect; figures in the documentation come from here.
+
+    \b
+    cost       what a long conversation costs under prompt caching, and what is kept of it
+    facts      what is extracted of what was stated plainly, and how much of noise
+    live       what stands in the request when a user asks, through the whole product
+    recall     what is found of what a question needs, and what is recalled for nothing
+    redaction  what is masked of real secrets, and what is touched that is none
+    store      a store beside hand-written SQL of the same durability
+    tokens     the token counter against o200k
+    turn       what shaping a request costs beside json.loads + json.dumps
+    """
+    given = {
+        option: value
+        for option, value in options.items()
+        if value is not None and value is not False and value != ()
+    }
+    _refuse_foreign(name, given)
+    if "window" in given:
+        given["window"] = [window_from(one) for one in given["window"]]
+    module = importlib.import_module(f"recollect_bench.{name}")
+    with ShownProgress() as bars:
+
+        def progress(said: str, done: int = 0, total: int | None = None) -> None:
+            # A bar draws from a thread of its own: not where times are measured.
+            if total is not None:
+                bars.show(said, done, total)
+            elif sys.stderr.isatty():
+                bars.clear()
+                click.echo(f"\r\x1b[K{said}", nl=False, err=True)
+
+        result: BenchResult = module.run(progress, **given)
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if as_json:
+        click.echo(json.dumps(result.as_json(), indent=2))
+    else:
+        getattr(module, "draw", _draw)(result)
+
+
+def _refuse_foreign(name: str, given: Mapping[str, Any]) -> None:
+    """An option of another bench is a mistake worth telling."""
+    for option in given:
+        if option not in _TAKES.get(name, ()):
+            spelled = "--set" if option == "sets" else f"--{option.replace('_', '-')}"
+            owners = " and ".join(
+                f"`recollect bench {owner}`" for owner, takes in _TAKES.items() if option in takes
+            )
+            raise click.UsageError(f"{spelled} belongs to {owners}")
+        chosen = given[option] if isinstance(given[option], tuple) else (given[option],)
+        values = _VALUES.get((name, option), chosen)
+        for value in chosen:
+            if value not in values:
+                word = option.removesuffix("s")
+                raise click.UsageError(f"`recollect bench {name}` has no {word} {value}")
+
+
+def _draw(result: BenchResult) -> None:
+    """A table of the figures, each beside the baselines of the same measure."""
+    console = Console()
+    table = Table(title=f"recollect bench {result.bench}", title_justify="left", box=None)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for figure, value in result.figures.items():
+        table.add_row(figure, _number(value), style="bold")
+    for figure, value in result.baselines.items():
+        table.add_row(f"  {figure}", _number(value), style="dim")
+    console.print(table)
+    for note in result.notes:
+        console.print(f"  {note}", style="dim", highlight=False)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

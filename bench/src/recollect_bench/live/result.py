@@ -1,0 +1,137 @@
+"""What a run of the live bench came to: figures a set and window, beside baselines.
+
+Owns the names under which they go into the one flat object of `--json`: `agent_16k_static.live_all`
+is a figure of the product, `agent_16k_static.sliding-window.live_all` one of a baseline. It must
+never hold what was said, unless misses were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recollect_bench.live.feed import Asked
+from recollect_bench.result import BenchResult
+
+OURS: Final = "recollect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A question whose evidence is not all in the request; for looking at, never for keeping."""
+
+    part: str
+    name: str
+    kind: str
+    lost_by: str
+    ask: str = field(repr=False)
+    absent: tuple[str, ...] = field(repr=False)
+    """What is not there, as it was said."""
+    block_tokens: int
+    request_tokens: int
+
+    @classmethod
+    def of(cls, part: str, asked: Asked) -> Missed:
+        """A miss from what became of the question."""
+        question = asked.question
+        lead = [str(message["content"]) for message in question.lead if message["role"] == "user"]
+        pairs = zip(question.needs, asked.found, strict=True)
+        return cls(
+            part=part,
+            name=question.name,
+            kind=question.kind,
+            lost_by=asked.lost_by,
+            ask=" … ".join([*lead, question.ask]),
+            absent=tuple(text for need, found in pairs if not found for text in need.texts),
+            block_tokens=asked.block_tokens,
+            request_tokens=asked.request_tokens,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--misses --json` prints."""
+        return {
+            "part": self.part,
+            "question": self.name,
+            "kind": self.kind,
+            "lost_by": self.lost_by,
+            "ask": self.ask,
+            "absent": list(self.absent),
+            "block_tokens": self.block_tokens,
+            "request_tokens": self.request_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePart:
+    """One set in one window."""
+
+    name: str
+    """As figures begin: the set, its window and its embedder."""
+    figures: Mapping[str, Mapping[str, float]]
+    """Of each strategy, by its name; ours first."""
+    misses: tuple[Missed, ...] = field(default=(), repr=False)
+
+    @property
+    def rows(self) -> list[str]:
+        """The names of all figures, in the order of the first who has them."""
+        return list(dict.fromkeys(name for held in self.figures.values() for name in held))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveResult(BenchResult):
+    """All parts of a run."""
+
+    parts: tuple[LivePart, ...] = field(default=(), repr=False)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """What the run was asked for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As every bench's object, and what was run; the misses that were asked for come too."""
+        # Not `super()`: a slotted dataclass is made anew, and its methods keep the first one.
+        told = BenchResult.as_json(self) | {"run": dict(self.chosen)}
+        misses = [miss.as_json() for part in self.parts for miss in part.misses]
+        return told | {"misses": misses} if misses else told
+
+
+def joined(
+    parts: Sequence[LivePart], *, chosen: Mapping[str, Any], notes: Sequence[str]
+) -> LiveResult:
+    """The parts of a run as one result, flat."""
+    figures: dict[str, float] = {}
+    baselines: dict[str, float] = {}
+    for part in parts:
+        for strategy, held in part.figures.items():
+            if strategy == OURS:
+                figures |= {f"{part.name}.{name}": value for name, value in held.items()}
+            else:
+                start = f"{part.name}.{strategy}"
+                baselines |= {f"{start}.{name}": value for name, value in held.items()}
+    return LiveResult(
+        bench="live",
+        figures=figures,
+        baselines=baselines,
+        notes=tuple(notes),
+        parts=tuple(parts),
+        chosen=chosen,
+    )
+
+
+def read_live(held: Mapping[str, Any]) -> LiveResult:
+    """A run from the object that it printed."""
+    parts: dict[str, dict[str, dict[str, float]]] = {}
+    for name, value in held["figures"].items():
+        part, _, figure = name.partition(".")
+        parts.setdefault(part, {}).setdefault(OURS, {})[figure] = value
+    for name, value in held["baselines"].items():
+        part, strategy, figure = name.split(".", 2)
+        parts.setdefault(part, {}).setdefault(strategy, {})[figure] = value
+    return LiveResult(
+        bench="live",
+        version=held["version"],
+        figures=held["figures"],
+        baselines=held["baselines"],
+        notes=tuple(held["notes"]),
+        parts=tuple(LivePart(name=name, figures=figures) for name, figures in parts.items()),
+        chosen=held["run"],
+    )

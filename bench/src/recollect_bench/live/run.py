@@ -1,0 +1,240 @@
+"""Runs sets of conversations by strategies, and sums up what stood in the requests.
+
+Owns how the product is opened (everything as shipped; only the window, the embedder, the store
+and the model that summarises are chosen) and the names of figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal, TypeAlias
+from uuid import uuid4
+
+from recollect.config import Settings, load_settings
+from recollect.ports import Embedder
+from recollect.search.passages import split_passages
+from recollect.values.model import Answer, Prompt
+from recollect.wiring.memory import open_memory
+from recollect_bench.live.feed import (
+    Asked,
+    LiveClock,
+    PlainCompaction,
+    SlidingWindow,
+    Strategy,
+    Tally,
+    ThroughEngine,
+    count,
+    feed,
+    folded,
+)
+from recollect_bench.live.sessions import LiveSession, spoken
+
+Summaries: TypeAlias = Literal["none", "junk", "plausible"]
+StrategyName: TypeAlias = Literal[
+    "recollect", "recall-off", "block-4000", "sliding-window", "plain-compaction", "oracle"
+]
+PATIENCE: Final = 60.0
+"""Deadlines of a run: a busy machine must not change a figure."""
+_PATIENT: Final[dict[str, Any]] = {
+    "recall.deadline_seconds": PATIENCE,
+    "turn.deadline_seconds": PATIENCE,
+    "turn.stage_deadline_seconds": PATIENCE,
+    "store.read_seconds": PATIENCE,
+    "store.write_seconds": PATIENCE,
+    "ledger.enabled": False,  # no request depends on it, and masking its records takes long
+}
+_USER_LINE: Final = re.compile(r"^\[User\]: (.{1,160})", re.MULTILINE)
+_JUNK: Final = "## Goal\nWork goes on.\n\n## Progress\nSeveral things were done."
+_MOST_LINES: Final = 24
+
+
+def summarised(how: Summaries, text: str) -> str:
+    """A summary of this text: says nothing, or what the user said last, a line each."""
+    if how == "junk":
+        return _JUNK
+    lines = [found[1] for found in _USER_LINE.finditer(text)] or text.splitlines()
+    return "## Goal\nWork goes on.\n\n## Progress\n" + "\n".join(
+        f"- {line[:160]}" for line in lines[-_MOST_LINES:]
+    )
+
+
+class Summariser:
+    """A model that summarises, as the engine asks it."""
+
+    name = "bench-summariser"
+    window_tokens = None
+
+    def __init__(self, how: Summaries) -> None:
+        self._how = how
+        self.asked_chars = 0
+        self.written_chars = 0
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The summary of what the prompt holds."""
+        text = summarised(self._how, prompt.text)
+        self.asked_chars += len(prompt.text)
+        self.written_chars += len(text)
+        return Answer(text=text)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """How one strategy is run."""
+
+    strategy: StrategyName = "recollect"
+    window_tokens: int = 16_000
+    embedder: str = "none"
+    summaries: Summaries = "none"
+    store: str = "sqlite"
+    """`sqlite`, a temporary file; or the URL of a server."""
+    pause: bool = True
+    changes: dict[str, Any] = field(default_factory=dict)
+    embedders: tuple[Embedder, ...] = ()
+    """In place of the settings' own: those with a cache of vectors."""
+
+
+async def run_session(session: LiveSession, how: LiveRun) -> Tally:
+    """One conversation by one strategy."""
+    if how.strategy == "oracle":
+        return told_by_oracle(session, how.window_tokens)
+    if how.strategy in ("sliding-window", "plain-compaction"):
+        limit = how.window_tokens - how.window_tokens // 4
+        strategy: Strategy = SlidingWindow(limit)
+        if how.strategy == "plain-compaction":
+            strategy = PlainCompaction(limit, lambda text: summarised(how.summaries, text))
+        return await feed(session, strategy)
+    clock = LiveClock()
+    clock.at = session.exchanges[0].at
+    model = None if how.summaries == "none" else Summariser(how.summaries)
+    arguments: dict[str, Any] = {**_PATIENT, "window_tokens": how.window_tokens, **how.changes}
+    if how.embedders:
+        arguments["embedding_cache.enabled"] = False  # they have one
+    else:
+        arguments.setdefault("recall.embedder", how.embedder)
+    if how.strategy == "recall-off":
+        arguments["recall.enabled"] = False
+    elif how.strategy == "block-4000":
+        arguments |= {"recall.every_turn": True, "recall.block_tokens": 4000}
+    settings = load_settings(arguments=arguments, environment={}, file=Path("/dev/null")).settings
+    with TemporaryDirectory(prefix="recollect-live-") as folder:
+        store = str(Path(folder) / "memory.db") if how.store == "sqlite" else how.store
+        memory = open_memory(
+            # a server may hold what another strategy was told
+            space=f"{session.name}-{uuid4().hex[:8]}",
+            store=store,
+            clock=clock,
+            model=model,
+            settings=settings,
+            embedders=how.embedders or None,
+        )
+        async with memory:
+            through = ThroughEngine(memory, session, clock, pause=how.pause)
+            if model is not None:
+                through.watch(model)
+            return await feed(session, through)
+
+
+def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
+    """What fits into the hard cap of somebody who knows which passages a question needs."""
+    cap = min(Settings().recall.hard_cap_tokens, window_tokens // 10)
+    texts = [spoken([message]) for one in session.exchanges for message in one.messages]
+    passages = [cut.text for text in dict.fromkeys(texts) for cut in split_passages(text)]
+    readable = [(folded(passage), count(passage)) for passage in passages]
+
+    def size(text: str) -> int:
+        looked_for = folded(text)
+        return min((cost for held, cost in readable if looked_for in held), default=count(text))
+
+    tally = Tally()
+    for _, question in session.questions:
+        room, strict_room = cap, cap
+        found: list[bool] = []
+        strict: list[bool] = []
+        for need in question.needs:
+            strictly = sum(map(size, need.texts))
+            room -= min(map(size, need.any_of)) if need.any_of else strictly
+            strict_room -= strictly
+            found.append(room >= 0)
+            strict.append(strict_room >= 0)
+        tally.asked.append(
+            Asked(
+                question=question,
+                found=tuple(found),
+                strict=tuple(strict),
+                lost_by="the hard cap",
+                new_block=bool(question.needs),
+                block_tokens=cap - max(0, room),
+                request_tokens=cap,
+            )
+        )
+    return tally
+
+
+def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
+    """All that these tallies say together."""
+    figures: dict[str, float] = {}
+    asked = [one for tally in tallies for one in tally.asked]
+    leaning = [a for a in asked if a.question.kind == "follow-up"]
+    alone = [a for a in asked if a.question.kind != "follow-up"]
+    for name, some in (
+        ("single", [a for a in alone if len(a.question.needs) == 1]),
+        ("several", [a for a in alone if len(a.question.needs) > 1]),
+        ("follow_up", leaning),
+    ):
+        if not some:
+            continue
+        pieces = [found for a in some for found in a.found]
+        figures[f"{name}_all"] = sum(a.answered for a in some) / len(some)
+        figures[f"{name}_any"] = sum(any(a.found) for a in some) / len(some)
+        figures[f"{name}_pieces"] = sum(pieces) / len(pieces)
+        figures[f"{name}_questions"] = len(some)
+    told = [a for a in asked if a.question.needs]
+    if told:
+        figures["live_all"] = sum(a.answered for a in told) / len(told)
+        figures["live_any"] = sum(any(a.found) for a in told) / len(told)
+        if any(need.any_of for a in told for need in a.question.needs):
+            figures["live_strict"] = sum(all(a.strict) for a in told) / len(told)
+    for kind in sorted({a.question.kind for a in told}):
+        some = [a for a in told if a.question.kind == kind]
+        pieces = [found for a in some for found in a.found]
+        figures[f"kind.{kind}"] = sum(pieces) / len(pieces)
+    nothing = [a for a in asked if not a.question.needs]
+    if nothing:
+        figures["nothing_recalled"] = sum(a.new_block for a in nothing) / len(nothing)
+    if asked:
+        figures["asked_block_tokens"] = sum(a.block_tokens for a in asked) / len(asked)
+    ordinary = sum(tally.ordinary for tally in tallies)
+    if ordinary:
+        figures["false_blocks"] = sum(tally.false_blocks for tally in tallies) / ordinary
+    requests = sum(tally.requests for tally in tallies)
+    if requests:
+        sent = sum(t.request_tokens for t in tallies)
+        figures["block_share"] = sum(t.block_tokens for t in tallies) / sent
+        figures["request_tokens"] = sent / requests
+        figures["prefix_kept"] = sum(tally.grown for tally in tallies) / requests
+        figures["cost"] = sum(tally.cost for tally in tallies)
+        figures["expiring_cost"] = sum(tally.expiring_cost for tally in tallies)
+    seconds = sorted(second for tally in tallies for second in tally.seconds)
+    if len(seconds) > 1:
+        cuts = quantiles(seconds, n=100)
+        figures["prepare_p50_ms"], figures["prepare_p99_ms"] = 1000 * cuts[49], 1000 * cuts[98]
+    return figures
+
+
+def lost_stages(tallies: Sequence[Tally]) -> Counter[str]:
+    """What lost the pieces that were not there, by stage."""
+    return Counter(
+        a.lost_by for tally in tallies for a in tally.asked for found in a.found if not found
+    )
+
+
+Progress: TypeAlias = Callable[..., None]

@@ -1,0 +1,217 @@
+"""Measures what facts and digests bring to recall: the same questions with and without them.
+
+Owns the order of the work: every memory is asked before anything was extracted, then read by rules
+and asked again, then, in a store of its own, read by rules and a model and asked again. Must never
+give one of them a larger block. Always holds: a figure of facts stands beside the same figure
+without any, of the same questions in the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Final
+
+from recollect.ports import Model
+from recollect.values.fact import Fact, FactId
+from recollect.values.history import Entry
+from recollect_bench.recall.ask import Asker
+from recollect_bench.recall.fact_judge import FactVerdict, judge_block
+from recollect_bench.recall.fact_part import Part
+from recollect_bench.recall.fact_reading import FactsBy, ReadFacts, read_for_facts
+from recollect_bench.recall.figures import by_part
+from recollect_bench.recall.judge import Judge
+from recollect_bench.recall.memory import StoredMemory, entries_of
+from recollect_bench.recall.result import SetResult
+from recollect_bench.recall.run import Progress, filled
+from recollect_bench.recall.sets import Question, QuestionSet, Said
+from recollect_bench.store_target import Target
+
+NOTES: Final = (
+    "none, rules, model: who read the memory for facts; each has the same block of 4,000 tokens",
+    "all_4k: of all gold messages a passage is in the block; with_facts_all_4k: a passage is, or a",
+    "  fact or digest that names the message as its source; a digest names many, so believe:",
+    "answer_words_4k: the share of the answer's rare words (in at most 5% of the passages, not in",
+    "  the question) that its passages and facts say, by their worth; headings and marks of the",
+    "  block do not count, nor questions whose answer has no such word",
+    "_gated: the same as a turn has it: behind the gate, without echoes and tail",
+    "gained, lost: questions whose gold is complete only with facts, and only without any",
+    "better, worse: questions whose answer_words_4k rose or fell by a tenth or more",
+)
+_TOLD: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question, asked outright and behind the gate."""
+
+    question: Question
+    outright: FactVerdict
+    behind: FactVerdict
+
+
+@dataclass(slots=True, kw_only=True)
+class _Variant:
+    """What one way of reading came to, over all memories so far."""
+
+    asked: list[Asked] = field(default_factory=list)
+    read: list[ReadFacts] = field(default_factory=list)
+
+
+async def measure_facts(
+    part: Part,
+    *,
+    asker: Asker,
+    embedder: str,
+    target: Target,
+    by: FactsBy,
+    model: Model | None,
+    progress: Progress,
+) -> SetResult:
+    """The figures of a set, without facts and with those that are extracted from it."""
+    whole = part.whole
+    variants: dict[FactsBy, _Variant] = {"none": _Variant(), "rules": _Variant()}
+    for memory in whole.memories:
+        async with filled(memory, whole, asker, target, progress) as stored:
+            await _ask(stored, asker, variants["none"], {}, progress, "asking without facts")
+            places = part.read.get(memory.name)
+            read = await _read(stored, asker, places, None, progress, "by rules")
+            variants["rules"].read.append(read)
+            await _ask(stored, asker, variants["rules"], read.facts, progress, "asking, rules")
+        if by == "model":
+            held = variants.setdefault("model", _Variant())
+            async with filled(memory, whole, asker, target, progress, again="-model") as stored:
+                read = await _read(stored, asker, places, model, progress, "by model")
+                held.read.append(read)
+                await _ask(stored, asker, held, read.facts, progress, "asking, model")
+    figures: dict[str, float] = {}
+    for name, variant in variants.items():
+        figures |= {f"{name}.{figure}": value for figure, value in _figures(variant).items()}
+        if name != "none":
+            beside = _beside(variants["none"].asked, variant.asked)
+            figures |= {f"{name}.{figure}": value for figure, value in beside.items()}
+    figures |= _counts(whole, variants["none"].asked)
+    if part.read:
+        figures["messages_chosen"] = sum(map(len, part.read.values()))
+    return SetResult(
+        name=whole.name,
+        embedder=embedder,
+        figures=figures,
+        notes=(*whole.notes, *sorted(asker.notes)),
+    )
+
+
+async def _read(
+    stored: StoredMemory,
+    asker: Asker,
+    places: frozenset[int] | None,
+    model: Model | None,
+    progress: Progress,
+    how: str,
+) -> ReadFacts:
+    where = stored.memory.name
+
+    def told(done: int) -> None:
+        progress(f"{where}: reading {how}, {done} jobs done")
+
+    return await read_for_facts(
+        stored, places=places, embedders=asker.embedders, model=model, told=told
+    )
+
+
+async def _ask(
+    stored: StoredMemory,
+    asker: Asker,
+    variant: _Variant,
+    known: Mapping[FactId, Fact],
+    progress: Progress,
+    how: str,
+) -> None:
+    judge = Judge(stored)
+    questions = stored.memory.questions
+    for done, question in enumerate(questions):
+        progress(f"{stored.memory.name}: {how}", done, len(questions))
+        asking = _entry(question, stored)
+        verdicts: list[FactVerdict] = []
+        for gated in (False, True):
+            (vectors,) = await asker.vectors(stored, [question], gated=gated)
+            found = await asker.ask(stored, question, vectors, gated=gated)
+            verdicts.append(judge_block(judge, question, found, asking=asking, known=known))
+        outright, behind = verdicts
+        variant.asked.append(Asked(question=question, outright=outright, behind=behind))
+
+
+def _entry(question: Question, stored: StoredMemory) -> Entry:
+    """The question as the message that a block would stand before."""
+    said = Said(text=question.text, role="user", session="asking", said_at=stored.memory.ends_at)
+    return entries_of([said], space=stored.store.space)[0]
+
+
+def _figures(variant: _Variant) -> dict[str, float]:
+    outright = [(one.question, one.outright) for one in variant.asked]
+    behind = [(one.question, one.behind) for one in variant.asked]
+    figures = _shares(outright, "", facts=bool(variant.read))
+    figures |= _shares(behind, "_gated", facts=bool(variant.read))
+    if variant.read:
+        figures |= by_part("facts_shown", [(asked, told.facts) for asked, told in outright])
+        figures |= {
+            "digests_shown": _mean([told.digests for _, told in outright]),
+            "fact_tokens": _mean([told.fact_tokens for _, told in outright]),
+            "facts": sum(len(one.facts) - one.digests for one in variant.read),
+            "digests": sum(one.digests for one in variant.read),
+            "superseded": sum(one.superseded for one in variant.read),
+            "messages_read": sum(one.messages_read for one in variant.read),
+            "dead_jobs": sum(one.dead_jobs for one in variant.read),
+            "reading_seconds": round(sum(one.seconds for one in variant.read), 1),
+        }
+    return figures
+
+
+def _shares(
+    judged: Sequence[tuple[Question, FactVerdict]], end: str, *, facts: bool
+) -> dict[str, float]:
+    """The measures of one kind of asking; without facts there is nothing with them."""
+    by_passages = [(asked, float(told.by_passages)) for asked, told in judged]
+    with_facts = [(asked, float(told.with_facts)) for asked, told in judged] if facts else []
+    words = [(asked, told.answer_words) for asked, told in judged if told.answer_words is not None]
+    return {
+        **by_part(f"all_4k{end}", by_passages),
+        **by_part(f"with_facts_all_4k{end}", with_facts),
+        **by_part(f"answer_words_4k{end}", words),
+    }
+
+
+def _beside(without: Sequence[Asked], with_facts: Sequence[Asked]) -> dict[str, float]:
+    """How often facts changed something, for the better and for the worse."""
+    found: list[tuple[Question, int]] = []
+    words: list[tuple[Question, float]] = []
+    for one, other in zip(without, with_facts, strict=True):
+        asked, before, after = one.question, one.outright, other.outright
+        found.append((asked, after.with_facts - before.by_passages))
+        if before.answer_words is not None and after.answer_words is not None:
+            words.append((asked, after.answer_words - before.answer_words))
+    return {
+        **by_part("gained", [(asked, float(change > 0)) for asked, change in found]),
+        **by_part("lost", [(asked, float(change < 0)) for asked, change in found]),
+        **by_part("better", [(asked, float(change >= _TOLD)) for asked, change in words]),
+        **by_part("worse", [(asked, float(change <= -_TOLD)) for asked, change in words]),
+    }
+
+
+def _counts(whole: QuestionSet, asked: Sequence[Asked]) -> dict[str, float]:
+    """How many were asked, and of how many the answer has rare words."""
+    counts: dict[str, float] = {
+        "memories": len(whole.memories),
+        "messages": sum(len(memory.messages) for memory in whole.memories),
+    }
+    worded = [one.question for one in asked if one.outright.answer_words is not None]
+    for name, held in (("questions", [one.question for one in asked]), ("worded", worded)):
+        counts[name] = len(held)
+        for category in sorted({one.question.category for one in asked}):
+            counts[f"{name}.{category}"] = sum(one.category == category for one in held)
+    return counts
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(fmean(values), 4) if values else 0.0

@@ -1,0 +1,182 @@
+"""Decides whether a block answers a question, in the same way for recall and for baselines.
+
+Owns what counts as found, what a block costs, and how a ranking is packed for those who have no
+packing of their own. Pure. Always holds: what is charged is what the block would show, counted
+as OpenClaw counts (a third of the characters), so that figures compare with theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Final
+
+from recollect.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.search.bm25 import Bm25Index, inverse_document_frequency
+from recollect.search.pack import pack
+from recollect.search.speakers import speaker_of
+from recollect.search.tokenize import tokenize
+from recollect.values.recalled import RecalledPassage
+from recollect.values.segment import SegmentId
+from recollect_bench.recall.memory import StoredMemory, StoredMessage, StoredPassage
+from recollect_bench.recall.sets import Question
+
+BUDGET_TOKENS: Final = 4_000
+"""OpenClaw's cap of a block."""
+TOP_MESSAGES: Final = 10
+_TOKEN_CHARS: Final = 3
+_RUBRIC_WORDING: Final = re.compile(r"LLM response should (?:state|contain|mention)\s*:", re.I)
+"""How BEAM's rubrics begin (797 of 1,051): what a judge is told, no part of an answer."""
+RARE_SHARE: Final = 0.05
+"""A word of an answer that more passages hold is said everywhere, and answers nothing."""
+
+
+def openclaw_tokens(text: str) -> int:
+    """Tokens as OpenClaw counts them."""
+    return ceil(len(text) / _TOKEN_CHARS)
+
+
+def block_tokens(passages: Sequence[RecalledPassage]) -> int:
+    """What a block of these passages costs, all that stands around them included."""
+    return openclaw_tokens(write_block((), passages))
+
+
+def whole_message(message: StoredMessage) -> RecalledPassage:
+    """A message as it would stand in a block in one piece."""
+    said = datetime.fromtimestamp(message.said_at, UTC)
+    names_itself = message.role == "user" and speaker_of(message.text)
+    return RecalledPassage(
+        text=message.text,
+        role=message.role,
+        said_at=f"{said:%Y-%m-%d %H:%M}",
+        score=0.0,
+        speaker="" if names_itself else message.role,
+        sitting=f"{message.session}\n{said:%Y-%m-%d}",
+        order=(message.said_at, message.sequence, 0),
+    )
+
+
+def pack_ranked(ranked: Sequence[RecalledPassage]) -> list[RecalledPassage]:
+    """The best that fit into a block, for rankings that do not come from the stage."""
+    frame = openclaw_tokens(write_block((), ())) + openclaw_tokens("<detail>\n</detail>\n\n")
+    return pack(
+        ranked,
+        budget_tokens=BUDGET_TOKENS - frame,
+        cost=lambda one: openclaw_tokens(passage_line(one) + "\n"),
+        source=lambda one: one.order,
+        sitting=lambda one: one.sitting,
+        heading_cost=lambda one: openclaw_tokens(sitting_line(one) + "\n"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How much of a question's gold a block and a ranking hold."""
+
+    all_in: bool
+    """Of every gold message something is in the block."""
+    strict: bool
+    """Of every gold message the passage that holds the answer is in the block."""
+    recall_at_10: float
+    """The share of gold messages among the ten best."""
+    ranks: tuple[int | None, ...]
+    """The rank of each gold message among distinct messages, from 1; None where it has none."""
+    packed: tuple[bool, ...]
+    """Whether something of each gold message is in the block."""
+
+
+class AnswerPassages:
+    """Knows of the passages of a memory's messages which of them hold an answer."""
+
+    def __init__(self, messages: Sequence[Sequence[StoredPassage]]) -> None:
+        self._messages = messages
+        index = Bm25Index.build([passage.words for message in messages for passage in message])
+        self.documents = index.documents
+        self.frequencies = index.document_frequencies
+
+    def needed(self, question: Question) -> list[tuple[str, ...]]:
+        """For each gold message the passages that must be shown, by their text.
+
+        That is the one that shares the most with the answer, its rare words first; without an
+        answer it is every passage.
+        """
+        answer = set(tokenize(question.answer))
+        return [self._needed_of(place, answer) for place in question.gold]
+
+    def _needed_of(self, place: int, answer: set[str]) -> tuple[str, ...]:
+        passages = self._messages[place]
+        if not answer or len(passages) < 2:
+            return tuple(passage.text for passage in passages)
+        shared = [sum(map(self.worth, answer.intersection(one.words))) for one in passages]
+        return (passages[shared.index(max(shared))].text,)
+
+    def worth(self, word: str) -> float:
+        """What it says of a passage that it holds this word: the rarer, the more."""
+        return inverse_document_frequency(
+            document_frequency=self.frequencies.get(word, 0), documents=self.documents
+        )
+
+
+class Judge:
+    """Knows of a memory where each segment stands and which passage holds an answer."""
+
+    def __init__(self, stored: StoredMemory) -> None:
+        self._by_segment = {one.segment: place for place, one in enumerate(stored.messages)}
+        self._by_arrival = {one.sequence: place for place, one in enumerate(stored.messages)}
+        self._passages = AnswerPassages([message.passages for message in stored.messages])
+
+    def place(self, passage: RecalledPassage) -> int:
+        """Where the message of a recalled passage stands in the memory."""
+        return self._by_arrival[passage.order[1]]
+
+    def place_of(self, segment: SegmentId) -> int:
+        """Where a stored message stands in the memory."""
+        return self._by_segment[segment]
+
+    def answer_words(self, question: Question) -> dict[str, float]:
+        """The rare words of its answer that this memory holds and the question does not, each
+        with its worth; what the memory never says, no block could show."""
+        asked = set(tokenize(question.text))
+        most = RARE_SHARE * self._passages.documents
+        return {
+            word: self._passages.worth(word)
+            for word in dict.fromkeys(tokenize(_RUBRIC_WORDING.sub(" ", question.answer)))
+            if word not in asked and 0 < self._passages.frequencies.get(word, 0) <= most
+        }
+
+    def needed(self, question: Question) -> list[tuple[str, ...]]:
+        """For each gold message the passages that must be shown, by their text."""
+        return self._passages.needed(question)
+
+    def verdict(
+        self,
+        question: Question,
+        *,
+        block: Sequence[RecalledPassage],
+        ranking: Iterable[SegmentId],
+    ) -> Verdict:
+        """What a block, and the ranking it was packed from, hold of a question's gold."""
+        assert block_tokens(block) <= BUDGET_TOKENS, "a block is over its budget"
+        shown: dict[int, list[str]] = {}
+        for passage in block:
+            shown.setdefault(self.place(passage), []).append(passage.text)
+        order = list(dict.fromkeys(self._by_segment[segment] for segment in ranking))
+        rank_of = {place: rank for rank, place in enumerate(order, 1)}
+        ranks = tuple(rank_of.get(place) for place in question.gold)
+        top = [rank is not None and rank <= TOP_MESSAGES for rank in ranks]
+        strict = [
+            all(any(text in one for one in shown.get(place, ())) for text in texts)
+            and place in shown
+            for place, texts in zip(question.gold, self.needed(question), strict=True)
+        ]
+        packed = tuple(place in shown for place in question.gold)
+        return Verdict(
+            all_in=all(packed),
+            strict=all(strict),
+            recall_at_10=sum(top) / len(top),
+            ranks=ranks,
+            packed=packed,
+        )

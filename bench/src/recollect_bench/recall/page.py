@@ -1,0 +1,165 @@
+"""Writes runs of the recall bench as sections of a page of figures, each with a heading of its own.
+
+Owns how a run reads as Markdown, and how it is read back from what `--json` printed. It must never
+hold a text of a set: misses are left out. Always holds: a figure that a run did not measure has an
+empty cell, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from recollect_bench.recall.draw import number
+from recollect_bench.recall.floors import floors_of
+from recollect_bench.recall.result import RecallResult, SetResult, run_note
+
+_SHARES: Final = (
+    "all_4k",
+    "all_4k_gated",
+    "strict_4k",
+    "strict_4k_gated",
+    "recall_at_10",
+    "found",
+    "lost",
+    "false_recall",
+    "same_top_50",
+    "worst_score_difference",
+)
+_BY_PART: Final = (
+    "all_4k",
+    "all_4k_gated",
+    "strict_4k",
+    "strict_4k_gated",
+    "recall_at_10",
+    "found",
+    "lost",
+)
+_COUNTS: Final = {
+    "sessions": "sessions",
+    "questions": "questions",
+    "references": "references",
+    "other_questions": "questions of other chats",
+    "passages": "passages",
+}
+
+
+def read_recall(held: Mapping[str, Any]) -> RecallResult:
+    """A run from the object that it printed."""
+    run = held["run"]
+    names: list[str] = run["sets"]
+    sets: list[SetResult] = []
+    for name in names:
+        prefix = f"{name}." if len(names) > 1 else ""
+        beside = _under(prefix, held["baselines"])
+        baselines: dict[str, dict[str, float]] = {}
+        for figure, value in beside.items():
+            who, _, measure = figure.partition(".")
+            if who not in ("floor", "aim"):
+                baselines.setdefault(who, {})[measure] = value
+        sets.append(
+            SetResult(
+                name=name,
+                embedder=run["embedder"],
+                store=run["store"],
+                figures=_under(prefix, held["figures"]),
+                baselines=baselines,
+                floors={
+                    figure: floor
+                    for figure, floor in floors_of(name, run["embedder"]).items()
+                    if f"floor.{figure}" in beside
+                },
+            )
+        )
+    return RecallResult(
+        bench=held["bench"],
+        version=held["version"],
+        figures=held["figures"],
+        baselines=held["baselines"],
+        notes=tuple(held["notes"]),
+        sets=tuple(sets),
+    )
+
+
+def _under(prefix: str, figures: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in figures.items()
+        if name.startswith(prefix)
+    }
+
+
+def sections(results: Sequence[RecallResult]) -> list[str]:
+    """A section for every set of every run, then what the figures mean, once."""
+    written = [part for result in results for one in result.sets for part in _section(one)]
+    notes = list(dict.fromkeys(note for result in results for note in _lasting_notes(result)))
+    return [*written, "## What the figures of recall mean\n", "\n".join(_bullets(notes)) + "\n"]
+
+
+def _section(one: SetResult) -> Iterable[str]:
+    stores = "--compare" if "," in one.store else "--store"
+    yield f"## Recall: {one.name}, {one.embedder}, {one.store.replace(',', ' beside ')}\n"
+    yield (
+        f"`recollect bench recall --set {one.name} --embedder {one.embedder} {stores} {one.store}"
+        + (" --paths …`\n" if one.name == "own" else "`\n")
+    )
+    yield _whole(one)
+    counted = [
+        f"{one.figures[name]:,.0f} {words}"
+        for name, words in _COUNTS.items()
+        if name in one.figures
+    ]
+    yield ", ".join(counted) + ".\n"
+    parts = _parts(one)
+    if parts:
+        yield parts
+
+
+def _whole(one: SetResult) -> str:
+    """A row a figure, with the baselines and, where there are any, the floors beside it."""
+    floors = ["floor", "aim"] if one.floors else []
+    rows: list[list[str]] = []
+    for name in _SHARES:
+        if name in one.figures:
+            beside = [_cell(figures.get(name)) for figures in one.baselines.values()]
+            floor = one.floors.get(name)
+            side = "" if floor is None else "≤ " if floor.at_most else "≥ "
+            wanted = ["", ""] if floor is None else [f"{side}{floor.floor:g}", f"{floor.aim:g}"]
+            rows.append([name, _cell(one.figures[name]), *beside, *wanted[: len(floors)]])
+    return _table(["figure", "recall", *one.baselines, *floors], rows)
+
+
+def _parts(one: SetResult) -> str:
+    """A row a split and a category, in the order of the run."""
+    columns = [name for name in _BY_PART if any(f.startswith(f"{name}.") for f in one.figures)]
+    labels = dict.fromkeys(
+        figure.removeprefix(f"{name}.")
+        for name in columns
+        for figure in one.figures
+        if figure.startswith(f"{name}.")
+    )
+    rows = [
+        [label, *(_cell(one.figures.get(f"{name}.{label}")) for name in columns)]
+        for label in labels
+    ]
+    return _table(["part", *columns], rows) if rows else ""
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _lasting_notes(result: RecallResult) -> list[str]:
+    """The notes that a heading or a table does not say already."""
+    told = {run_note(result.sets), *(note for one in result.sets for note in one.floor_notes())}
+    return [note for note in result.notes if note not in told]
+
+
+def _bullets(notes: Sequence[str]) -> list[str]:
+    """A note that begins with spaces goes on from the one before it."""
+    return [note if note.startswith("  ") else f"- {note}" for note in notes]

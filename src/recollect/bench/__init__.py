@@ -1,1 +1,0 @@
-"""Measurements behind the documentation: what anyone can run to check a figure."""

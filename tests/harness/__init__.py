@@ -1,0 +1,1 @@
+"""What the suites run beside pytest: servers, processes that are killed, a real model."""

