@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.config import plugins
+from recollect.config.plugins import memory_switches, table_at
 from recollect.config.keys import camel_case, known_keys, nearest_key, snake_case
 from recollect.config.routes import (
     DEFAULTS,
@@ -95,7 +95,7 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, Given], list[No
     reading = _Reading(name=str(path), preset=preset)
     _collect(document, reading)
     _leave_out_unused_search(reading)
-    switches = plugins.memory_switches(document, reading.leaves, name=reading.name)
+    switches = memory_switches(document, reading.leaves, name=reading.name)
     reading.notices.extend(switches.notices)
     for to, spelled, value in switches.votes:
         reading.put(to, spelled, value)
@@ -267,7 +267,7 @@ def _provider(reading: _Reading, spelled: str, value: Any) -> None:
 def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> None:
     if "$include" in document:
         reading.say("$include", "not followed; give the included file's blocks in this one")
-    agents = plugins.table_at(document, "agents")
+    agents = table_at(document, "agents")
     for agent in agents.get("list") or ():
         if isinstance(agent, Mapping):
             over = [key for key in agent if snake_case(key) in _OVERRIDES]
@@ -276,11 +276,11 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> Non
                     f"agents.list[{agent.get('id', '?')}]",
                     f"{', '.join(over)}; only agents.defaults is read",
                 )
-    models = plugins.table_at(document, "agents", "defaults", "models")
+    models = table_at(document, "agents", "defaults", "models")
     if any(
         snake_case(key) == "cache_control_ttl"
         for model in models.values()
-        for key in plugins.table_at({"model": model}, "model", "params")
+        for key in table_at({"model": model}, "model", "params")
     ):
         reading.say_without_effect(
             "agents.defaults.models.*.params.cacheControlTtl",
