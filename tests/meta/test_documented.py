@@ -15,7 +15,7 @@ import recollect
 from recollect import errors
 from recollect.config import known_keys
 from recollect.config.keys import known_groups
-from recollect.config.presets import PRESETS
+from recollect.config.load import PRESETS
 from recollect.surfaces.cli import main
 
 ROOT = Path(__file__).parent.parent.parent

@@ -5,10 +5,9 @@ defaults, `preset_settings` a preset's values. docs/settings.md is generated fro
 (`python -m recollect.config.page`).
 """
 
-from recollect.config.effects import EFFECTS, Effect, active_keys
+from recollect.config.fields import EFFECTS, Effect, active_keys
 from recollect.config.keys import Key, build, known_keys, value_of
-from recollect.config.load import LoadedSettings, load_settings, preset_settings
-from recollect.config.presets import PRESETS
+from recollect.config.load import PRESETS, LoadedSettings, load_settings, preset_settings
 from recollect.config.settings import (
     FALLBACK_WINDOW_TOKENS,
     Compaction,

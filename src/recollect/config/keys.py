@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from recollect.config.fields import ValueShape, annotations_of, shapes_of
 from recollect.config.settings import Settings
-from recollect.config.shapes import Shape, annotations_of, shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ class Key:
 
     path: str
     default: Any
-    shape: Shape
+    shape: ValueShape
     says: str
 
 

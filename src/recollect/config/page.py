@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from recollect.config.effects import EFFECTS
+from recollect.config.fields import EFFECTS, shown
 from recollect.config.keys import camel_case, known_groups, known_keys
-from recollect.config.presets import NOT_RESTORED, OPENCLAW
+from recollect.config.load import NOT_RESTORED, OPENCLAW
 from recollect.config.routes import ROUTES, Route
-from recollect.config.shapes import shown
 from recollect.config.sources import NOT_SETTINGS, variable_name
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recollect.config.fields import Flag
 from recollect.config.settings import CALIBRATED_MIN_SCORE
-from recollect.config.shapes import Flag
 
 OPENCLAW_MIN_SCORES: Final = (0.6, 0.7)
 """OpenClaw's defaults of autoRecallMinScore, by version; they stand for our own default."""

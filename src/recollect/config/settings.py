@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from recollect.config.shapes import InSeconds, Range, RenamedTo, shapes_of
+from recollect.config.fields import InSeconds, Range, RenamedTo, shapes_of
 from recollect.errors import SettingsError
 
 CALIBRATED_MIN_SCORE = 0.2

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from recollect.embedders.hash import HashEmbedder
-from recollect.embedders.loading import package_folder
-from recollect.embedders.model_folder import holds_model
-from recollect.embedders.onnx import EXTRA, FEATURE, PACKAGES, OnnxEmbedder
+from recollect.embedders.local import package_folder
+from recollect.embedders.onnx import EXTRA, FEATURE, PACKAGES, OnnxEmbedder, holds_model
 from recollect.embedders.static import StaticEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 from recollect.ports import Embedder
@@ -30,7 +29,7 @@ MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenEmbedders:
     """The embedders to use, best first, and what was said of it."""
 
     embedders: tuple[Embedder, ...]
@@ -47,7 +46,7 @@ def choose(
     onnx_model: str | None = None,
     threads: int = 1,
     hash_instead: bool = False,
-) -> Choice:
+) -> ChosenEmbedders:
     """The embedders of this name; MissingExtra or EmbedderError where it cannot be had.
 
     `models` are folders that hold model folders; `onnx_model` is the name of one among them, or
@@ -59,7 +58,7 @@ def choose(
             f"there is no embedder {name!r} here: choose one of {', '.join(get_args(LocalName))}"
         )
     if name == "none":
-        return Choice(embedders=(), said="none: recall goes by words alone")
+        return ChosenEmbedders(embedders=(), said="none: recall goes by words alone")
     if name == "transformer":
         return _transformer(models, onnx_model, threads, hash_instead=hash_instead)
     if name == "auto":
@@ -74,7 +73,7 @@ def choose(
 
 def _transformer(
     models: Sequence[Path], onnx_model: str | None, threads: int, *, hash_instead: bool
-) -> Choice:
+) -> ChosenEmbedders:
     try:
         return _chosen([_onnx(models, onnx_model, threads)], ())
     except (MissingExtra, EmbedderError) as error:
@@ -82,10 +81,10 @@ def _transformer(
         by = "by hash vectors" if hash_instead else "by words alone"
         lacking = f"no transformer: {error}"
         said = f"recall goes {by}; {lacking}"
-        return Choice(embedders=tuple(instead), said=said, lacking=lacking)
+        return ChosenEmbedders(embedders=tuple(instead), said=said, lacking=lacking)
 
 
-def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Choice:
+def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> ChosenEmbedders:
     embedders: list[Embedder] = []
     lacking: list[str] = []
     try:
@@ -97,13 +96,15 @@ def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Choic
     except (MissingExtra, EmbedderError) as error:
         lacking.append(f"no static: {error}")
     if not embedders:  # hash finds no more than words do, and takes room (docs/embedders.md)
-        return Choice(embedders=(), said="; ".join(("recall goes by words alone", *lacking)))
+        return ChosenEmbedders(
+            embedders=(), said="; ".join(("recall goes by words alone", *lacking))
+        )
     return _chosen(embedders, lacking)
 
 
-def _chosen(embedders: Sequence[Embedder], lacking: Sequence[str]) -> Choice:
+def _chosen(embedders: Sequence[Embedder], lacking: Sequence[str]) -> ChosenEmbedders:
     names = " and ".join(embedder.name for embedder in embedders)
-    return Choice(embedders=tuple(embedders), said="; ".join((names, *lacking)))
+    return ChosenEmbedders(embedders=tuple(embedders), said="; ".join((names, *lacking)))
 
 
 def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxEmbedder:

@@ -22,12 +22,11 @@ from typing import Final
 
 import numpy as np
 
-from recollect.embedders.aside import aside
-from recollect.embedders.units import Rows, nothing, readable, unit_vectors
+from recollect.embedders.local import Rows, aside, nothing, readable, unit_vectors
 from recollect.values.lookup import EmbedderKind
 
 DIMENSIONS: Final = 384
-MAX_CHARS: Final = 2_000
+HASH_MAX_CHARS: Final = 2_000
 """What is read of a text; a passage is a third of it."""
 _NGRAM: Final = 3
 _TRIGRAMS_KEPT: Final = 32_768
@@ -97,9 +96,9 @@ class HashEmbedder:
 
 
 def _folded(text: str) -> str:
-    text = readable(text, chars=MAX_CHARS)
+    text = readable(text, chars=HASH_MAX_CHARS)
     if _ASTRAL.search(text):
-        text = _whole(_units(text)[:MAX_CHARS])
+        text = _whole(_units(text)[:HASH_MAX_CHARS])
     return _NOT_SPELLED.sub(" ", _WHITE_SPACE.sub(" ", text.lower())).strip()
 
 

@@ -16,10 +16,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.embedders.aside import aside
-from recollect.embedders.fingerprint import fingerprint
-from recollect.embedders.loading import Loading, imported, package_folder
-from recollect.embedders.units import Rows, nothing, readable, unit_vectors
+from recollect.embedders.local import (
+    Loading,
+    Rows,
+    aside,
+    fingerprint,
+    imported,
+    nothing,
+    package_folder,
+    readable,
+    unit_vectors,
+)
 from recollect.errors import EmbedderError, MissingExtra
 from recollect.values.lookup import EmbedderKind
 

@@ -9,13 +9,8 @@ from typing import Any, Final, Literal
 
 from recollect.errors import ModelRefused
 from recollect.formats.json_spans import encode
-from recollect.providers.addresses import read_address
-from recollect.providers.calls import Body, Calls
-from recollect.providers.keys import checked, sendable
-from recollect.providers.retries import Retries
-from recollect.providers.schemas import ANSWER_NAME
-from recollect.providers.streaming import ask_whole, stream_whole
-from recollect.providers.windows import ask_model_window
+from recollect.providers.calls import Body, Calls, Retries, checked, read_address, sendable
+from recollect.providers.streaming import ANSWER_NAME, ask_model_window, ask_whole, stream_whole
 from recollect.providers.wires import ANTHROPIC_WIRE
 from recollect.values.model import Answer, Prompt, ReplyEvent
 

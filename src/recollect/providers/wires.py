@@ -17,7 +17,7 @@ from recollect.formats.stream_events import (
     chat_thinking,
     responses_call_id,
 )
-from recollect.providers.streaming import Heard, Wire
+from recollect.providers.streaming import ParsedReply, ReplyWire
 from recollect.values.model import StopReason
 
 _ANTHROPIC_STOPS: Final[Mapping[str, StopReason]] = {
@@ -44,14 +44,14 @@ _INCOMPLETE: Final[Mapping[str, StopReason]] = {
 }
 
 
-def hear_anthropic(reply: Mapping[str, Any]) -> Heard | None:
+def hear_anthropic(reply: Mapping[str, Any]) -> ParsedReply | None:
     """What a message says; None where it is none."""
     content = reply.get("content")
     if reply.get("role") != "assistant" or not isinstance(content, list):
         return None
     blocks = [_mapping(block) for block in content]
     said = reply.get("stop_reason")
-    return Heard(
+    return ParsedReply(
         text="".join(str(block.get("text", "")) for block in blocks if _is(block, "text")),
         thinking="".join(
             str(block.get("thinking", "")) for block in blocks if _is(block, "thinking")
@@ -66,7 +66,7 @@ def hear_anthropic(reply: Mapping[str, Any]) -> Heard | None:
     )
 
 
-ANTHROPIC_WIRE: Final = Wire(
+ANTHROPIC_WIRE: Final = ReplyWire(
     path="/messages",
     assemble=AnthropicAssembling,
     hear=hear_anthropic,
@@ -74,7 +74,7 @@ ANTHROPIC_WIRE: Final = Wire(
 )
 
 
-def hear_chat(reply: Mapping[str, Any]) -> Heard | None:
+def hear_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
     """What a completion's first choice says; None where it is no completion."""
     choices = reply.get("choices")
     choice = _mapping(choices[0]) if isinstance(choices, list) and choices else {}
@@ -90,7 +90,7 @@ def hear_chat(reply: Mapping[str, Any]) -> Heard | None:
         stop = "refusal"
     elif named and stop == "stop":
         stop = "tool-calls"  # with a forced tool, and from servers that know one reason only
-    return Heard(
+    return ParsedReply(
         text=chat_text(message.get("content")) or (refusal if isinstance(refusal, str) else ""),
         thinking=chat_thinking(message),
         calls=tuple(
@@ -102,7 +102,7 @@ def hear_chat(reply: Mapping[str, Any]) -> Heard | None:
     )
 
 
-CHAT_WIRE: Final = Wire(
+CHAT_WIRE: Final = ReplyWire(
     path="/chat/completions",
     assemble=ChatAssembling,
     hear=hear_chat,
@@ -110,7 +110,7 @@ CHAT_WIRE: Final = Wire(
 )
 
 
-def hear_responses(reply: Mapping[str, Any]) -> Heard | None:
+def hear_responses(reply: Mapping[str, Any]) -> ParsedReply | None:
     """What a response says; None where it is none."""
     output = reply.get("output")
     if not isinstance(output, list):
@@ -126,7 +126,7 @@ def hear_responses(reply: Mapping[str, Any]) -> Heard | None:
     )
     reason = _mapping(reply.get("incomplete_details")).get("reason")
     status = reply.get("status")
-    return Heard(
+    return ParsedReply(
         text=text or "".join(refusals),
         thinking=_thinking(items),
         calls=calls,
@@ -135,7 +135,7 @@ def hear_responses(reply: Mapping[str, Any]) -> Heard | None:
     )
 
 
-RESPONSES_WIRE: Final = Wire(
+RESPONSES_WIRE: Final = ReplyWire(
     path="/responses",
     assemble=ResponsesAssembling,
     hear=hear_responses,

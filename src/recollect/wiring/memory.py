@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
-from recollect.errors import SettingsError
-from recollect.ports import Clock, Embedder, Recaller, TokenCounter
+from recollect.errors import SettingsError, StoreUnavailable
+from recollect.ports import Clock, Embedder, Recaller, Store, TokenCounter
+from recollect.rules.identity import space_secret
+from recollect.rules.weigh import Weigher
+from recollect.values.batch import Batch
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import (
     deployment_secret,
@@ -22,10 +25,83 @@ if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
+    from recollect.engine.files.following import Following
     from recollect.engine.recalling import MemoryRecaller
     from recollect.memory.jobs import BackgroundJobs
-    from recollect.wiring.embedders import Embedders
-    from recollect.wiring.models import OwnModel
+    from recollect.wiring.models import Embedders, OwnModel
+
+
+# Settings into the following of memory files.
+
+
+def follow_files(
+    archive: DurableArchive,
+    settings: Settings,
+    *,
+    space: SpaceId,
+    workspace: Path | None,
+    clock: Clock,
+    jobs: BackgroundJobs | None,
+    embedders: Sequence[str],
+) -> Following | None:
+    """The files of a workspace and the settings' extra paths; None where there are none.
+
+    Without a workspace nothing is guessed: only extra paths are followed.
+    """
+    if workspace is not None and not workspace.is_dir():
+        raise SettingsError(f"workspace: {workspace} is no folder")
+    own_files = workspace is not None and "memory" in settings.index.sources
+    if not own_files and not settings.index.extra_paths:
+        return None
+    from recollect.engine.files.following import Following
+    from recollect.engine.files.keeping import FileRules
+    from recollect.engine.files.memory_files import MemoryFiles
+
+    async def opened() -> Store:
+        if await archive.settle(0.0):
+            raise StoreUnavailable("batches wait in the spool")
+        return await archive.store()
+
+    async def write(batch: Batch) -> None:
+        kept = await archive.write(batch)
+        if kept.where == "nowhere":
+            raise StoreUnavailable(kept.said)
+        if kept.where == "store" and jobs is not None:
+            jobs.wake()
+
+    files = MemoryFiles(
+        workspace or Path(),
+        settings.index.extra_paths,
+        own_files=own_files,
+        open_archive=opened,
+        write=write,
+        clock=clock,
+        rules=FileRules(
+            secret=space_secret(space, deployment_secret()),
+            redaction=settings.redaction,
+            weigher=Weigher(settings.tokens.counter),
+            embedders=tuple(embedders),
+        ),
+    )
+    return Following(files.look, interval_seconds=settings.index.update_interval.total_seconds())
+
+
+def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
+    """Reads the rules of a workspace that a summary must not lose, anew each time."""
+    if workspace is None:
+        return lambda: ""
+    file = Path(workspace) / "AGENTS.md"
+
+    def read() -> str:
+        from recollect.rules.critical_rules import critical_rules
+
+        try:
+            return critical_rules(file.read_text(encoding="utf-8", errors="replace"))
+        except OSError:  # it is optional, and a summary without it is better than none
+            return ""
+
+    return read
+
 
 QUESTION_SECONDS = 0.4
 """What embedding a question may take, and of `recall.deadline_seconds` this share: the search
@@ -72,14 +148,14 @@ def open_memory(
     from recollect.engine.housekeeping import in_process_jobs
     from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
-    from recollect.wiring.embedders import (
+    from recollect.wiring.models import (
         Embedders,
         cached,
         choose_embedders,
+        choose_model,
         forget_cached,
+        own_model,
     )
-    from recollect.wiring.files import critical_rules_of, follow_files
-    from recollect.wiring.models import choose_model, own_model
 
     check_space_name(space)
     summariser = None if model is None else own_model(model)  # before anything is opened

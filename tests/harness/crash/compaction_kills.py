@@ -32,8 +32,8 @@ IMPORTED = (
     "recollect.providers.overflow",
     "recollect.embedders.cache",
     "recollect.embedders.choose",
-    "recollect.wiring.embedders",
-    "recollect.wiring.files",
+    "recollect.wiring.models",
+    "recollect.wiring.memory",
     "recollect.wiring.models",
 )
 """What an engine imports when it is opened, and should find there already."""

@@ -22,7 +22,7 @@ from recollect.agent.events import AgentEvent, Compacted, Ended, Failed, Flushed
 from recollect.agent.loop import Agent
 from recollect.config.settings import Redaction
 from recollect.engine.engine import Engine
-from recollect.providers.openai_chat import OpenAIChatModel
+from recollect.providers.openai import OpenAIChatModel
 from recollect.session.transcript import open_transcript
 from recollect_bench.llama_server import LlamaServer
 

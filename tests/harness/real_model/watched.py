@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from recollect.errors import ModelOverflow
 from recollect.formats.summaries import PI_OPENING
-from recollect.providers.openai_chat import OpenAIChatModel
+from recollect.providers.openai import OpenAIChatModel
 from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
 from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from recollect.config import known_keys
+from recollect.config.load import NOT_RESTORED, PRESETS
 from recollect.config.page import settings_page
-from recollect.config.presets import NOT_RESTORED, PRESETS
 from recollect.surfaces.cli.doctor import doctor
 
 

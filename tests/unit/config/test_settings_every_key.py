@@ -21,9 +21,9 @@ from recollect.config import (
     preset_settings,
     value_of,
 )
+from recollect.config.fields import Choice, Duration, Flag, Number, Optional, Several, TextValue
 from recollect.config.keys import Key, camel_case, snake_case
 from recollect.config.page import settings_page
-from recollect.config.shapes import Choice, Duration, Flag, Number, Optional, Several, Text
 from recollect.config.sources import variable_name
 from recollect.errors import SettingsError
 
@@ -55,7 +55,7 @@ def another(key: Key) -> tuple[Any, str, Any]:
     if isinstance(shape, Choice):
         word = next(option for option in shape.options if option != key.default)
         return word, word, word
-    if isinstance(shape, Text):
+    if isinstance(shape, TextValue):
         return "other words", "other words", "other words"
     assert isinstance(shape, Several)
     item = "memory" if isinstance(shape.item, Choice) else "one*"
@@ -78,7 +78,7 @@ def misfits(key: Key) -> list[Any]:
         wrong.remove(1e300) if shape.as_seconds else None
     elif isinstance(shape, Choice):
         wrong += ["nonsense", True, 3]
-    elif isinstance(shape, Text):
+    elif isinstance(shape, TextValue):
         wrong += ["", "  ", 3]
     else:
         wrong += ["not a list", [""], [3], 3]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.config import LoadedSettings, Settings, load_settings, preset_settings
+from recollect.config.fields import shapes_of, written
 from recollect.config.settings import Pruning, Reset
-from recollect.config.shapes import shapes_of, written
 from recollect.errors import SettingsError
 
 

@@ -16,7 +16,7 @@ import apsw
 import numpy as np
 import pytest
 
-from recollect.embedders import cache_file
+from recollect.embedders import cache as cache_file
 from recollect.embedders.cache import CachedEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.embedders.onnx_files import graph, write_model
 
 from recollect.embedders.choose import choose
-from recollect.embedders.loading import package_folder
+from recollect.embedders.local import package_folder
 from recollect.errors import EmbedderError, MissingExtra
 
 pytestmark = pytest.mark.skipif(

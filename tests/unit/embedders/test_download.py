@@ -28,10 +28,16 @@ from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture com
 
 from recollect.config.places import models_folders
 from recollect.embedders import download as downloading
-from recollect.embedders import fetch as fetching
-from recollect.embedders.download import Downloaded, download, hub_model
-from recollect.embedders.fetch import Patience
-from recollect.embedders.known_models import KNOWN_MODELS, HubModel, model_files
+from recollect.embedders import download as fetching
+from recollect.embedders.download import (
+    KNOWN_MODELS,
+    Downloaded,
+    HubModel,
+    Patience,
+    download,
+    hub_model,
+    model_files,
+)
 from recollect.errors import EmbedderError
 from recollect.surfaces.cli import models as models_command
 

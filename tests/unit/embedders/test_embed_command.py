@@ -16,7 +16,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli.memory import embedding
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.wiring import embedders as wiring
+from recollect.wiring import models as wiring
 
 
 class Miscounting(HashEmbedder):

@@ -18,7 +18,7 @@ from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.certificate import Certificate
 from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import embedders as wiring
+from recollect.wiring import models as wiring
 
 AT = 1_700_000_000.0
 TEXT = "the words that go"

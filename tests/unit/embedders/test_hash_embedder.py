@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recollect.embedders import hash as hash_module
-from recollect.embedders.hash import MAX_CHARS, HashEmbedder
+from recollect.embedders.hash import HASH_MAX_CHARS, HashEmbedder
 
 
 def embed(*texts: str, embedder: HashEmbedder | None = None) -> np.ndarray:
@@ -82,7 +82,7 @@ def test_trigrams_that_cancel_out_give_a_vector_all_the_same() -> None:
 def test_a_half_character_and_a_huge_text_are_embedded_too() -> None:
     rows = embed("broken \ud83d escape", "word " * 200_000)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1)
-    np.testing.assert_array_equal(rows[1], embed(("word " * 200_000)[:MAX_CHARS])[0])
+    np.testing.assert_array_equal(rows[1], embed(("word " * 200_000)[:HASH_MAX_CHARS])[0])
 
 
 def test_company_and_threads_change_nothing() -> None:

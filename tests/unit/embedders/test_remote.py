@@ -23,8 +23,7 @@ from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture com
     serve,
 )
 
-from recollect.embedders.remote import RemoteEmbedder
-from recollect.embedders.remote_calls import Bounds, Pace
+from recollect.embedders.remote import Bounds, Pace, RemoteEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 

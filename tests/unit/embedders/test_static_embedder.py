@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from recollect.embedders import static as static_module
-from recollect.embedders.loading import package_folder
+from recollect.embedders.local import package_folder
 from recollect.embedders.static import MAX_CHARS, StaticEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 

@@ -15,7 +15,7 @@ from recollect.memory.extract import Extracted, extract
 from recollect.memory.reading.prompt import EXTRACTION_SCHEMA, extraction_prompt, lines_of
 from recollect.memory.reading.readable import readable
 from recollect.memory.reading.windows import windows
-from recollect.providers.schemas import is_closed
+from recollect.providers.streaming import is_closed
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft

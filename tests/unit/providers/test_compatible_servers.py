@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.harness.model_server import Asked, ModelServer
 from tests.unit.providers.wire_models import (
     PATHS,
     WIRES,
@@ -27,11 +26,11 @@ from tests.unit.providers.wire_models import (
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.formats.replies import read_reply
 from recollect.ports import ChatModel
-from recollect.providers.addresses import read_address
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.openai_chat import OpenAIChatModel
-from recollect.providers.openai_responses import OpenAIResponsesModel
-from recollect.providers.schemas import is_closed
+from recollect.providers.calls import read_address
+from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+from recollect.providers.streaming import is_closed
+from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.scripted_replies import Fails, Says, WireName
 from recollect.values.model import Prompt, ReplyEvent
 
@@ -467,7 +466,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
 
 
 def test_importing_the_models_does_not_load_the_driver() -> None:
-    code = "import sys, recollect.providers.openai_chat; print('httpx' in sys.modules)"
+    code = "import sys, recollect.providers.openai; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
 

@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.providers.overflow import (
-    recognise_overflow,
-    recognise_pairing_error,
-    recognise_silent_overflow,
-)
-from recollect.providers.wordings import (
     COUNT_PATTERNS,
     NOT_OVERFLOW_WORDINGS,
     OVERFLOW_WORDINGS,
     PAIRING_WORDINGS,
     Wording,
+    recognise_overflow,
+    recognise_pairing_error,
+    recognise_silent_overflow,
 )
 from recollect.values.overflow import Overflow
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from recollect.config import Settings, load_settings
-from recollect.config.presets import PRESETS
+from recollect.config.load import PRESETS
 from recollect.engine import Engine
 from recollect.formats.request import split_request
 from recollect.values.edit import Insert

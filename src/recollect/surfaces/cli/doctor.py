@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect import config
-from recollect.config.presets import NOT_RESTORED, OPENCLAW, PRESETS
-from recollect.config.shapes import shown, written
+from recollect.config.fields import shown, written
+from recollect.config.load import NOT_RESTORED, OPENCLAW, PRESETS
 from recollect.errors import ModelRefused, RecollectError, SettingsError
 from recollect.surfaces.cli.store_options import DEFAULT_SPACE
 
@@ -212,7 +212,7 @@ def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
 
 def _embedders(loaded: config.LoadedSettings) -> str:
     """What `recall.embedder` comes down to on this machine, and why not a better one."""
-    from recollect.wiring.embedders import choose_embedders
+    from recollect.wiring.models import choose_embedders
 
     try:
         return choose_embedders(loaded.settings).said

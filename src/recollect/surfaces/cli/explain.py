@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect import config
-from recollect.config.presets import PRESETS
+from recollect.config.load import PRESETS
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.budget import window_of

@@ -19,6 +19,7 @@ import click
 from recollect.config.places import models_folders
 from recollect.embedders.choose import choose
 from recollect.embedders.download import (
+    KNOWN_MODELS,
     Downloaded,
     FileTold,
     GivenFile,
@@ -27,8 +28,7 @@ from recollect.embedders.download import (
     hub_model,
     recorded,
 )
-from recollect.embedders.known_models import KNOWN_MODELS
-from recollect.embedders.model_folder import holds_model
+from recollect.embedders.onnx import holds_model
 from recollect.errors import EmbedderError
 
 _MEGABYTE = 1_000_000

@@ -132,7 +132,7 @@ async def _cache_emptied(store: Store, done: Redacted) -> tuple[str, ...]:
     from recollect.memory.forget import Unreached
     from recollect.values.fact import fact_identity
     from recollect.values.upkeep import Forgotten
-    from recollect.wiring.embedders import forget_cached
+    from recollect.wiring.models import forget_cached
 
     try:
         marks = tuple(map(fact_identity, done.facts))

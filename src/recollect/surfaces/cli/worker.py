@@ -24,8 +24,7 @@ from recollect.ports import Store
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.facts.found import Found
 from recollect.surfaces.cli.worker_fleet import FleetWorker
-from recollect.wiring.embedders import choose_embedders
-from recollect.wiring.models import choose_model
+from recollect.wiring.models import choose_embedders, choose_model
 
 IDLE_SECONDS = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -18,8 +18,7 @@ from recollect.errors import StoreError
 from recollect.memory.jobs import RunResult
 from recollect.memory.runner import until
 from recollect.surfaces.cli.explain_text import plain_line
-from recollect.wiring.embedders import choose_embedders
-from recollect.wiring.models import choose_model
+from recollect.wiring.models import choose_embedders, choose_model
 
 if TYPE_CHECKING:
     from recollect.config import Settings

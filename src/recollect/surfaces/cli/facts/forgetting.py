@@ -87,7 +87,7 @@ async def forget_facts(
     from recollect.memory.certificate import extended
     from recollect.session.forget import FilesOrder, forget_in_files
     from recollect.wiring import open_spool
-    from recollect.wiring.embedders import forget_cached
+    from recollect.wiring.models import forget_cached
 
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:

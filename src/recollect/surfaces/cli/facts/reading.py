@@ -104,7 +104,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     from recollect.engine.housekeeping import metered
     from recollect.memory.jobs import JobRunner as Runner
     from recollect.values.job import EXTRACT_JOB
-    from recollect.wiring.embedders import choose_embedders
+    from recollect.wiring.models import choose_embedders
 
     settings, clock = place.settings, SystemClock()
     extraction = Extraction(

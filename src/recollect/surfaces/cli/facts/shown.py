@@ -48,7 +48,7 @@ def book_of(store: Store, place: Place) -> FactBook:
     """The facts of a store, for people."""
     from recollect.engine.clock import SystemClock
     from recollect.engine.facts.book import FactBook as Book
-    from recollect.wiring.embedders import choose_embedders
+    from recollect.wiring.models import choose_embedders
 
     names = [one.name for one in choose_embedders(place.settings).used]
     return Book(store, place.settings, SystemClock(), embedders=names)

@@ -29,7 +29,7 @@ def embed(*, url: str | None, space: str, as_json: bool) -> None:
     with ShownProgress(quiet=as_json) as progress:
 
         async def work(store: Store, place: Place) -> dict[str, Any]:
-            from recollect.wiring.embedders import choose_embedders
+            from recollect.wiring.models import choose_embedders
 
             chosen = choose_embedders(place.settings)
             if not chosen.used:

@@ -127,7 +127,7 @@ async def _forget(
     from recollect.memory.matching import Meant
     from recollect.session.forget import forget_in_files, sessions_named
     from recollect.wiring import open_spool
-    from recollect.wiring.embedders import forget_cached
+    from recollect.wiring.models import forget_cached
 
     order = replace(order, sessions=sessions_named(place.space, order.sessions))
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)

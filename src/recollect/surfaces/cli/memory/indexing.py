@@ -86,7 +86,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
     from recollect.engine.files.keeping import FileRules
     from recollect.engine.files.memory_files import MemoryFiles
     from recollect.rules.weigh import Weigher
-    from recollect.wiring.embedders import Embedders, choose_embedders
+    from recollect.wiring.models import Embedders, choose_embedders
 
     async def opened() -> Store:
         return store

@@ -182,7 +182,7 @@ async def _by_openclaw(
     from recollect.engine.recalling import WARM_PAGE, warm
     from recollect.search.openclaw import WarmIndex
     from recollect.turn.recall_openclaw import recall_openclaw
-    from recollect.wiring.embedders import choose_embedders
+    from recollect.wiring.models import choose_embedders
 
     settings = place.settings
     index = WarmIndex(
@@ -215,7 +215,7 @@ async def _vectors(
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """The question's vectors, by the embedders of the settings; a failing one is told."""
     from recollect.engine.asking import QuestionVectors
-    from recollect.wiring.embedders import choose_embedders
+    from recollect.wiring.models import choose_embedders
 
     embedders = choose_embedders(place.settings)
     asking = QuestionVectors(

@@ -18,7 +18,163 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+# Which keys act in this version, and which wait for a feature that is not built yet.
+#
+# The one table of it: the notices, docs/settings.md, `recollect doctor` and the test that wants
+# a behaviour test for every active key all read it here. Building a feature means changing its
+# keys' word to `ACTIVE`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What setting a key does today."""
+
+    state: Literal["active", "later", "none"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}" if self.why else self.state
+
+    def notice(self) -> str:
+        """What a person who set the key is told; empty when it acts."""
+        if self.state == "active":
+            return ""
+        if self.state == "later":
+            return f"accepted; takes effect with {self.why}, which this version does not have yet"
+        return f"accepted without effect: {self.why}"
+
+
+ACTIVE: Final = Effect(state="active")
+
+EFFECTS: Final[Mapping[str, Effect]] = {
+    "preset": ACTIVE,
+    "window_tokens": ACTIVE,
+    "turn.trim_first": ACTIVE,
+    "turn.deadline_seconds": ACTIVE,
+    "turn.stage_deadline_seconds": ACTIVE,
+    "tokens.counter": ACTIVE,
+    "tokens.calibrate": ACTIVE,
+    "pruning.mode": ACTIVE,
+    "pruning.ttl": ACTIVE,
+    "pruning.keep_last_assistants": ACTIVE,
+    "pruning.soft_trim_ratio": ACTIVE,
+    "pruning.hard_clear_ratio": ACTIVE,
+    "pruning.min_prunable_tool_chars": ACTIVE,
+    "pruning.soft_trim.max_chars": ACTIVE,
+    "pruning.soft_trim.head_chars": ACTIVE,
+    "pruning.soft_trim.tail_chars": ACTIVE,
+    "pruning.hard_clear.enabled": ACTIVE,
+    "pruning.hard_clear.placeholder": ACTIVE,
+    "pruning.hard_clear.line_chars": ACTIVE,
+    "pruning.tools.allow": ACTIVE,
+    "pruning.tools.deny": ACTIVE,
+    "trim.low_water_ratio": ACTIVE,
+    "trim.protect_messages": ACTIVE,
+    "trim.protect_first_user": ACTIVE,
+    "trim.min_query_chars": ACTIVE,
+    "query.user_messages": ACTIVE,
+    "recall.enabled": ACTIVE,
+    "recall.method": ACTIVE,
+    "recall.every_turn": ACTIVE,
+    "recall.placement": ACTIVE,
+    "recall.sticky": ACTIVE,
+    "recall.hard_cap_tokens": ACTIVE,
+    "recall.block_tokens": ACTIVE,
+    "recall.standing_tokens": ACTIVE,
+    "recall.embedder": ACTIVE,
+    "recall.onnx_model": ACTIVE,
+    "recall.min_score": ACTIVE,
+    "recall.scope": ACTIVE,
+    "recall.decay_per_day": ACTIVE,
+    "recall.max_results": ACTIVE,
+    "recall.deadline_seconds": ACTIVE,
+    "recall.citations": ACTIVE,
+    "recall.hybrid.enabled": ACTIVE,
+    "recall.hybrid.vector_weight": ACTIVE,
+    "recall.hybrid.text_weight": ACTIVE,
+    "recall.hybrid.candidate_multiplier": ACTIVE,
+    "recall.remote.provider": ACTIVE,
+    "recall.remote.model": ACTIVE,
+    "recall.remote.dimensions": ACTIVE,
+    "recall.remote.base_url": ACTIVE,
+    "recall.remote.key_variable": ACTIVE,
+    "compaction.enabled": ACTIVE,
+    "compaction.mode": ACTIVE,
+    "compaction.reserve_tokens": ACTIVE,
+    "compaction.reserve_tokens_floor": ACTIVE,
+    "compaction.keep_recent_tokens": ACTIVE,
+    "compaction.max_history_share": ACTIVE,
+    "compaction.at_ratio": ACTIVE,
+    "compaction.background": ACTIVE,
+    "compaction.summary_tokens": ACTIVE,
+    "compaction.audit": ACTIVE,
+    "compaction.pin_ratio": ACTIVE,
+    "compaction.deadline_seconds": ACTIVE,
+    "compaction.breaker_failures": ACTIVE,
+    "compaction.breaker_seconds": ACTIVE,
+    "compaction.flush.enabled": ACTIVE,
+    "compaction.flush.soft_threshold_tokens": ACTIVE,
+    "compaction.flush.at_ratio": ACTIVE,
+    "compaction.flush.prompt": ACTIVE,
+    "compaction.flush.system_prompt": ACTIVE,
+    "redaction.enabled": ACTIVE,
+    "redaction.pii": ACTIVE,
+    "ingest.enabled": ACTIVE,
+    "index.max_segments": ACTIVE,
+    "index.eviction_days": ACTIVE,
+    "index.sources": ACTIVE,
+    "index.extra_paths": ACTIVE,
+    "index.update_interval": ACTIVE,
+    "store.url": ACTIVE,
+    "store.key": ACTIVE,
+    "store.open_seconds": ACTIVE,
+    "store.read_seconds": ACTIVE,
+    "store.write_seconds": ACTIVE,
+    "store.undurable_seconds": ACTIVE,
+    "jobs.in_process": ACTIVE,
+    "jobs.day_tokens": ACTIVE,
+    "jobs.lease_seconds": ACTIVE,
+    "jobs.max_attempts": ACTIVE,
+    "ledger.enabled": ACTIVE,
+    "ledger.retention_days": ACTIVE,
+    "facts.enabled": ACTIVE,
+    "facts.idle_seconds": ACTIVE,
+    "facts.window_tokens": ACTIVE,
+    "facts.digests": ACTIVE,
+    "models.provider": ACTIVE,
+    "models.base_url": ACTIVE,
+    "models.key_variable": ACTIVE,
+    "models.main": ACTIVE,
+    "models.summary": ACTIVE,
+    "models.flush": ACTIVE,
+    "models.extraction": ACTIVE,
+    "models.deadline_seconds": ACTIVE,
+    "embedding_cache.enabled": ACTIVE,
+    "embedding_cache.max_entries": ACTIVE,
+    "workspace.max_chars": ACTIVE,
+    "workspace.skip_bootstrap": ACTIVE,
+    "session.reset.mode": ACTIVE,
+    "session.reset.at_hour": ACTIVE,
+    "session.reset.idle_minutes": ACTIVE,
+}
+
+
+def active_keys() -> tuple[str, ...]:
+    """The keys that change what this version does."""
+    return tuple(path for path, effect in EFFECTS.items() if effect.state == "active")
+
 
 NONE_WORD = "none"
 """How a file or a variable says "no value": TOML has no null."""
@@ -71,7 +227,7 @@ class InSeconds:
     """Marks a float whose name carries its unit, so that "2s" may be written for 2.0."""
 
 
-class Shape(Protocol):
+class ValueShape(Protocol):
     """Reads one setting's value; `ValueError` says what was expected instead."""
 
     @property
@@ -85,7 +241,7 @@ class Shape(Protocol):
         """The canonical value of an environment variable's text."""
 
 
-def misfit(shape: Shape, value: Any) -> ValueError:
+def misfit(shape: ValueShape, value: Any) -> ValueError:
     """The error of a value that does not fit, with the value cut short."""
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
@@ -222,7 +378,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextValue:
     """A string with something in it; a path counts as its text."""
 
     expects = "a non-empty string"
@@ -243,7 +399,7 @@ class Text:
 class Several:
     """A list of one shape, repetitions left out."""
 
-    item: Shape
+    item: ValueShape
 
     @property
     def expects(self) -> str:
@@ -273,7 +429,7 @@ class Several:
 class Optional:
     """A shape that may also be absent, said as null or as the word "none"."""
 
-    inner: Shape
+    inner: ValueShape
 
     @property
     def expects(self) -> str:
@@ -299,7 +455,7 @@ class Optional:
             raise misfit(self, text) from None
 
 
-def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
+def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> ValueShape:
     """The shape that a field's type hint, with its annotations, describes."""
     if get_origin(hint) is Annotated:
         return shape_of(hint.__origin__, (*hint.__metadata__, *marks))
@@ -315,12 +471,12 @@ def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
     return _plain_shape(hint, marks)
 
 
-def _plain_shape(hint: Any, marks: tuple[Any, ...]) -> Shape:
+def _plain_shape(hint: Any, marks: tuple[Any, ...]) -> ValueShape:
     within = next((mark for mark in marks if isinstance(mark, Range)), Range(at_least=0))
     if hint is bool:
         return Flag()
     if hint is str:
-        return Text()
+        return TextValue()
     if hint is int:
         return Number(within, whole=True)
     if hint is timedelta or (hint is float and InSeconds in marks):
@@ -337,7 +493,7 @@ def annotations_of(group: type) -> Mapping[str, Any]:
 
 
 @cache
-def shapes_of(group: type) -> Mapping[str, Shape]:
+def shapes_of(group: type) -> Mapping[str, ValueShape]:
     """The shapes of a group's own values, by field name; groups inside it are not values."""
     return {
         name: shape_of(hint)
