@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer, Step
 from tests.integration.long_talk import (
     LIMIT,
     SESSION,
@@ -40,7 +41,6 @@ from recollect.formats.summaries import PI_OPENING
 from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.calls import Retries
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.testing.model_server import Asked, ModelServer, Step
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
 from recollect.values.model import Prompt

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.harness.model_server import Asked, ModelServer
 from tests.unit.compaction.worked import (
     RULES,
     WORDS,
@@ -31,7 +32,6 @@ from recollect.engine import Engine, Session
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.calls import Retries
-from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
 from recollect.values.compaction import CompactionResult, NoSummary, Summarised

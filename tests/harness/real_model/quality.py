@@ -20,7 +20,7 @@ from recollect import open_memory
 from recollect.compaction.append_carried import strip_carried
 from recollect.engine.engine import Engine
 from recollect.formats.summaries import PINNED_HEADING
-from recollect.providers.openai_chat import OpenAIChatModel
+from recollect.providers.openai import OpenAIChatModel
 from recollect.values.compaction import CompactionResult
 from recollect_bench.llama_server import LlamaServer
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.model_server import ModelServer
 from tests.unit.agent.agent_room import QUIET, of
 
 from recollect.agent.events import Ended, Prepared
 from recollect.agent.opening import open_agent
 from recollect.ports import ChatModel
 from recollect.providers.openai import OpenAIChatModel
-from recollect.testing.model_server import ModelServer
 from recollect.testing.scripted_replies import Says
 from recollect.values.report import Report
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer
 from tests.unit.providers.wire_models import (
     PATHS,
     WIRES,
@@ -30,7 +31,6 @@ from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.calls import read_address
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.providers.streaming import is_closed
-from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.scripted_replies import Fails, Says, WireName
 from recollect.values.model import Prompt, ReplyEvent
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.harness.model_server import Asked, ModelServer
 from tests.unit.providers.wire_models import (
     KEY,
     SECRET,
@@ -26,7 +27,6 @@ from tests.unit.providers.wire_models import (
 
 from recollect.errors import ModelError, ModelRefused, ModelUnavailable
 from recollect.providers.calls import Retries, asked_to_wait
-from recollect.testing.model_server import Asked, ModelServer
 from recollect.testing.scripted_replies import Fails, Says, WireName
 from recollect.values.model import Prompt
 

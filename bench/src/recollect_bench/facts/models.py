@@ -16,7 +16,7 @@ from typing import Final
 from recollect.config import load_settings
 from recollect.errors import RecollectError, SettingsError
 from recollect.ports import Model
-from recollect.providers.openai_chat import OpenAIChatModel
+from recollect.providers.openai import OpenAIChatModel
 from recollect.values.model import Answer, Prompt
 from recollect.wiring.models import choose_model
 from recollect_bench.llama_server import LlamaMissingError, LlamaServer
