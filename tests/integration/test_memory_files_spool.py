@@ -9,8 +9,7 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import Failure
-from recollect.engine.clock import SystemClock
+from recollect.engine.boundary import Failure, SystemClock
 from recollect.engine.files.following import Following
 from recollect.engine.files.keeping import FileRules
 from recollect.engine.files.memory_files import MemoryFiles

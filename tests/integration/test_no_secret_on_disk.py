@@ -24,8 +24,8 @@ from tests.unit.agent.agent_room import Room, filling
 
 from recollect.config import load_settings
 from recollect.config.settings import Redaction
-from recollect.engine.housekeeping import runner_of
-from recollect.engine.note import keep_note
+from recollect.engine.background import runner_of
+from recollect.engine.keeper import keep_note
 from recollect.rules.redaction import redact
 from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli import main

@@ -19,10 +19,9 @@ from recollect.config import Settings, build
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine import Engine
 from recollect.engine.archive import DurableArchive
-from recollect.engine.asking import QuestionVectors
-from recollect.engine.clock import SystemClock
-from recollect.engine.housekeeping import in_process_jobs
-from recollect.engine.recalling import MemoryRecaller
+from recollect.engine.background import in_process_jobs
+from recollect.engine.boundary import SystemClock
+from recollect.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.engine.session import Context
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError

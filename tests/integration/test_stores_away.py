@@ -20,8 +20,8 @@ from recollect import Context, Engine, open_memory
 from recollect.config import build
 from recollect.config.sources import read_arguments
 from recollect.engine.archive import DurableArchive
+from recollect.engine.background import in_process_jobs
 from recollect.engine.boundary import Failure
-from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.formats.batches import write_batch
 from recollect.ports import Store

@@ -27,8 +27,8 @@ from recollect.rules.groups import group
 from recollect.rules.identity import ROOT, chain
 from recollect.rules.weigh import Weigher
 from recollect.testing.provider_rules import violations
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.apply import apply
-from recollect.turn.read import Remembered, enter, read
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, View

@@ -178,3 +178,14 @@ def _reason_of(error: Exception) -> Reason:
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
     return Reason(Cause.RAISED, error=type(error).__name__)
+
+
+# The machine's own clock, where nobody gave another one.
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()

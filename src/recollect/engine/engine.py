@@ -20,26 +20,24 @@ from recollect.compaction.trigger import trigger as what_is_due
 from recollect.compaction.undo import UndoResult
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Where
-from recollect.engine.boundary import Boundary, Part
-from recollect.engine.clock import SystemClock
-from recollect.engine.compacting import CompactionOrder, Compactor
-from recollect.engine.compactions import Compactions
+from recollect.engine.background import Heard, MeteredModel, use_reason
+from recollect.engine.boundary import Boundary, Part, SystemClock
+from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.files.following import Following
 from recollect.engine.freeing import free
 from recollect.engine.gate import Gate
-from recollect.engine.hearing import Heard
 from recollect.engine.hooks import Hook, HookName, Hooks
-from recollect.engine.keeping import SessionKeeper
-from recollect.engine.learning import (
+from recollect.engine.keeper import SessionKeeper
+from recollect.engine.observe import (
     after_overflow,
     doubt_limit,
     followed_by,
     learned_from,
     replied,
 )
-from recollect.engine.metering import MeteredModel, use_reason
-from recollect.engine.recalling import MemoryRecaller
+from recollect.engine.recaller import MemoryRecaller
 from recollect.engine.reporting import recalled_of, report_of
+from recollect.engine.schedule import Compactions
 from recollect.engine.session import (
     Context,
     Observation,
@@ -52,7 +50,7 @@ from recollect.engine.session import (
 )
 from recollect.engine.telling import compaction_line
 from recollect.engine.turn_path import TurnPath
-from recollect.engine.watching import Watching, watched
+from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
 from recollect.formats.request import join_request, split_request
@@ -63,8 +61,8 @@ from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.weigh import Weigher
-from recollect.turn.extend import LastView
-from recollect.turn.read import Remembered, remember
+from recollect.turn.align import Remembered, remember
+from recollect.turn.apply import LastView
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import (
     Entry,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recollect.engine.archive import Kept
-from recollect.engine.keeping import Keeping, SessionKeeper
+from recollect.engine.keeper import Keeping, SessionKeeper
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from recollect.rules.identity import ROOT, chain
-from recollect.turn.align import align
-from recollect.turn.read import Reading
+from recollect.turn.align import Reading, align
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
 from recollect.values.transcript import ShownItems, Transcript

@@ -36,7 +36,7 @@ from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
 from recollect.rules.redaction import redact, secrets_in
 from recollect.rules.trust import trust_of_role
-from recollect.turn.index import index
+from recollect.turn.ingest import index
 from recollect.values.batch import Batch
 from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import EntryKey, Message, MessageId, Text

@@ -22,8 +22,8 @@ from recollect.ports import Store
 from recollect.rules.identity import segment_id
 from recollect.rules.trust import fetched_calls
 from recollect.rules.weigh import Weigher
+from recollect.turn.align import Reading, Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.read import Reading, Remembered, enter, read
 from recollect.values.batch import Batch, SessionWrite, StoredSession
 from recollect.values.history import SessionState
 from recollect.values.job import NewJob

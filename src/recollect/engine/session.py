@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recollect.engine.archive import Where
-from recollect.engine.keeping import Keeping
+from recollect.engine.keeper import Keeping
 from recollect.engine.turn_path import TurnPath
 from recollect.formats.replies import may_be_reply
 from recollect.formats.stream_events import StreamedReply
-from recollect.turn.read import Remembered
+from recollect.turn.align import Remembered
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState, SpaceId

@@ -29,14 +29,11 @@ from recollect.rules.message_redaction import TextMask
 from recollect.rules.moments import batch_moment
 from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
-from recollect.turn.align import Alignment, align
-from recollect.turn.apply import Applied, apply
-from recollect.turn.ask import ask
-from recollect.turn.extend import extend
+from recollect.turn.align import Alignment, ReadResult, Remembered, align, enter, read
+from recollect.turn.apply import Applied, apply, extend
 from recollect.turn.inject import InjectResult, block_text, inject
-from recollect.turn.query import QueryResult, newest_exchange, query, spoken_text
-from recollect.turn.read import ReadResult, Remembered, enter, read
-from recollect.turn.stand import StandResult, stand, standing_tokens
+from recollect.turn.query import QueryResult, ask, newest_exchange, query, spoken_text
+from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.edit import Edit, Insert, LeaveOut
 from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
 from recollect.values.message import EntryKey, MessageId, Text

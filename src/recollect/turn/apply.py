@@ -8,23 +8,224 @@ edit and no rule touches is shown as it came.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recollect.formats.codec import Codec
+from recollect.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.rules.call_ids import are_acceptable, make_acceptable
 from recollect.rules.pairing import pair
 from recollect.rules.roles import settle
+from recollect.rules.units import is_result, pieces_of
 from recollect.rules.well_formed import is_well_formed
-from recollect.turn.compose import Weigh, compose
-from recollect.turn.place import place
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.values.history import Composed, Entry, Row, View, behind_cut
-from recollect.values.message import (
-    EntryKey,
-)
-from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot
+from recollect.values.message import CallId, EntryKey, Part, Text, Thinking, ToolCall, ToolResult
+from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn, Written
+from recollect.values.wire import WireRules
+
+# Compose rows: slots as they go out, each written once and remembered.
+#
+# A row that shows its message as it came never gets here as a slot; it is the entry itself.
+
+
+Weigh = Callable[[Iterable[Part]], int]
+
+
+def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Composed]) -> Row:
+    """The row as it goes out; a slot that shows its entry unchanged is the entry itself."""
+    if isinstance(row, Entry):
+        return row
+    known = memory.get(row)
+    if known is None:
+        known = memory[row] = _composed(row, codec, weigh)
+    return known
+
+
+def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
+    parts = tuple([shown_part(piece) for piece in slot.pieces])
+    notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, Written)])
+    stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
+    return Composed(
+        role=slot.role,
+        parts=parts,
+        raw=codec.compose(slot),
+        tokens=weigh(parts),
+        sources=tuple(keys_of(slot)),
+        notes=notes or (("stand-in",) if stand_in else ()),
+    )
+
+
+def shown_part(piece: Piece) -> Part:
+    """The part a piece shows, as it shows it."""
+    if isinstance(piece, Kept):
+        return _under_id(piece.entry.parts[piece.part], piece.call_id)
+    if isinstance(piece, Written):
+        return Text(text=piece.text)
+    if isinstance(piece, StandIn):
+        return ToolResult(call_id=piece.call.id, content=(Text(text=piece.text),), is_error=True)
+    part = _under_id(piece.entry.parts[piece.part], piece.call_id)
+    if isinstance(part, ToolResult):
+        rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
+        return ToolResult(
+            call_id=part.call_id,
+            content=(Text(text=piece.text), *rest),
+            name=part.name,
+            is_error=part.is_error,
+        )
+    return Text(text=piece.text)
+
+
+def _under_id(part: Part, call_id: CallId | None) -> Part:
+    if call_id is None:
+        return part
+    if isinstance(part, ToolCall):
+        return replace(part, id=call_id)
+    return replace(part, call_id=call_id) if isinstance(part, ToolResult) else part
+
+
+def keys_of(row: Arranged) -> list[EntryKey]:
+    """The entries a row shows, in order."""
+    if isinstance(row, Entry):
+        return [row.key]
+    keys: dict[EntryKey, None] = {}
+    for piece in row.pieces:
+        if isinstance(piece, Kept | Reworded):
+            keys.setdefault(piece.entry.key)
+    return list(keys)
+
+
+# Place what is our own in a view: the summary, notes at gaps, recalled blocks.
+#
+# Never parts a call from its result, nor a thought from the item it led to; where the format
+# wants turns to alternate, a block joins the user's message instead of standing by itself.
+
+
+def gap_note(count: int) -> str:
+    """What stands where `count` messages were left out of the view."""
+    messages = "message" if count == 1 else "messages"
+    return f"[recollect] {count} earlier {messages} left out here to fit the window."
+
+
+def place(
+    rows: list[Arranged],
+    cut: Cut | None,
+    inserts: list[Insert],
+    missing: dict[EntryKey | None, int],
+    rules: WireRules,
+) -> list[Arranged]:
+    """Put summary, notes and blocks among the rows.
+
+    `missing` counts the messages left out before the one it names (None: at the end).
+    """
+    if cut is None and not missing and not inserts:
+        return rows
+    before: dict[EntryKey, list[Written]] = {}
+    after: dict[EntryKey, list[Written]] = {}
+    head: list[Written] = []
+    if cut is not None:
+        text = PI_OPENING + cut.summary + PI_CLOSING
+        head.append(Written(text=text, note="summary"))
+    tail: list[Written] = []
+    for key, count in missing.items():
+        note = Written(text=gap_note(count), note="gap")
+        if key is None:
+            tail.append(note)
+        else:
+            before.setdefault(key, []).append(note)
+    for edit in inserts:
+        block = Written(text=edit.text, note=edit.stage)
+        if edit.placement == "head" or edit.anchor is None:
+            head.append(block)
+        else:
+            place = before if edit.placement == "before" else after
+            place.setdefault(edit.anchor, []).append(block)
+    return _placed(rows, head, before, after, tail, rules)
+
+
+def _placed(
+    rows: list[Arranged],
+    head: list[Written],
+    before: dict[EntryKey, list[Written]],
+    after: dict[EntryKey, list[Written]],
+    tail: list[Written],
+    rules: WireRules,
+) -> list[Arranged]:
+    out: list[Arranged] = []
+    waiting = list(head)
+    due: list[Written] = []
+    openings = _Openings(rules.thinking_leads)
+    for row in rows:
+        if waiting and row.role != "system" and not _is_summary(row):
+            out.extend(_own_row(block) for block in waiting)
+            waiting = []
+        keys = keys_of(row)
+        blocks = [block for key in keys for block in before.get(key, ())]
+        if blocks and rules.alternates and row.role == "user":
+            row = _with_blocks(row, blocks)
+        elif blocks:
+            at = openings.last_whole(len(out))
+            out[at:at] = [_own_row(block) for block in blocks]
+        out.append(row)
+        openings.pass_by(row, len(out))
+        due.extend(block for key in keys for block in after.get(key, ()))
+        if due and openings.last_whole(len(out)) == len(out):
+            out.extend(_own_row(block) for block in due)
+            due = []
+    out.extend(_own_row(block) for block in (*waiting, *due, *tail))
+    return out
+
+
+@dataclass(slots=True)
+class _Openings:
+    """Where rows may be put in without parting a call from its result or a thought from its
+    item."""
+
+    thinking_leads: bool
+    unanswered: set[str] = field(default_factory=set)
+    whole_at: int = 0
+    parted: bool = False
+
+    def pass_by(self, row: Arranged, position: int) -> None:
+        if isinstance(row, Entry):
+            leads = isinstance(row.message.parts[-1], Thinking)
+            self.unanswered.update(row.calls)
+            self.unanswered.difference_update(row.results)
+        else:
+            leads = False
+            for piece in row.pieces:
+                part = shown_part(piece)
+                leads = isinstance(part, Thinking)
+                if isinstance(part, ToolCall):
+                    self.unanswered.add(part.id)
+                elif isinstance(part, ToolResult):
+                    self.unanswered.discard(part.call_id)
+        self.parted = (leads and self.thinking_leads) or bool(self.unanswered)
+        if not self.parted:
+            self.whole_at = position
+
+    def last_whole(self, position: int) -> int:
+        return self.whole_at if self.parted else position
+
+
+def _is_summary(row: Arranged) -> bool:
+    base = row if isinstance(row, Entry) else row.base
+    return base is not None and base.message.summary
+
+
+def _own_row(block: Written) -> Slot:
+    return Slot(role="user", pieces=(block,))
+
+
+def _with_blocks(row: Arranged, blocks: list[Written]) -> Slot:
+    """The user's message with our blocks before its own words, behind any results."""
+    pieces = pieces_of(row)
+    lead = 0
+    while lead < len(pieces) and is_result(pieces[lead]):
+        lead += 1
+    base = row if isinstance(row, Entry) else row.base
+    return Slot(role="user", pieces=(*pieces[:lead], *blocks, *pieces[lead:]), base=base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +363,115 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
         else:
             pieces.append(Kept(entry=entry, part=at))
     return Slot(role=entry.role, pieces=tuple(pieces), base=entry) if pieces else None
+
+
+# Extend the last view by what is new, where nothing before it can have changed.
+#
+# Between batch moments a history only grows at its end and its edits stay the same, so the rows
+# of the last view up to some closed place are the rows of this one. Only speed depends on this:
+# always holds, and a test says so: what `extend` gives is what `apply` would give.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastView:
+    """The last turn's history and edits, and the view that they gave."""
+
+    entries: tuple[Entry, ...]
+    edits: tuple[Edit, ...]
+    view: View
+
+
+def extend(
+    last: LastView | None,
+    entries: Sequence[Entry],
+    edits: tuple[Edit, ...],
+    codec: Codec,
+    weigh: Weigh,
+    *,
+    thinking: bool = True,
+    composed: dict[Slot, Composed],
+) -> Applied | None:
+    """The view of `entries`, if it can be had from the last one; else None."""
+    if last is None or last.edits is not edits or not _only_grew(last, entries):
+        return None
+    joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
+    if joint is None:
+        return None
+    row_at, entry_at = joint
+    tail = entries[entry_at:]
+    if not _stands_alone(tail, last.view):
+        return None
+    reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
+    if reuse_matters and _reuses_an_id(tail, entries[:entry_at]):
+        return None
+    if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
+        return None
+    if any(entry.message.opens for entry in entries[:entry_at]):
+        return None  # whether it is still at work is told by what follows
+    keys = {entry.key for entry in tail}
+    tail_edits = [edit for edit in edits if edit.anchor in keys]
+    if any(isinstance(edit, Cut) for edit in tail_edits):
+        return None  # its summary stands before the joint
+    applied = apply(
+        tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
+    )
+    first = applied.view.rows[0] if applied.view.rows else None
+    if isinstance(first, Composed) and not first.sources:
+        return None  # a row of our own that may stand further up
+    again = {entry.key for entry in last.entries[entry_at:]}
+    repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
+    rows = last.view.rows[:row_at] + applied.view.rows
+    view = View(
+        rows=rows,
+        tokens=sum([row.tokens for row in rows]),
+        repairs=(*repairs, *applied.view.repairs),
+    )
+    return Applied(view=view, gone=())
+
+
+def _only_grew(last: LastView, entries: Sequence[Entry]) -> bool:
+    length = len(last.entries)
+    return 0 < length <= len(entries) and entries[length - 1] is last.entries[-1]
+
+
+def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
+    """The last row that came as it is and begins something new, and its place in the history."""
+    rows, entries = last.view.rows, last.entries
+    entry_at = len(entries)
+    for row_at in range(len(rows) - 1, 0, -1):
+        row = rows[row_at]
+        if not isinstance(row, Entry) or row.role == "tool" or row.results:
+            continue
+        before = rows[row_at - 1]
+        if isinstance(before, Composed) and not before.sources:
+            continue  # a row of our own may be there because of this one
+        if thinking_leads and row.role == "assistant" and before.role == "assistant":
+            continue
+        while entry_at > 0 and entries[entry_at - 1] is not row:
+            entry_at -= 1
+        return (row_at, entry_at - 1) if entry_at else None
+    return None
+
+
+def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
+    """Whether an item's own id stands on both sides of the joint."""
+    tail_ids = {entry.message.wire_id for entry in tail if entry.message.wire_id is not None}
+    return bool(tail_ids) and any(entry.message.wire_id in tail_ids for entry in before)
+
+
+def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
+    """Whether a call in the tail may have to be renamed, or dropped, because of one before it."""
+    called = {call_id for entry in tail for call_id in entry.calls}
+    return bool(called) and any(called.intersection(entry.calls) for entry in before)
+
+
+def _stands_alone(tail: Sequence[Entry], view: View) -> bool:
+    """Whether no call or result in the tail belongs to one before it."""
+    called: set[CallId] = set()
+    for entry in tail:
+        if entry.message.joins:
+            return False
+        called.update(entry.calls)
+    if any(call_id not in called for entry in tail for call_id in entry.results):
+        return False
+    return not any(repair.call_id in called for repair in view.repairs if repair.call_id)

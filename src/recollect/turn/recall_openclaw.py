@@ -28,8 +28,7 @@ from recollect.search.openclaw import (
     widen,
 )
 from recollect.turn.inject import pack_openclaw
-from recollect.turn.quote import day_and_minute
-from recollect.turn.recall import left_out
+from recollect.turn.recall import day_and_minute, left_out
 from recollect.values.fact import Fact, fact_identity
 from recollect.values.hit import GateVerdict, Hit, ScorePart
 from recollect.values.lookup import AskedVector, Candidate, CandidateQuery

@@ -19,7 +19,7 @@ from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
 from recollect.search.bm25 import Bm25Index
 from recollect.search.openclaw import score_texts, words_of
 from recollect.search.tokenize import tokenize
-from recollect.turn.place import gap_note
+from recollect.turn.apply import gap_note
 from recollect.turn.query import spoken_text
 from recollect.values.edit import Edit, LeaveOut, Shorten
 from recollect.values.history import Entry

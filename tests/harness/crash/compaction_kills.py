@@ -28,7 +28,7 @@ from recollect.errors import TranscriptError
 MODULE = "tests.harness.crash.assistant"
 IMPORTED = (
     MODULE,
-    "recollect.engine.housekeeping",
+    "recollect.engine.background",
     "recollect.providers.overflow",
     "recollect.embedders.cache",
     "recollect.embedders.choose",

@@ -8,8 +8,7 @@ import sys
 import time
 from random import Random
 
-from recollect.engine.boundary import attempted
-from recollect.engine.clock import SystemClock
+from recollect.engine.boundary import SystemClock, attempted
 from recollect.memory.jobs import Backoff, JobRunner
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario
 
 from recollect.config import Settings, load_settings
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.job import NewJob

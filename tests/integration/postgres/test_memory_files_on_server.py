@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recollect.config.settings import Redaction
-from recollect.engine.clock import SystemClock
+from recollect.engine.boundary import SystemClock
 from recollect.engine.files.keeping import FileRules
 from recollect.engine.files.memory_files import MemoryFiles
 from recollect.rules.identity import space_secret

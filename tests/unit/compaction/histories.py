@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.formats.codec import CODECS
 from recollect.rules.weigh import Weigher
-from recollect.turn.read import Remembered, enter, read
+from recollect.turn.align import Remembered, enter, read
 from recollect.values.edit import Cut, Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId

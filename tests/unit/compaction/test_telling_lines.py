@@ -21,7 +21,7 @@ from recollect.compaction.telling_lines import (
     lines_tokens,
     tell,
 )
-from recollect.engine.batching import masked_carried
+from recollect.engine.keeper import masked_carried
 from recollect.formats.session_state import read_state, write_state
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried

@@ -14,9 +14,8 @@ import pytest
 from recollect import Engine, open_memory
 from recollect.config import active_keys, build
 from recollect.engine.archive import DurableArchive
-from recollect.engine.asking import QuestionVectors
-from recollect.engine.housekeeping import runner_of
-from recollect.engine.recalling import MemoryRecaller
+from recollect.engine.background import runner_of
+from recollect.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.errors import StoreUnavailable, WrongKey
 from recollect.ports import Store
 from recollect.values.batch import Batch

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from recollect.engine import asking
-from recollect.engine.asking import REST_SECONDS, QuestionVectors
+from recollect.engine import recaller as asking
+from recollect.engine.recaller import REST_SECONDS, QuestionVectors
 from recollect.errors import EmbedderError
 from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.index import index
+from recollect.turn.ingest import index
 from recollect.values.batch import Batch
 from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.message import EntryKey, MessageId

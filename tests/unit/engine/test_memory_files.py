@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from recollect.config.settings import Redaction
-from recollect.engine.clock import SystemClock
+from recollect.engine.boundary import SystemClock
 from recollect.engine.files import followed as followed_files
 from recollect.engine.files import sections as file_sections
 from recollect.engine.files.keeping import FileRules

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.engine.rebuilding import GONE, NotRebuilt, Rebuilt, rebuild_request
+from recollect.engine.ledger import GONE, NotRebuilt, Rebuilt, rebuild_request
 from recollect.formats.json_spans import encode
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_store

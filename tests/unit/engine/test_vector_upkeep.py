@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine.archive import DurableArchive
-from recollect.engine.clock import SystemClock
+from recollect.engine.boundary import SystemClock
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.memory.embed import embed_next
 from recollect.ports import Embedder, Store

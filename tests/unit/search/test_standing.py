@@ -11,7 +11,7 @@ import pytest
 from recollect.config.settings import Recall as RecallSettings
 from recollect.search.standing import STANDING_WORD, is_standing
 from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.index import index
+from recollect.turn.ingest import index
 from recollect.turn.recall import recall
 from recollect.values.batch import Batch
 from recollect.values.message import EntryKey, MessageId

@@ -17,10 +17,9 @@ from recollect.formats.recalled_block import write_block
 from recollect.rules.tokens import count_text
 from recollect.rules.weigh import Weigher
 from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.ask import ask
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.query import query
-from recollect.turn.read import Remembered, enter, read
+from recollect.turn.query import ask, query
 from recollect.turn.recall import recall
 from recollect.values.batch import Batch
 from recollect.values.edit import Edit

@@ -9,8 +9,7 @@ import pytest
 from tests.unit.turn.memories import NOW, entries, settings, user
 
 from recollect.config import build
-from recollect.turn.ask import ask
-from recollect.turn.query import query
+from recollect.turn.query import ask, query
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.reason import NOT_RUN

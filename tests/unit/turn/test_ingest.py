@@ -23,14 +23,15 @@ from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import thinking_spans
 from recollect.rules.weigh import Weigher
 from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.turn.index import (
+from recollect.turn.align import Remembered, enter, read
+from recollect.turn.ingest import (
     HEAD_PASSAGES,
     MOST_ERROR_PASSAGES,
     TAIL_PASSAGES,
+    IngestResult,
     index,
+    ingest,
 )
-from recollect.turn.ingest import IngestResult, ingest
-from recollect.turn.read import Remembered, enter, read
 from recollect.values.history import Entry
 from recollect.values.message import CallId
 from recollect.values.reason import Cause, Reason

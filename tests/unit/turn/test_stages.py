@@ -14,10 +14,10 @@ from recollect.engine import Context, Engine, Session
 from recollect.formats.codec import CODECS
 from recollect.rules.groups import group
 from recollect.rules.weigh import Weigher
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.inject import inject
 from recollect.turn.prune import LINE_OF_IT, prune
 from recollect.turn.query import query
-from recollect.turn.read import Remembered, enter, read
 from recollect.turn.trim import trim
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey

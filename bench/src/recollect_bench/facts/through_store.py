@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from recollect.config import Settings
 from recollect.config.settings import Recall, Redaction
+from recollect.engine.background import runner_of
 from recollect.engine.facts.jobs import extract_job
-from recollect.engine.housekeeping import runner_of
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_spans import encode
@@ -27,8 +27,8 @@ from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
 from recollect.stores.sqlite import SQLiteStore
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import IngestResult, ingest
-from recollect.turn.read import Remembered, enter, read
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact
 from recollect.values.history import Entry

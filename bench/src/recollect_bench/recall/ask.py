@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from recollect.config.settings import Recall as RecallSettings
-from recollect.engine.asking import QuestionVectors
+from recollect.engine.recaller import QuestionVectors
 from recollect.ports import Archive, Embedder
 from recollect.values.hit import Hit
 from recollect.values.lookup import AskedVector

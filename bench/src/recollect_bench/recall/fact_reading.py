@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from recollect.config import Settings, build
+from recollect.engine.background import runner_of
 from recollect.engine.facts.jobs import extract_job
-from recollect.engine.housekeeping import runner_of
 from recollect.memory.jobs import RunResult
 from recollect.ports import Embedder, Model, Store
 from recollect.values.batch import Batch

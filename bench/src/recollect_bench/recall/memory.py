@@ -20,8 +20,8 @@ from recollect.memory.embed import embed
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.read import Remembered, enter, read
 from recollect.values.batch import Batch
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, JobId, Lease

@@ -20,8 +20,8 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli.import_sources import Recorded, find_sources
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.read import Remembered, enter, read
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
 from recollect.values.recalled import RecalledPassage

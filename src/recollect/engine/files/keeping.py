@@ -18,8 +18,7 @@ from recollect.engine.files.patient_thread import PatientThread
 from recollect.engine.files.sections import ReadFile, ReadSection, said_at_of, session_of
 from recollect.ports import Archive
 from recollect.rules.weigh import Weigher
-from recollect.turn.index import index
-from recollect.turn.ingest import ingest
+from recollect.turn.ingest import index, ingest
 from recollect.values.batch import Batch
 from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import EntryKey, MessageId

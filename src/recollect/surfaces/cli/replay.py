@@ -25,7 +25,7 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
-    from recollect.engine.rebuilding import KeptTurn, NotRebuilt, Rebuilt
+    from recollect.engine.ledger import KeptTurn, NotRebuilt, Rebuilt
     from recollect.ports import Store
 
 _MOST_NAMED = 5
@@ -53,7 +53,7 @@ def replay(
     async def work(
         store: Store, place: Place
     ) -> tuple[Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
-        from recollect.engine.rebuilding import Rebuilt, kept_turns, rebuild_request
+        from recollect.engine.ledger import Rebuilt, kept_turns, rebuild_request
 
         del place
         found = None if turn is None or listed else await rebuild_request(store, session, turn)
@@ -70,7 +70,7 @@ def replay(
 def _print(
     session: str, found: Rebuilt | NotRebuilt, kept: tuple[KeptTurn, ...], *, as_json: bool
 ) -> None:
-    from recollect.engine.rebuilding import NotRebuilt
+    from recollect.engine.ledger import NotRebuilt
     from recollect.formats.json_spans import decode
 
     if isinstance(found, NotRebuilt):

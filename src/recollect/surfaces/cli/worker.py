@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from recollect import config, wiring
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.errors import SettingsError
 from recollect.memory.jobs import RunResult
 from recollect.ports import Store

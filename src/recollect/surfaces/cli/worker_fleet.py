@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.errors import StoreError
 from recollect.memory.jobs import RunResult
 from recollect.memory.runner import until

@@ -98,10 +98,9 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
 
 def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> JobRunner:
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
-    from recollect.engine.boundary import attempted
-    from recollect.engine.clock import SystemClock
+    from recollect.engine.background import metered
+    from recollect.engine.boundary import SystemClock, attempted
     from recollect.engine.facts.extracting import Extraction
-    from recollect.engine.housekeeping import metered
     from recollect.memory.jobs import JobRunner as Runner
     from recollect.values.job import EXTRACT_JOB
     from recollect.wiring.models import choose_embedders

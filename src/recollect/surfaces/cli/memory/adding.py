@@ -12,7 +12,7 @@ from recollect.errors import RecollectError
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
-    from recollect.engine.note import Noted
+    from recollect.engine.keeper import Noted
     from recollect.ports import Store
 
 NOTES_SESSION = "notes"
@@ -30,7 +30,7 @@ def add(*, text: str, session: str, url: str | None, space: str, as_json: bool) 
         raise RecollectError("there is no text in that note; say what is to be remembered")
 
     async def work(store: Store, place: Place) -> Noted:
-        from recollect.engine.note import keep_note
+        from recollect.engine.keeper import keep_note
         from recollect.rules.weigh import Weigher
 
         return await keep_note(

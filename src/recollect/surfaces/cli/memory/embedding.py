@@ -55,7 +55,7 @@ def embed(*, url: str | None, space: str, as_json: bool) -> None:
 
 
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> None:
-    from recollect.engine.clock import SystemClock
+    from recollect.engine.boundary import SystemClock
     from recollect.memory.embed import embed_next
     from recollect.memory.jobs import GiveUp
 

@@ -82,7 +82,7 @@ def index(
 
 
 def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
-    from recollect.engine.clock import SystemClock
+    from recollect.engine.boundary import SystemClock
     from recollect.engine.files.keeping import FileRules
     from recollect.engine.files.memory_files import MemoryFiles
     from recollect.rules.weigh import Weigher

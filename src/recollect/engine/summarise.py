@@ -1,7 +1,7 @@
-"""A summary for a compaction: by a hook that supplies one, else in stages by the model.
+"""Proves a summary: what was known is held against it, and against memory.
 
-Owns who is asked and what they are told; `compaction.summarize` owns how. Always holds: what a
-call of the model costs is on the bill before it is made, also where nobody waits for its end.
+Memory is asked as a turn would ask it, but without the gate: whether it can be found when it is
+asked for. Never raises: what cannot be asked counts as not found, and the receipt says so.
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.compaction.append_carried import append_carried
+from recollect.compaction.append_carried import append_carried, strip_carried, without_bare_names
 from recollect.compaction.carry import carry
+from recollect.compaction.probe import probe
+from recollect.compaction.receipt import receipt
 from recollect.compaction.summarize import MOST_CALLS, summarize
 from recollect.compaction.telling_lines import lines_tokens
 from recollect.config.settings import Compaction as CompactionSettings
 from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
 from recollect.engine.turn_path import TurnPath
-from recollect.ports import Model
+from recollect.ports import Model, Recaller
 from recollect.rules.message_redaction import TextMask
 from recollect.values.carried import Carried
-from recollect.values.compaction import CutPlan, NoSummary, Spent, Summarised
+from recollect.values.compaction import CutPlan, NoSummary, Receipt, Spent, Summarised
 from recollect.values.edit import Cut
 from recollect.values.model import Answer, Prompt
 from recollect.values.reason import Cause, Reason
+from recollect.values.recalled import RecallRequest
+
+# A summary for a compaction: by a hook that supplies one, else in stages by the model.
+#
+# Owns who is asked and what they are told; `compaction.summarize` owns how. Always holds: what a
+# call of the model costs is on the bill before it is made, also where nobody waits for its end.
+
 
 LINES_PART = 8
 """The lines behind a summary take at most this part of what they stand for: else a small cut
@@ -207,3 +216,63 @@ def _lines_tokens(path: TurnPath, plan: CutPlan) -> int:
     """What the lines behind the summary of this cut may take, as an estimate."""
     cut = sum([entry.tokens for entry in plan.summarised])
     return min(lines_tokens(path.estimated(path.limits.window_tokens)), cut // LINES_PART)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """A summary with what had to be pinned, and the receipt of both."""
+
+    text: str = field(repr=False)
+    receipt: Receipt
+
+
+async def prove(
+    path: TurnPath,
+    plan: CutPlan,
+    before: Cut | None,
+    summary: Summarised,
+    mask: TextMask,
+    *,
+    recaller: Recaller | None,
+    space: str,
+    session: str,
+    pin_ratio: float,
+    now: float,
+) -> Proved:
+    """The summary with what would have been lost, and its receipt; `before` is the cut that the
+    plan goes on from."""
+    kept = frozenset(entry.key for entry in plan.kept)
+    limits = path.limits
+
+    async def recall(query: str) -> str:
+        if recaller is None:
+            return ""
+        found = await recaller.recall(
+            RecallRequest(
+                space=space,
+                session=session,
+                query=query,
+                newest=query,
+                shown=kept,
+                scope="session",
+                now=now,
+                budget_tokens=path.estimated(limits.hard_cap_tokens),
+                count_tokens=path.weigher.text,
+                gated=False,
+                most_hits=0,
+            )
+        )
+        return "\n".join(passage.text for passage in found.passages)
+
+    # What code carries is made anew, so only what the model wrote, and what was pinned, is probed.
+    previous = "" if before is None else strip_carried(before.summary)
+    probes = await asyncio.to_thread(probe, plan.summarised, previous_summary=previous)
+    made = await receipt(
+        probes,
+        without_bare_names(summary.text),
+        recall=recall,
+        pin_tokens=path.estimated(int(limits.window_tokens * pin_ratio)),
+        count_tokens=path.weigher.text,
+    )
+    text = f"{summary.text}\n\n{made.pinned}" if made.pinned else summary.text
+    return Proved(text=mask.text(text), receipt=made.receipt)

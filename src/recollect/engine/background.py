@@ -9,27 +9,149 @@ rules are many patterns, which cost more to compile than all the rest of an engi
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import Failure, Part, attempted
-from recollect.engine.clock import SystemClock
-from recollect.engine.metering import MeteredModel, Used
+from recollect.engine.boundary import Failure, Part, SystemClock, attempted
 from recollect.errors import StoreError
 from recollect.memory.embed import embed
 from recollect.memory.evict import evict
 from recollect.memory.expire import expire
-from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner
+from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner, day_of
 from recollect.ports import Clock, Embedder, Model, Store
+from recollect.rules.spent import model_use
 from recollect.values.batch import Batch
 from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease
-from recollect.values.model import ModelUse
+from recollect.values.model import Answer, ModelUse, Prompt, Purpose
+from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
     from recollect.engine.facts.extracting import Told
+
+
+# What models are asked besides a conversation, counted: by day and purpose, in the store.
+#
+# Owns that every call counts, also one that failed, for it was sent. Must never stop a call: where
+# the store refuses a count, it waits for the next one. An engine's counts are written beside its
+# turns (`DurableArchive.count`), those of jobs within the job.
+
+
+Used: TypeAlias = Callable[[ModelUse], None]
+Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
+"""Keeps a count under its day; raises where it was not written."""
+
+
+class MeteredModel:
+    """A model whose calls are counted."""
+
+    def __init__(
+        self, model: Model, clock: Clock, record: Record, *, used: Used = lambda _: None
+    ) -> None:
+        """`used` hears of each call, for the report of the next turn."""
+        self._model = model
+        self._clock = clock
+        self._record = record
+        self._used = used
+        self._waiting: list[tuple[ModelUse, str]] = []
+
+    @property
+    def name(self) -> str:
+        """As the model's."""
+        return self._model.name
+
+    @property
+    def window_tokens(self) -> int | None:
+        """As the model's."""
+        return self._model.window_tokens
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The model's answer; what it took is counted, also where it fails."""
+        answer: Answer | None = None
+        try:
+            answer = await self._model.ask(prompt)
+            return answer
+        finally:
+            use = model_use(prompt, answer)
+            self._used(use)
+            self._waiting.append((use, day_of(self._clock.now())))
+            await self._write()
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()
+
+    async def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for at, (use, day) in enumerate(waiting):
+            if isinstance(await attempted(self._record(use, day)), Failure):  # raised or given
+                self._waiting = [*waiting[at:], *self._waiting]
+                return
+
+
+def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
+    """The uses added up, one for each purpose."""
+    found: dict[Purpose, ModelUse] = {}
+    for use in uses:
+        found[use.purpose] = found.get(use.purpose, ModelUse(purpose=use.purpose)) + use
+    return found
+
+
+def use_reason(uses: Sequence[ModelUse]) -> Reason:
+    """What was asked since the last turn, for its report."""
+    found = by_purpose(uses)
+    return Reason(
+        Cause.MODELS_ASKED,
+        calls=sum(one.calls for one in found.values()),
+        input_tokens=sum(one.input_tokens for one in found.values()),
+        output_tokens=sum(one.output_tokens for one in found.values()),
+        purposes=", ".join(f"{name} {found[name].calls}" for name in sorted(found)),
+    )
+
+
+# What was done beside the turns since the last one, for the next report to tell.
+#
+# Owns a short list of lines without content, and what was asked of models. Always holds: a line is
+# told once; where nobody asks, the oldest go.
+
+
+MOST_LINES: Final = 8
+
+
+class Heard:
+    """Lines that wait to be told."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._uses: list[ModelUse] = []
+
+    def hear(self, line: str) -> None:
+        """Keep a line for the next report."""
+        self._lines.append(line)
+
+    def use(self, use: ModelUse) -> None:
+        """Keep a call of a model for the next report."""
+        self._uses = list(by_purpose([*self._uses, use]).values())
+
+    def hear_again(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
+        """What was to be told in a report that nobody got."""
+        self._lines.extendleft(reversed(lines))
+        self._uses = list(by_purpose([*uses, *self._uses]).values())
+
+    def used(self) -> tuple[ModelUse, ...]:
+        """What was asked of models, by purpose; it waits no longer."""
+        uses, self._uses = tuple(self._uses), []
+        return uses
+
+    def told(self) -> tuple[str, ...]:
+        """All that waited; it waits no longer."""
+        lines = tuple(self._lines)
+        self._lines.clear()
+        return lines
+
 
 T = TypeVar("T")
 

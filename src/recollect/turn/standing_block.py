@@ -28,7 +28,7 @@ from recollect.search.speakers import speaker_of
 from recollect.search.statements import is_error_line, is_order, statement_kind
 from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
-from recollect.turn.read import StatementCache
+from recollect.turn.align import StatementCache
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId, Text, ToolResult

@@ -1,9 +1,7 @@
-"""Keeps what a session says: loads what is known of it, and writes each turn beside the request.
+"""The way of a note into the archive: one text, kept like something the user said.
 
-Owns when a message counts as durable. A turn waits for it only at a batch moment, before
-anything may leave the view; otherwise the write runs while the model answers, and what went
-wrong is told in the next report. Always holds: the writes of one session follow each other, so
-a reply never overtakes the question it answers.
+Owns what a note becomes; `turn/ingest` says what is kept of it. The same note in the same
+session is the same segment, so it can be added again.
 """
 
 from __future__ import annotations
@@ -12,29 +10,147 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
+from functools import lru_cache, partial
+from typing import Literal, TypeAlias, TypeVar
 
 from recollect.config import Settings
+from recollect.config.settings import Redaction
+from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
-from recollect.engine.batching import called_tools, earlier_fetches, session_write
 from recollect.engine.boundary import Boundary, Failure, attempted
 from recollect.engine.facts.jobs import extract_job
-from recollect.engine.recording import LastRecord, Recorded, kept_rows, record_turn
+from recollect.engine.ledger import LastRecord, Recorded, kept_rows, quoted_by, record_turn
 from recollect.errors import FormatError
-from recollect.formats.session_state import join_state
-from recollect.rules.identity import segment_id
+from recollect.formats.session_state import join_state, split_state
+from recollect.ports import Store
+from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
+from recollect.rules.redaction import redact
+from recollect.rules.trust import fetched_calls
+from recollect.rules.weigh import Weigher
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.values.carried import Carried
 from recollect.values.compaction import CompactionRecord
+from recollect.values.edit import Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, SessionState, requests_of
 from recollect.values.job import NewJob
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.message import CallId, EntryKey, Message, MessageId, Text, ToolCall
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, Report, StageLine
 from recollect.values.request import Request
-from recollect.values.segment import Source
+from recollect.values.segment import Segment, Source
+
+# What a turn's batch is made of besides its new messages. Pure.
+#
+# Owns what of a session's state may be written: nothing in it that redaction would mask.
+
+
+_E = TypeVar("_E", bound=Edit)
+
+
+def session_write(
+    session: str,
+    state: SessionState,
+    written_path: tuple[EntryKey, ...],
+    redaction: RedactionSettings,
+) -> SessionWrite:
+    """What to remember of a session; of its path only what was not written yet."""
+    shared = 0
+    for before, now in zip(written_path, state.path, strict=False):
+        if before != now:
+            break
+        shared += 1
+    kept = state
+    if redaction.enabled:
+        kept = replace(
+            state,
+            edits=tuple([_masked(edit, redaction) for edit in state.edits]),
+            dormant=tuple([(_masked(edit, redaction), since) for edit, since in state.dormant]),
+        )
+    return SessionWrite(
+        session=session,
+        turn=state.turn,
+        state=split_state(kept),
+        about=quoted_by([*state.edits, *(edit for edit, _ in state.dormant)]),
+        path_from=shared,
+        path=state.path[shared:],
+        ids=state.ids[shared:],
+    )
+
+
+def called_tools(fresh: Sequence[Entry], history: Sequence[Entry]) -> dict[CallId, str]:
+    """The tools that new results answer for, where their calls came earlier."""
+    wanted = {call_id for entry in fresh for call_id in entry.results}
+    names: dict[CallId, str] = {}
+    for entry in reversed(history):
+        if len(names) == len(wanted):
+            break
+        for part in entry.parts if entry.calls else ():
+            if isinstance(part, ToolCall) and part.id in wanted:
+                names.setdefault(part.id, part.name)
+    return names
+
+
+def earlier_fetches(fresh: Sequence[Entry], history: Sequence[Entry]) -> frozenset[CallId]:
+    """The earlier calls that new results answer and that brought in content from elsewhere."""
+    wanted = {call_id for entry in fresh for call_id in entry.results}
+    if not wanted:
+        return frozenset()
+    return fetched_calls(
+        part
+        for entry in history
+        if entry.calls and not wanted.isdisjoint(entry.calls)
+        for part in entry.parts
+    )
+
+
+def _masked(edit: _E, redaction: RedactionSettings) -> _E:
+    """The edit as it may be stored; in another process its text shows the mask."""
+    if isinstance(edit, Shorten | Insert):
+        text = _masked_text(edit.text, redaction.pii)
+        return edit if text == edit.text else replace(edit, text=text)
+    if isinstance(edit, Cut):
+        summary = _masked_text(edit.summary, redaction.pii)
+        ended = tuple(_masked(block, redaction) for block in edit.ended)
+        carried = edit.carried and masked_carried(
+            edit.carried, lambda text: _masked_text(text, redaction.pii)
+        )
+        if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
+            return edit
+        return replace(edit, summary=summary, ended=ended, carried=carried)
+    return edit
+
+
+def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
+    """What code carries, as it may be stored."""
+
+    def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(mask(text) for text in texts)
+
+    return Carried(
+        read_files=masked(carried.read_files),
+        modified_files=masked(carried.modified_files),
+        failures=tuple(
+            replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
+        ),
+        identifiers=masked(carried.identifiers),
+        lines=tuple(replace(one, text=mask(one.text)) for one in carried.lines),
+    )
+
+
+@lru_cache(maxsize=512)  # edits stand for many turns, and are written with each
+def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
+    return redact(text, pii=pii).text
+
+
+# Keeps what a session says: loads what is known of it, and writes each turn beside the request.
+#
+# Owns when a message counts as durable. A turn waits for it only at a batch moment, before
+# anything may leave the view; otherwise the write runs while the model answers, and what went
+# wrong is told in the next report. Always holds: the writes of one session follow each other, so
+# a reply never overtakes the question it answers.
+
 
 T = TypeVar("T")
 
@@ -526,3 +642,57 @@ def _learn_kept(keeping: Keeping, session: str, chunk: Sequence[Entry], kept: Ke
         keeping.forgotten.update(
             entry.id for entry in chunk if segment_id(session, entry.key) in gone
         )
+
+
+NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """What became of a note."""
+
+    outcome: NoteOutcome
+    """"nothing" where it is but a recalled block, of which nothing is kept."""
+    segment: Segment | None = None
+
+
+async def keep_note(
+    store: Store,
+    text: str,
+    *,
+    session: str,
+    secret: bytes,
+    weigher: Weigher,
+    redaction: Redaction,
+    now: float,
+) -> Noted:
+    """Write a note to the archive as a message of `session`."""
+    made = ingest(
+        [_entry(text, secret, weigher)],
+        session=session,
+        source="note",
+        said_at=now,
+        redaction=redaction,
+        now=now,
+    )
+    if not made.segments:
+        return Noted(outcome="nothing")
+    written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
+    segment = made.segments[0].segment
+    if segment.id in written.forgotten:
+        return Noted(outcome="forgotten", segment=segment)
+    return Noted(outcome="stored" if segment.id in written.stored else "known", segment=segment)
+
+
+def _entry(text: str, secret: bytes, weigher: Weigher) -> Entry:
+    """The note as the first message of a history: it has no place in any other."""
+    message = Message(role="user", parts=(Text(text=text),), raw=b"")
+    identity = identify(message, secret)
+    return Entry(
+        key=chain(ROOT, identity),
+        id=identity,
+        message=message,
+        tokens=weigher.message(message.parts),
+        role="user",
+        raw=b"",
+    )

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from recollect.compaction.trigger import TriggerResult
 from recollect.compaction.undo import UndoResult, undo
 from recollect.engine.boundary import Failure, attempted
-from recollect.engine.compacting import CompactionOrder, Compactor
+from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hooks
-from recollect.engine.keeping import SessionKeeper
+from recollect.engine.keeper import SessionKeeper
 from recollect.engine.session import Session
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Clock
