@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
     from recollect.engine.files.following import Following
-    from recollect.engine.recalling import MemoryRecaller
+    from recollect.engine.recaller import MemoryRecaller
     from recollect.memory.jobs import BackgroundJobs
     from recollect.wiring.models import Embedders, OwnModel
 
@@ -143,9 +143,8 @@ def open_memory(
     itself says `compact_in_background=False`.
     """
     from recollect.engine import Engine
-    from recollect.engine.clock import SystemClock
-    from recollect.engine.hearing import Heard
-    from recollect.engine.housekeeping import in_process_jobs
+    from recollect.engine.background import Heard, in_process_jobs
+    from recollect.engine.boundary import SystemClock
     from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.models import (
@@ -238,8 +237,7 @@ def _recaller(
     clock: Clock,
     jobs: BackgroundJobs | None,
 ) -> MemoryRecaller:
-    from recollect.engine.asking import QuestionVectors
-    from recollect.engine.recalling import MemoryRecaller
+    from recollect.engine.recaller import MemoryRecaller, QuestionVectors
     from recollect.engine.vector_upkeep import VectorUpkeep
 
     deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)

@@ -179,7 +179,7 @@ async def _by_openclaw(
     store: Store, place: Place, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
     """As a turn asks under `recall.method = "openclaw"`, of all messages there are."""
-    from recollect.engine.recalling import WARM_PAGE, warm
+    from recollect.engine.recaller import WARM_PAGE, warm
     from recollect.search.openclaw import WarmIndex
     from recollect.turn.recall_openclaw import recall_openclaw
     from recollect.wiring.models import choose_embedders
@@ -214,7 +214,7 @@ async def _vectors(
     store: Store, place: Place, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """The question's vectors, by the embedders of the settings; a failing one is told."""
-    from recollect.engine.asking import QuestionVectors
+    from recollect.engine.recaller import QuestionVectors
     from recollect.wiring.models import choose_embedders
 
     embedders = choose_embedders(place.settings)
