@@ -125,7 +125,7 @@ class PostgresTarget:
 
     def space_id(self, space: str) -> UUID:
         """The space's number in the tables."""
-        from recollect.stores.postgres.fleet import space_uuid
+        from recollect.stores.postgres.store import space_uuid
 
         return space_uuid(space)
 

@@ -25,7 +25,6 @@ _SQLITE_MODULES: Final = ("recollect.wiring", "recollect.stores.sqlite.keys")
 _POSTGRES_MODULES: Final = (
     "recollect.wiring",
     "recollect.stores.postgres.store",
-    "recollect.stores.postgres.fleet",
 )
 _SERVERS: Final[dict[str, Version]] = {"pg18": 18, "pg16": 16}
 STORES: Final = ("sqlite", "encrypted", *_SERVERS)

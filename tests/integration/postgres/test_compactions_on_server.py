@@ -11,9 +11,10 @@ import pytest
 from recollect.errors import StoreError
 from recollect.formats.session_state import join_state
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
-from recollect.stores.postgres.fleet import space_uuid
-from recollect.stores.postgres.paths import encode_chunk
 from recollect.stores.postgres.schema import migrations
+from recollect.stores.postgres.sessions import encode_chunk
+from recollect.stores.postgres.store import space_uuid
+from recollect.testing.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 from recollect.testing.store_contract.examples import (
     SESSION,
     START,
@@ -26,7 +27,6 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Cut
 from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
-from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 
 def _first_version(database: TestDatabase) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 
 from recollect.stores.postgres import PostgresStore, migrate
-from recollect.stores.postgres.fleet import space_uuid
 from recollect.stores.postgres.schema import migrations
+from recollect.stores.postgres.store import space_uuid
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract.examples import (
     START,

@@ -15,35 +15,30 @@ from hypothesis import strategies as st
 
 from recollect.ports import Store
 from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import (
-    PostgresFleet,
-    PostgresStore,
-    in_files,
-    packing,
-    signs,
-    vectors,
-)
-from recollect.stores.postgres.fleet import space_uuid
-from recollect.stores.postgres.lexical import (
+from recollect.stores.postgres import PostgresFleet, PostgresStore, signs, vectors
+from recollect.stores.postgres import filters as in_files
+from recollect.stores.postgres import postings as packing
+from recollect.stores.postgres.driver import escaped, plain
+from recollect.stores.postgres.postings import (
     Forwards,
     block_without,
     build_runs,
+    choose_merge,
     decode_block,
     forward,
     postings_of,
     term_of,
 )
-from recollect.stores.postgres.packing import choose_merge
-from recollect.stores.postgres.paths import chunks_from, join_chunks
+from recollect.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.stores.postgres.signs import Layout
-from recollect.stores.postgres.wire import escaped, plain
+from recollect.stores.postgres.store import space_uuid
+from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.lookup import AskedVector, CandidateQuery, Candidates
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
-from recollect_bench.postgres_server import TestDatabase
 
 SPACE = space_uuid("one")
 VOCABULARY = [f"w{number}" for number in range(3_000)]
@@ -324,7 +319,7 @@ def test_signs_find_by_numbers_that_weigh_unequally() -> None:
     left_out = np.arange(0, 6_000, 7)
     shares = []
     for one in asked:
-        found = signs.nearest(rows, 256, one, limit=1_000, allowed=None, left_out=left_out)
+        found = signs.nearest_by_signs(rows, 256, one, limit=1_000, allowed=None, left_out=left_out)
         assert len(found) == len(set(found.tolist())) == 1_000
         assert not np.isin(found, left_out).any()
         nearness = held @ one

@@ -9,12 +9,12 @@ import re
 import pytest
 
 import recollect.stores.postgres as package
-from recollect.stores.postgres import around, describe
+from recollect.stores.postgres import candidates
 
 LEADS = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
-ACROSS_SPACES = {("fleet", "_DUE")}
+ACROSS_SPACES = {("store", "_DUE")}
 """The one question across spaces: which have work. Row security lets only a worker ask it."""
-OUTSIDE = {"schema", "scrub"}
+OUTSIDE = {"schema"}
 """Run by the owner: the catalogue and the record of versions."""
 
 
@@ -28,8 +28,8 @@ def statements() -> dict[tuple[str, str], str]:
             if isinstance(value, str) and LEADS.match(value) and "recollect." in value:
                 found[module.name, name] = value
     for vectors in range(4):  # these are built for the number of asked vectors
-        found["around", f"statement({vectors})"] = around.statement(vectors)
-        found["describe", f"by_number({vectors})"] = describe.by_number(vectors)
+        found["around", f"statement({vectors})"] = candidates.around_statement(vectors)
+        found["describe", f"by_number({vectors})"] = candidates.by_number(vectors)
     return found
 
 

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import PostgresFleet, PostgresStore, around, vectors
-from recollect.stores.postgres.link import Link, Statement
+from recollect.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
+from recollect.stores.postgres.pool import Link, Statement
+from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
-from recollect_bench.postgres_server import TestDatabase
 
 
 async def filled(store: PostgresStore, count: int) -> tuple[NewSegment, ...]:
@@ -178,7 +178,7 @@ def test_surroundings_read_no_more_of_a_session_than_they_need(database: TestDat
                 "reach": 2,
                 "each": 3,
             }
-            rows = await work.rows(f"EXPLAIN {around.statement(0)}", given)
+            rows = await work.rows(f"EXPLAIN {candidates.around_statement(0)}", given)
         await fleet.close()
         return [line for (line,) in rows]
 

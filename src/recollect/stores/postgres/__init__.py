@@ -10,13 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from recollect.stores.postgres.fleet import PostgresFleet
     from recollect.stores.postgres.schema import migrate
-    from recollect.stores.postgres.store import PostgresStore
+    from recollect.stores.postgres.store import PostgresFleet, PostgresStore
 
 __all__ = ["PostgresFleet", "PostgresStore", "migrate"]
 
-_HOMES: Final = {"PostgresFleet": "fleet", "PostgresStore": "store", "migrate": "schema"}
+_HOMES: Final = {"PostgresFleet": "store", "PostgresStore": "store", "migrate": "schema"}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,10 +21,10 @@ from recollect.stores.fact_scores import (
     scores_by_words,
     word_number,
 )
-from recollect.stores.postgres.fact_rows import COLUMNS, readable_facts
+from recollect.stores.postgres.driver import big_endian, escaped, int8s, plain, texts, vector
+from recollect.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
-from recollect.stores.postgres.wire import big_endian, escaped, int8s, plain, texts, vector
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, FactQuery
 
 _NEAR: Final = 2e-6

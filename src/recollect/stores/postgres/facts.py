@@ -9,37 +9,235 @@ transaction that changes facts, or segments that a fact may be read from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import all_rest_on, still_supported, writable
+from recollect.stores.fact_support import (
+    all_rest_on,
+    pack_evidence,
+    still_supported,
+    unpack_evidence,
+    writable,
+)
 from recollect.stores.marks import session_mark
 from recollect.stores.postgres import write_vectors
-from recollect.stores.postgres.fact_reading import BY_ID
-from recollect.stores.postgres.fact_rows import (
-    COLUMNS,
-    PUT,
-    fact_row,
-    readable_facts,
-    row_id,
-    row_is_current,
-    row_names,
+from recollect.stores.postgres.driver import (
+    escaped,
+    int8s,
+    maybe_escaped,
+    maybe_plain,
+    plain,
+    texts,
+    vectors,
 )
-from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.pool import Cursor, Transaction
-from recollect.stores.postgres.wire import escaped, int8s, plain, texts, vectors
+from recollect.stores.postgres.space import SpaceState
 from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId, FactVectorSet
+from recollect.values.fact import Fact, FactId, FactText, FactVectorSet
+from recollect.values.segment import SegmentId
+
+# Facts as rows, and back.
+#
+# Owns the columns of `facts`. As segments do, a row that cannot be read is left out and never hides
+# the others; `check` tells of it. Always holds: what was written comes back equal.
+
+
+COLUMNS: Final = (
+    "id, type, content, context, at, superseded_by, sources, trust, words, foreign_line, "
+    "valid_to, recorded_at, subject, attribute, evidence, made_by, change, session, pinned, "
+    "joint, fact_no"
+)
+"""As `stored_fact` reads them; a fact's number stands last."""
+_SUPERSEDED_BY: Final = COLUMNS.split(", ").index("superseded_by")
+_SOURCES: Final = COLUMNS.split(", ").index("sources")
+_EVIDENCE: Final = COLUMNS.split(", ").index("evidence")
+_VALID_TO: Final = COLUMNS.split(", ").index("valid_to")
+PUT: Final = """
+    INSERT INTO recollect.facts (space_id, id, type, content, context, at, superseded_by, sources,
+        trust, words, foreign_line, valid_to, recorded_at, subject, attribute, evidence, made_by,
+        change, session, pinned, joint, fact_no)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s::text[], %s, %s::text[], %s, %s, %s, %s, %s, %s, %s,
+        %s, %s, %s, %s, %s)
+    ON CONFLICT (space_id, id) DO UPDATE SET type = excluded.type, content = excluded.content,
+        context = excluded.context, at = excluded.at, superseded_by = excluded.superseded_by,
+        sources = excluded.sources, trust = excluded.trust, words = excluded.words,
+        foreign_line = excluded.foreign_line, valid_to = excluded.valid_to,
+        recorded_at = excluded.recorded_at, subject = excluded.subject,
+        attribute = excluded.attribute, evidence = excluded.evidence, made_by = excluded.made_by,
+        change = excluded.change, session = excluded.session, pinned = excluded.pinned,
+        joint = excluded.joint, fact_no = excluded.fact_no
+"""
+
+
+def fact_row(space_id: UUID, fact: Fact, number: int) -> tuple[Any, ...]:
+    """A fact for `PUT`."""
+    spans = [replace(one, segment=SegmentId(escaped(one.segment))) for one in fact.evidence]
+    return (
+        space_id,
+        escaped(fact.id),
+        fact.type,
+        escaped(fact.content),
+        escaped(fact.context),
+        fact.at,
+        maybe_escaped(fact.superseded_by),
+        texts(fact.sources),
+        fact.trust,
+        texts(fact.words),
+        maybe_escaped(fact.foreign),
+        fact.valid_to,
+        fact.recorded_at,
+        escaped(fact.subject),
+        escaped(fact.attribute),
+        pack_evidence(spans),
+        fact.made_by,
+        fact.change,
+        maybe_escaped(fact.session),
+        fact.pinned,
+        fact.joint,
+        number,
+    )
+
+
+def readable_facts(rows: Iterable[tuple[Any, ...]]) -> list[tuple[int | None, Fact]]:
+    """The number and the fact of each row of `COLUMNS` that can be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append((row[-1], stored_fact(row)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def row_id(row: tuple[Any, ...]) -> FactId:
+    """Whose row of `COLUMNS` it is, readable or not."""
+    return FactId(plain(row[0]))
+
+
+def row_names(row: tuple[Any, ...], segments: Iterable[str]) -> bool:
+    """Whether a row that cannot be read names one of these segments."""
+    sources, evidence = row[_SOURCES] or (), row[_EVIDENCE] or ""
+    return any(escaped(one) in sources or escaped(one) in evidence for one in segments)
+
+
+def row_is_current(row: tuple[Any, ...]) -> bool:
+    """Whether nothing has replaced or ended the fact of a row, readable or not."""
+    return row[_SUPERSEDED_BY] is None and row[_VALID_TO] is None
+
+
+def stored_fact(row: tuple[Any, ...]) -> Fact:
+    """A row of `COLUMNS`; ValueError or TypeError when it cannot be read."""
+    spans = unpack_evidence(row[14])
+    return Fact(
+        id=FactId(plain(row[0])),
+        type=row[1],
+        content=plain(row[2]),
+        context=plain(row[3]),
+        at=row[4],
+        superseded_by=None if row[5] is None else FactId(plain(row[5])),
+        sources=tuple(SegmentId(plain(one)) for one in row[6]),
+        trust=row[7],
+        words=tuple(plain(one) for one in row[8]),
+        foreign=maybe_plain(row[9]),
+        valid_to=row[10],
+        recorded_at=row[11],
+        subject=plain(row[12]),
+        attribute=plain(row[13]),
+        evidence=tuple(replace(one, segment=SegmentId(plain(one.segment))) for one in spans),
+        made_by=row[15],
+        change=row[16],
+        session=maybe_plain(row[17]),
+        pinned=row[18],
+        joint=row[19],
+    )
+
+
+# Reads facts of a space, the revision they are at, and how far sessions were read for them.
+#
+# A fact that cannot be read is left out . Must never change anything.
+
+
+_ALL_FACTS: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %(space)s
+        AND (%(superseded)s OR (superseded_by IS NULL AND valid_to IS NULL))
+        AND (%(about_all)s OR subject = ANY(%(subjects)s::text[]))
+    ORDER BY at, id
+"""  # noqa: S608
+BY_ID: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""  # noqa: S608
+_UNEMBEDDED: Final = """
+    SELECT f.id, f.content FROM recollect.facts AS f
+    WHERE f.space_id = %(space)s AND f.superseded_by IS NULL AND f.valid_to IS NULL
+        AND NOT EXISTS (
+            SELECT FROM recollect.fact_vectors AS v
+            WHERE v.space_id = %(space)s AND v.fact_no = f.fact_no AND v.embedder_no = (
+                SELECT embedder_no FROM recollect.embedders
+                WHERE space_id = %(space)s AND name = %(name)s
+            )
+        )
+    ORDER BY f.id LIMIT %(limit)s
+"""
+_REVISION: Final = "SELECT facts_revision FROM recollect.counters WHERE space_id = %s"
+_READ: Final = "SELECT sequence FROM recollect.extracted WHERE space_id = %s AND session = %s"
+
+
+async def read_facts(
+    work: Transaction,
+    ids: Sequence[FactId] | None,
+    *,
+    superseded: bool,
+    subjects: Collection[str] | None,
+) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is None:
+        given = {
+            "space": work.space_id,
+            "superseded": superseded,
+            "about_all": subjects is None,
+            "subjects": texts(subjects or ()),
+        }
+        return tuple(fact for _, fact in readable_facts(await work.rows(_ALL_FACTS, given)))
+    rows = await work.rows(BY_ID, (work.space_id, texts(ids)))
+    by_id = {fact.id: fact for _, fact in readable_facts(rows)}
+    found = (by_id[one] for one in ids if one in by_id)
+    return tuple(
+        fact
+        for fact in found
+        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+    )
+
+
+async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+    """Current facts that have no vector of this embedder, by id."""
+    given = {"space": work.space_id, "name": escaped(embedder), "limit": limit}
+    rows = await work.rows(_UNEMBEDDED, given)
+    return tuple(FactText(fact=FactId(plain(id_)), text=plain(content)) for id_, content in rows)
+
+
+async def facts_revision(work: Transaction) -> int:
+    """How often the facts of the space have changed."""
+    row = await work.row(_REVISION, (work.space_id,))
+    return 0 if row is None else int(row[0])
+
+
+async def extracted_to(work: Transaction, session: str) -> int:
+    """How far a session was read for facts; 0 for not at all."""
+    row = await work.row(_READ, (work.space_id, session_mark(session)))
+    return 0 if row is None else int(row[0])
+
 
 _UNNUMBERED: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND fact_no IS NULL
 """  # noqa: S608
-# Evidence that is no JSON is taken to name every segment: `forget` looks at it by itself.
+# Evidence that is no JSON is taken to name every segment: `forget_facts` looks at it by itself.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
     WHERE space_id = %(space)s AND (
@@ -103,7 +301,7 @@ _READ_TO: Final = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class FactLookup:
     """Questions that were sent ahead: which sources are gone, what is there, whose vectors."""
 
     gone: Cursor
@@ -112,24 +310,28 @@ class Meeting:
     embedders: tuple[Cursor, ...]
 
 
-async def look(work: Transaction, batch: Batch) -> Meeting | None:
+async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     """Queue the questions about a batch's facts; None where it has nothing to do with facts."""
     if not (batch.facts or batch.fact_vectors or batch.extracted):
         return None
     ids = {fact.id for fact in batch.facts}
     ids.update(one.fact for given in batch.fact_vectors for one in given.vectors)
-    return Meeting(
+    return FactLookup(
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, texts(ids))),
         unnumbered=await work.send(_UNNUMBERED, (work.space_id,)),
         embedders=tuple(
-            [await write_vectors.look_at_embedder(work, one.embedder) for one in batch.fact_vectors]
+            [await write_vectors.look_up_embedder(work, one.embedder) for one in batch.fact_vectors]
         ),
     )
 
 
-async def write(
-    work: Transaction, batch: Batch, meeting: Meeting, ground: Ground, refused: frozenset[str]
+async def write_facts(
+    work: Transaction,
+    batch: Batch,
+    meeting: FactLookup,
+    ground: SpaceState,
+    refused: frozenset[str],
 ) -> None:
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
     gone = refused | {plain(id_) for (id_,) in await meeting.gone.fetchall()}
@@ -171,7 +373,7 @@ async def adopt(work: Transaction) -> None:
         await work.send(_NUMBER, (number, work.space_id, escaped(id_)))
 
 
-async def forget(
+async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
     """Remove facts that are named, or cannot stand without what is gone; others lose that.
@@ -257,7 +459,7 @@ async def _write_vectors(
     given: FactVectorSet,
     stored: tuple[Any, ...] | None,
     numbers: Mapping[FactId, int | None],
-    ground: Ground,
+    ground: SpaceState,
 ) -> None:
     """Keep the vectors of current facts that have none of this embedder yet."""
     known = write_vectors.known_embedder(given, stored, ground)

@@ -14,15 +14,18 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 
-from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import (
+from recollect.stores.postgres.driver import (
+    byteas,
     escaped,
+    float8s,
     int8s,
+    json_list,
     maybe_plain,
     plain,
     texts,
 )
-from recollect.values.job import JobId, JobRecord, Lease, QueueState
+from recollect.stores.postgres.pool import Transaction
+from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
 from recollect.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64
@@ -338,3 +341,43 @@ async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> 
         await work.send(_DROP, (work.space_id, int8s(drop)))
     await settle(work)
     return len(back) + len(drop)
+
+
+_ADD: Final = """
+    INSERT INTO recollect.jobs
+        (space_id, job_no, kind, key, payload, about, cost_tokens, run_at, state)
+    SELECT %s, u.job_no, u.kind, u.key, u.payload,
+           ARRAY(SELECT json_array_elements_text(u.about::json)), u.cost_tokens, u.run_at,
+           'waiting'
+    FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
+        %s::float8[]) AS u (job_no, kind, key, payload, about, cost_tokens, run_at)
+    ON CONFLICT DO NOTHING
+"""
+_BRING_FORWARD: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = %(at)s
+    WHERE space_id = %(space)s AND (jobs_due_at IS NULL OR jobs_due_at > %(at)s)
+"""
+
+
+async def add_jobs(
+    work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: frozenset[str]
+) -> int:
+    """Enqueue jobs that do not wait already; the next free number."""
+    kept = [one for one in given if tombstoned.isdisjoint(one.about)]
+    if not kept:
+        return next_job
+    await work.send(
+        _ADD,
+        (
+            work.space_id,
+            int8s(list(range(next_job, next_job + len(kept)))),
+            texts(one.kind for one in kept),
+            texts(one.key for one in kept),
+            byteas(one.payload for one in kept),
+            texts(json_list(one.about) for one in kept),
+            int8s([one.cost_tokens for one in kept]),
+            float8s([one.run_at for one in kept]),
+        ),
+    )
+    await work.send(_BRING_FORWARD, {"at": min(one.run_at for one in kept), "space": work.space_id})
+    return next_job + len(kept)

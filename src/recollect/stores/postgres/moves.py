@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.postgres import signs
-from recollect.stores.postgres.ground import Ground
-from recollect.stores.postgres.packing import mark_dead
+from recollect.stores.postgres.driver import floats_of, int8s, plain, texts
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import floats_of, int8s, plain, texts
-from recollect.stores.postgres.write import advance, insert_passages, lock_space
+from recollect.stores.postgres.postings import mark_dead
+from recollect.stores.postgres.space import SpaceState, advance, lock_space
+from recollect.stores.postgres.write import insert_passages
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
@@ -216,7 +216,9 @@ async def _sign_again(work: Transaction, numbers: Sequence[int]) -> None:
         )
 
 
-async def drop_index(work: Transaction, numbers: NDArray[np.int64], ground: Ground) -> NDArray[Any]:
+async def drop_index(
+    work: Transaction, numbers: NDArray[np.int64], ground: SpaceState
+) -> NDArray[Any]:
     """Remove passages, their words and signs; the terms they had. Vectors and runs stay."""
     packed = int8s(numbers)
     await work.send(DROP_PASSAGES, (work.space_id, packed))
@@ -238,7 +240,7 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     return len(gone)
 
 
-async def _finish(work: Transaction, ground: Ground) -> None:
+async def _finish(work: Transaction, ground: SpaceState) -> None:
     await advance(work, ground)
     await work.send(NEW_EPOCH, (work.space_id,))
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from recollect.stores.postgres.paths import join_chunks
+from recollect.stores.postgres.driver import escaped, floats_of, maybe_plain, plain, texts
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import escaped, floats_of, maybe_plain, plain, texts
+from recollect.stores.postgres.sessions import join_chunks
 from recollect.values.batch import StoredSession
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import (

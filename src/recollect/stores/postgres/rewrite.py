@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
+from recollect.stores.postgres.driver import escaped, int8s, maybe_escaped, plain, texts
 from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passages_of
-from recollect.stores.postgres.ground import Ground
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
-from recollect.stores.postgres.packing import erase, purge_dead
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import escaped, int8s, maybe_escaped, plain, texts
-from recollect.stores.postgres.write import (
-    advance,
-    insert_passages,
-    lock_space,
-    tags_of,
-    write_batch,
-)
+from recollect.stores.postgres.postings import erase, purge_dead
+from recollect.stores.postgres.space import SpaceState, advance, lock_space
+from recollect.stores.postgres.write import insert_passages, tags_of, write_batch
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import HeldBody, NewBody, RewriteOrder, Rewritten, Room
@@ -145,7 +139,7 @@ async def _reindexed(
     work: Transaction,
     given: Mapping[SegmentId, NewSegment],
     found: Mapping[SegmentId, tuple[int, bool]],
-    ground: Ground,
+    ground: SpaceState,
 ) -> int:
     """Take the old passages out to the last posting and index the new; how many vectors went."""
     numbers = await passages_of(work, int8s([sequence for sequence, _ in found.values()]))

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.postgres.driver import byteas, int4s
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import byteas, int4s
 
 _BLOCK_BYTES: Final = 6_144
 _PLANES: Final = 4
@@ -134,7 +134,7 @@ async def _change(
         await work.send(_DROP, (work.space_id, embedder, int4s(emptied)))
 
 
-def nearest(
+def nearest_by_signs(
     rows: Sequence[tuple[int, bytes]],
     dimensions: int,
     asked: NDArray[Any],

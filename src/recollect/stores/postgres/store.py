@@ -7,37 +7,49 @@ space and no other, and errors of the driver come out as ours.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, Self
+from uuid import UUID
+from weakref import WeakValueDictionary
 
 from recollect.errors import StoreError
 from recollect.stores.postgres import (
-    around,
     candidates,
     check,
-    compactions,
     fact_candidates,
-    fact_reading,
     facts,
     forget,
     jobs,
     ledger,
     moves,
-    packing,
+    postings,
     read,
     rewrite,
-    scrub,
+    schema,
+    space,
     write,
 )
-from recollect.stores.postgres.fleet import POOL_SIZE, PostgresFleet, space_uuid
+from recollect.stores.postgres.driver import driver_errors, plain
+from recollect.stores.postgres.filters import FileMemo
+from recollect.stores.postgres.pool import CONNECT_SECONDS, SECONDS, Pool, Transaction, connect
+from recollect.stores.postgres.schema import (
+    APP_ROLE,
+    Server,
+    inspect_server,
+    migrate,
+    require_bound,
+)
+from recollect.stores.postgres.vectors import EmbedderMemo
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.history import SessionId, SpaceId
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from recollect.stores.postgres.pool import Transaction
     from recollect.values.compaction import CompactionRecord
     from recollect.values.fact import Fact, FactId, FactText
     from recollect.values.job import JobRecord, Lease, QueueState
@@ -64,6 +76,95 @@ if TYPE_CHECKING:
         SessionSummary,
         Stats,
     )
+
+
+# A fleet: many spaces on one PostgreSQL, behind one pool.
+#
+# Owns the pool; the stores it hands out own nothing. Never reads what a space holds: across
+# spaces it knows only which of them have work that is due.
+
+
+POOL_SIZE: Final = 8
+
+_DUE: Final = """
+    SELECT name FROM recollect.spaces WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
+"""
+
+
+def space_uuid(name: str) -> UUID:
+    """The key of a space: a hash of its name, so that no table of names is asked first."""
+    named = name.encode("utf-8", "surrogatepass")
+    return UUID(bytes=blake2b(named, digest_size=16, person=b"recollect-space").digest())
+
+
+class PostgresFleet:
+    """The spaces of one database; `open` it once a process."""
+
+    def __init__(self, pool: Pool, server: Server, *, admin_url: str | None = None) -> None:
+        self._pool = pool
+        self.server = server
+        self.admin_url = admin_url
+        self.embedders = EmbedderMemo()
+        self.files = FileMemo()
+        self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        pool_size: int = POOL_SIZE,
+        create: bool = False,
+        app_role: str = APP_ROLE,
+        admin_url: str | None = None,
+    ) -> Self:
+        """Connect as the application's role.
+
+        `create` runs missing migrations first, as the URL's role. A role above row-level
+        security is not used as such: every transaction then acts as `app_role`, which must be
+        under it. The tables' owner is under it too, so it may be the URL's role.
+        """
+        if create:
+            await migrate(admin_url or url, app_role=app_role)
+        with driver_errors():
+            async with await connect(url, seconds=CONNECT_SECONDS) as connection:
+                server = await inspect_server(connection)
+                if server.bypasses:
+                    await require_bound(connection, app_role)
+        pool = Pool(url, size=pool_size)
+        pool.vector_oid = server.vector_oid
+        if server.bypasses:
+            pool.act_as(app_role)
+        if server.bypasses or server.owns:
+            admin_url = admin_url or url
+        return cls(pool, server, admin_url=admin_url)
+
+    async def space(self, name: str) -> PostgresStore:
+        """The memory of a space; closing it leaves the fleet open."""
+
+        return PostgresStore(self, name)
+
+    async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> tuple[str, ...]:
+        """Names of spaces with jobs that may run, the longest waiting first."""
+        async with self._pool.workers_view() as view:
+            return tuple(plain(name) for (name,) in await view.rows(_DUE, (now, limit)))
+
+    def transaction(
+        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction of one space."""
+        return self._pool.transaction(space_id, read=read, seconds=seconds)
+
+    @asynccontextmanager
+    async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
+        """A writing transaction that waits for others of this process without a connection."""
+        turns = self._turns.setdefault(space_id, asyncio.Lock())
+        async with turns, self._pool.transaction(space_id) as work:
+            yield work
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()
 
 
 class _LeaseLost(Exception):  # noqa: N818 - rolls a transaction back, never seen outside
@@ -119,23 +220,23 @@ class PostgresStore:
             return Written()
         async with turn as work:
             written, tail = await write.write_batch(work, batch, self.space)
-        if tail >= packing.PACK_NOW:
+        if tail >= postings.PACK_NOW:
             with contextlib.suppress(StoreError):  # it is written; packing can wait
                 await self.pack()
         return written
 
-    async def pack(self, *, least: int = packing.PACK_AFTER) -> int:
+    async def pack(self, *, least: int = postings.PACK_AFTER) -> int:
         """Pack the newest passages into the inverted index and merge its runs; steps taken.
 
         The effect of a job of kind "pack". May run beside anything: what loses a race is undone.
         """
         steps = 0
-        with contextlib.suppress(packing.GroundMoved):
+        with contextlib.suppress(postings.GroundMoved):
             async with self._writing() as work:
-                steps += await packing.pack_tail(work, least=least)
+                steps += await postings.pack_tail(work, least=least)
             while True:
                 async with self._writing() as work:
-                    if not await packing.merge_runs(work):
+                    if not await postings.merge_runs(work):
                         break
                 steps += 1
         return steps
@@ -164,7 +265,9 @@ class PostgresStore:
     ) -> Surroundings:
         """The segments up to `reach` places before and behind each of these in its session."""
         async with self._reading() as work:
-            return await around.around(work, ids, query, reach=reach, passages_each=passages_each)
+            return await candidates.around(
+                work, ids, query, reach=reach, passages_each=passages_each
+            )
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """These segments, in this order."""
@@ -245,7 +348,7 @@ class PostgresStore:
     ) -> tuple[Fact, ...]:
         """Facts by id in this order, or all by time and id."""
         async with self._reading() as work:
-            return await fact_reading.read(work, ids, superseded=superseded, subjects=subjects)
+            return await facts.read_facts(work, ids, superseded=superseded, subjects=subjects)
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """The current facts that may answer."""
@@ -253,7 +356,7 @@ class PostgresStore:
             found = await fact_candidates.find(work, query)
         if found is None:  # older code wrote or closed facts, and the index does not know
             async with self._turn() as work:
-                await write.lock_space(work, self.space)
+                await space.lock_space(work, self.space)
                 await facts.adopt(work)
                 found = await fact_candidates.find(work, query)
         assert found is not None
@@ -262,17 +365,17 @@ class PostgresStore:
     async def facts_revision(self) -> int:
         """How often the facts of the space have changed."""
         async with self._reading() as work:
-            return await fact_reading.revision(work)
+            return await facts.facts_revision(work)
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
         """Current facts that have no vector of this embedder."""
         async with self._reading() as work:
-            return await fact_reading.unembedded(work, embedder, limit=limit)
+            return await facts.unembedded_facts(work, embedder, limit=limit)
 
     async def extracted_to(self, session: SessionId) -> int:
         """How far a session was read for facts."""
         async with self._reading() as work:
-            return await fact_reading.extracted_to(work, session)
+            return await facts.extracted_to(work, session)
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold."""
@@ -301,7 +404,7 @@ class PostgresStore:
     ) -> tuple[Lease, ...]:
         """Due jobs of these kinds, oldest first."""
         async with self._turn() as work:
-            if not await write.take_turn(work):
+            if not await space.take_turn(work):
                 return ()
             return await jobs.claim(
                 work,
@@ -324,7 +427,7 @@ class PostgresStore:
         try:
             async with self._turn() as work:
                 # The space's turn first, as every writer takes it: no two can wait for each other.
-                await write.lock_space(work, self.space)
+                await space.lock_space(work, self.space)
                 if not await jobs.take(work, lease):
                     raise _LeaseLost  # noqa: TRY301 - it is what rolls the transaction back
                 await write.write_batch(work, batch, self.space)
@@ -336,7 +439,7 @@ class PostgresStore:
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
         """Give a job back to be retried, or to the dead ones."""
         async with self._turn() as work:
-            if not await write.take_turn(work):
+            if not await space.take_turn(work):
                 return False
             return await jobs.fail(work, lease, reason=reason, retry_at=retry_at)
 
@@ -373,7 +476,7 @@ class PostgresStore:
     async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
         """Dead jobs wait again."""
         async with self._turn() as work:
-            if not await write.take_turn(work):
+            if not await space.take_turn(work):
                 return 0
             return await jobs.revive(work, ids, at=at)
 
@@ -397,12 +500,12 @@ class PostgresStore:
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
         """The compactions of a session by number."""
         async with self._reading() as work:
-            return await compactions.read(work, session)
+            return await ledger.read_compactions(work, session)
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before then."""
         async with self._turn() as work:
-            if not await write.take_turn(work):
+            if not await space.take_turn(work):
                 return 0
             return await ledger.expire(work, before=before)
 
@@ -427,7 +530,7 @@ class PostgresStore:
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
         """See to it that removed bytes are in no data file; needs the tables' owner."""
-        return await scrub.scrub(admin_url or self._open_fleet().admin_url)
+        return await schema.scrub(admin_url or self._open_fleet().admin_url)
 
     async def check(self) -> CheckResult:
         """Whether everything is as it should be."""

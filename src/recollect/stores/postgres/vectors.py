@@ -17,11 +17,17 @@ from numpy.typing import NDArray
 
 from recollect.errors import StoreError
 from recollect.stores.postgres import signs
-from recollect.stores.postgres.in_files import InFiles, with_files
-from recollect.stores.postgres.lexical import Floats, Ints
-from recollect.stores.postgres.narrowing import ALLOWED, FILTERS, filtered, filters
+from recollect.stores.postgres.driver import big_endian, escaped, floats_of, int8s, plain, vector
+from recollect.stores.postgres.filters import (
+    ALLOWED,
+    FILTERS,
+    InFiles,
+    filtered,
+    filters,
+    with_files,
+)
 from recollect.stores.postgres.pool import Cursor, Transaction
-from recollect.stores.postgres.wire import big_endian, escaped, floats_of, int8s, plain, vector
+from recollect.stores.postgres.postings import Floats, Ints
 from recollect.values.lookup import AskedVector, CandidateQuery
 
 EXACT_NUMBERS: Final = 4_000 * 384
@@ -221,7 +227,7 @@ class _Search:
             allowed = with_files(big_endian(packed, "i8"), self._in_files, cold=False)
             if len(allowed) <= limit:
                 return np.setdiff1d(allowed, self._left_out)
-        return signs.nearest(
+        return signs.nearest_by_signs(
             blocks,
             seen.dimensions,
             np.frombuffer(self._asked.values, "<f4"),

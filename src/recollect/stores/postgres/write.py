@@ -17,12 +17,8 @@ from recollect.errors import StaleFacts
 from recollect.stores.limits import require_storable
 from recollect.stores.marks import compaction_mark
 from recollect.stores.outcome import SessionOutcome
-from recollect.stores.postgres import compactions, facts, write_parts, write_session, write_vectors
-from recollect.stores.postgres.ground import Ground
-from recollect.stores.postgres.lexical import forward
-from recollect.stores.postgres.packing import PACK_AFTER
-from recollect.stores.postgres.pool import Cursor, Transaction
-from recollect.stores.postgres.wire import (
+from recollect.stores.postgres import facts, jobs, ledger, sessions
+from recollect.stores.postgres.driver import (
     bools,
     byteas,
     escaped,
@@ -32,22 +28,21 @@ from recollect.stores.postgres.wire import (
     plain,
     texts,
 )
+from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.postings import PACK_AFTER, forward
+from recollect.stores.postgres.space import COUNTERS, SpaceState, advance, lock_space, space_state
+from recollect.stores.postgres.write_vectors import VectorLookup, look_up_vectors, write_vectors
 from recollect.values.batch import Batch, Written
 from recollect.values.fact import fact_identity
 from recollect.values.job import NewJob
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
-_COUNTERS: Final = """
-    SELECT next_sequence, next_passage, next_embedder, next_job, packed_to, facts_revision
-    FROM recollect.counters WHERE space_id = %s FOR UPDATE
-"""
-_NEW_SPACE: Final = """
-    INSERT INTO recollect.spaces (space_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
-"""
-_NEW_COUNTERS: Final = """
-    INSERT INTO recollect.counters (space_id) VALUES (%s) ON CONFLICT DO NOTHING
-"""
+# The smaller parts of a batch: jobs, ledger pieces and turns.
+#
+# Each leaves out what a tombstone stands for: a piece or job that quotes a forgotten message.
+
+
 _KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
 """
@@ -80,43 +75,6 @@ TERMS: Final = """
     SELECT %s, * FROM unnest(
         %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[], %s::boolean[])
 """
-_ADVANCE: Final = """
-    UPDATE recollect.counters SET next_sequence = %s, next_passage = %s, next_embedder = %s,
-        next_job = %s, documents = documents + %s, total_length = total_length + %s
-    WHERE space_id = %s
-"""
-
-
-async def take_turn(work: Transaction) -> bool:
-    """Take the space's turn where there is such a space; whether there is."""
-    return await work.row(_COUNTERS, (work.space_id,)) is not None
-
-
-async def lock_space(work: Transaction, name: str) -> Ground:
-    """Take the space's turn; it is made where it is missing."""
-    row = await work.row(_COUNTERS, (work.space_id,))
-    if row is None:
-        await work.send(_NEW_SPACE, (work.space_id, escaped(name)))
-        await work.send(_NEW_COUNTERS, (work.space_id,))
-        row = await work.row(_COUNTERS, (work.space_id,))
-    assert row is not None
-    return _ground(row)
-
-
-def _ground(row: tuple[Any, ...]) -> Ground:
-    return Ground(
-        next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
-        packed_to=row[4], facts_revision=row[5],
-    )  # fmt: skip
-
-
-async def advance(work: Transaction, ground: Ground) -> None:
-    """Write the counters back."""
-    await work.send(
-        _ADVANCE,
-        (ground.next_sequence, ground.next_passage, ground.next_embedder, ground.next_job,
-         ground.documents, ground.total_length, work.space_id),
-    )  # fmt: skip
 
 
 async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Written, int]:
@@ -133,27 +91,27 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     if stored:
         await _insert_segments(work, stored, ground)
     for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
-        await write_vectors.write(work, given, meeting, ground)
+        await write_vectors(work, given, meeting, ground)
     said = frozenset(new.segment.message_id for new in stored)
     refused = unquotable
     if looked.compacted is not None:
         # A compaction's record and the state with its cut are refused for the same messages.
-        refused |= await compactions.unquotable(looked.compacted, said)
+        refused |= await ledger.unquotable(looked.compacted, said)
     kept, stale = SessionOutcome(), None
     if batch.session is not None and looked.session is not None:
-        kept = await write_session.write(work, batch.session, looked.session, refused, said)
+        kept = await sessions.write_session(work, batch.session, looked.session, refused, said)
         stale = batch.session.session if kept.stale else None
     if looked.facts is not None:
-        await facts.write(work, batch, looked.facts, ground, frozenset(forgotten))
+        await facts.write_facts(work, batch, looked.facts, ground, frozenset(forgotten))
     # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
-    jobs = list(batch.jobs) if stored or not batch.segments else []
+    new_jobs = list(batch.jobs) if stored or not batch.segments else []
     if ground.tail // PACK_AFTER > before // PACK_AFTER:
-        jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
-    ground.next_job = await write_parts.jobs(work, jobs, ground.next_job, unquotable)
-    await write_parts.pieces(work, batch.pieces, unquotable)
-    await write_parts.turns(work, [one for one in batch.turns if one.session != stale])
+        new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
+    ground.next_job = await jobs.add_jobs(work, new_jobs, ground.next_job, unquotable)
+    await ledger.add_pieces(work, batch.pieces, unquotable)
+    await ledger.add_turns(work, [one for one in batch.turns if one.session != stale])
     current = [one for one in batch.compactions if one.session != stale]
-    await compactions.add(work, current, refused)
+    await ledger.add_compactions(work, current, refused)
     await advance(work, ground)
     return Written(
         stored=tuple(new.segment.id for new in stored),
@@ -164,16 +122,16 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     ), ground.tail
 
 
-async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[Ground, _Looked]:
+async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceState, _Looked]:
     """Take the space's turn and look at what the batch meets, in one round trip."""
-    locking = await work.send(_COUNTERS, (work.space_id,))
+    locking = await work.send(COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
     row = await locking.fetchone()
     if row is None:
         ground = await lock_space(work, name)
         looked = await _look(work, batch)
     else:
-        ground = _ground(row)
+        ground = space_state(row)
     ground.known = frozenset([plain(one) for (one,) in await looked.known.fetchall()])
     ground.tombstoned = frozenset([plain(one) for (one,) in await looked.tombstoned.fetchall()])
     return ground, looked
@@ -183,9 +141,9 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[Ground, _Lo
 class _Looked:
     known: Cursor
     tombstoned: Cursor
-    facts: facts.Meeting | None
-    session: write_session.Meeting | None
-    vectors: tuple[write_vectors.Meeting, ...]
+    facts: facts.FactLookup | None
+    session: sessions.SessionLookup | None
+    vectors: tuple[VectorLookup, ...]
     compacted: Cursor | None
 
 
@@ -202,13 +160,15 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
             _KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
         ),
         tombstoned=await work.send(_TOMBSTONED, (work.space_id, texts(identities))),
-        facts=await facts.look(work, batch),
+        facts=await facts.look_up_facts(work, batch),
         session=(
-            await write_session.look(work, batch.session) if batch.session is not None else None
+            await sessions.look_up_session(work, batch.session)
+            if batch.session is not None
+            else None
         ),
-        vectors=tuple([await write_vectors.look(work, given) for given in batch.vectors]),
+        vectors=tuple([await look_up_vectors(work, given) for given in batch.vectors]),
         compacted=(
-            await compactions.look_at_quoted(
+            await ledger.look_up_unquotable(
                 work, {one for record in batch.compactions for one in record.about}
             )
             if batch.compactions
@@ -218,7 +178,7 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
 
 
 def _sort_out(
-    given: Sequence[NewSegment], ground: Ground
+    given: Sequence[NewSegment], ground: SpaceState
 ) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
     """Which segments are new, which known, and for which, with their identity, a tombstone
     stands."""
@@ -235,7 +195,9 @@ def _sort_out(
     return list(stored.values()), list(known), forgotten
 
 
-async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground: Ground) -> None:
+async def _insert_segments(
+    work: Transaction, new: Sequence[NewSegment], ground: SpaceState
+) -> None:
     kept = [one.segment for one in new]
     sequences = range(ground.next_sequence, ground.next_sequence + len(kept))
     ground.next_sequence += len(kept)
@@ -273,7 +235,7 @@ async def _insert_segments(work: Transaction, new: Sequence[NewSegment], ground:
 
 
 async def insert_passages(
-    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], ground: Ground
+    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], ground: SpaceState
 ) -> None:
     """Index the passages of segments, each with its sequence and whether it is cold."""
     rows: list[tuple[Any, ...]] = []

@@ -15,9 +15,9 @@ import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.postgres import signs
-from recollect.stores.postgres.ground import Ground
+from recollect.stores.postgres.driver import bools, escaped, int8s, plain, texts, vectors
 from recollect.stores.postgres.pool import Cursor, Transaction
-from recollect.stores.postgres.wire import bools, escaped, int8s, plain, texts, vectors
+from recollect.stores.postgres.space import SpaceState
 from recollect.values.fact import FactVectorSet
 from recollect.values.segment import VectorSet
 
@@ -59,26 +59,28 @@ _COUNTED: Final = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class VectorLookup:
     """Questions that were sent ahead: the embedder, and where the passages stand."""
 
     embedder: Cursor
     places: Cursor
 
 
-async def look(work: Transaction, given: VectorSet) -> Meeting:
+async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
     """Queue the questions about one set."""
     name = escaped(given.embedder)
     segments = {one.segment for one in given.vectors}
-    return Meeting(
-        embedder=await look_at_embedder(work, given.embedder),
+    return VectorLookup(
+        embedder=await look_up_embedder(work, given.embedder),
         places=await work.send(
             _PLACES, {"space": work.space_id, "name": name, "ids": texts(segments)}
         ),
     )
 
 
-async def write(work: Transaction, given: VectorSet, meeting: Meeting, ground: Ground) -> None:
+async def write_vectors(
+    work: Transaction, given: VectorSet, meeting: VectorLookup, ground: SpaceState
+) -> None:
     """Write one set of vectors."""
     known = known_embedder(given, await meeting.embedder.fetchone(), ground)
     chosen = _chosen(given, await meeting.places.fetchall(), ground)
@@ -96,13 +98,13 @@ async def write(work: Transaction, given: VectorSet, meeting: Meeting, ground: G
         await work.send(_COUNTED, (len(new), work.space_id, number))
 
 
-async def look_at_embedder(work: Transaction, name: str) -> Cursor:
+async def look_up_embedder(work: Transaction, name: str) -> Cursor:
     """Queue the question what an embedder is known as."""
     return await work.send(_EMBEDDER, (work.space_id, escaped(name)))
 
 
 def known_embedder(
-    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, ground: Ground
+    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, ground: SpaceState
 ) -> int | None:
     """The number of a set's embedder, given as it is stored; None where it is new."""
     known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
@@ -115,7 +117,9 @@ def known_embedder(
     return known[0]
 
 
-async def new_embedder(work: Transaction, given: VectorSet | FactVectorSet, ground: Ground) -> int:
+async def new_embedder(
+    work: Transaction, given: VectorSet | FactVectorSet, ground: SpaceState
+) -> int:
     """Note a new embedder; its number."""
     number = ground.next_embedder
     ground.next_embedder += 1
@@ -127,7 +131,7 @@ async def new_embedder(work: Transaction, given: VectorSet | FactVectorSet, grou
 
 
 def _chosen(
-    given: VectorSet, rows: Sequence[tuple[Any, ...]], ground: Ground
+    given: VectorSet, rows: Sequence[tuple[Any, ...]], ground: SpaceState
 ) -> dict[tuple[int, bool], bytes]:
     """Vectors of passages that have none, by the passage's number and whether it is cold."""
     places: dict[tuple[str, int], tuple[int, tuple[int, int], bool]] = {

@@ -1,30 +1,36 @@
-"""Which passages are of memory files: remembered from search to search, read anew when they moved.
+"""How a query narrows the space: one session, with memory files or without, times, warm or cold.
 
-Every turn asks, and there may be thousands: reading them took longer than all else of a search.
-Owns the memo, which a fleet has one of. Never trusts it: what the database says in the same round
-trip decides whether it holds. That can be told because a passage gets its number once, upwards,
-and whatever goes, moves to cold or comes back begins a new `index_epoch`. Always holds: whoever
-asks looks at the session of what was found, for a server may have gone back in time.
+Owns the statement that says which passages are let through, for words and for vectors alike.
+Always holds: a filter that is not given lets everything through.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
-from recollect.stores.postgres.lexical import NONE, Ints
+from recollect.stores.postgres.driver import big_endian, escaped
 from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.wire import big_endian
+from recollect.stores.postgres.postings import NONE, Ints
 from recollect.values.lookup import FILE_SESSIONS, CandidateQuery
+
+# Which passages are of memory files: remembered from search to search, read anew when they moved.
+#
+# Every turn asks, and there may be thousands: reading them took longer than all else of a search.
+# Owns the memo, which a fleet has one of. Never trusts it: what the database says in the same round
+# trip decides whether it holds. That can be told because a passage gets its number once, upwards,
+# and whatever goes, moves to cold or comes back begins a new `index_epoch`. Always holds: whoever
+# asks looks at the session of what was found, for a server may have gone back in time.
+
 
 """How the names of their sessions begin. That is a range of the index, because names are compared
 byte by byte; an escaped name begins as the name itself does."""
 _KEPT_NUMBERS: Final = 2_000_000
 
-_STATE: Final = """
+_FILES_STATE: Final = """
     SELECT next_passage, index_epoch FROM recollect.counters WHERE space_id = %s
 """
 _EVERY: Final = """
@@ -75,7 +81,7 @@ class FileMemo:
     async def fresh(self, work: Transaction) -> InFiles:
         """The passages of memory files as this transaction sees them."""
         held = self._held.get(work.space_id)
-        asking = await work.send(_STATE, (work.space_id,))
+        asking = await work.send(_FILES_STATE, (work.space_id,))
         newer = None
         if held is not None:
             given = {"space": work.space_id, "first": held.next_passage}
@@ -119,3 +125,40 @@ def with_files(allowed: Ints, in_files: InFiles | None, *, cold: bool) -> Ints:
     if in_files is None:
         return allowed
     return np.concatenate([allowed, in_files.warm, in_files.cold if cold else NONE])
+
+
+FILTERS: Final = """
+        SELECT {columns}
+        FROM recollect.segments AS s
+        JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+        WHERE s.space_id = %(space)s
+            AND (%(session)s::text IS NULL OR s.session = %(session)s
+                OR %(files)s AND s.session >= 'file:' AND s.session < 'file;')
+            AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
+            AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
+            AND (%(cold)s OR NOT p.cold)
+"""
+"""What is let through; a part of a statement."""
+ALLOWED: Final = FILTERS.format(
+    columns="string_agg(int8send(p.passage_no), ''), count(*) FILTER (WHERE p.cold)"
+)
+"""The numbers that are let through, and how many of them are cold."""
+
+
+def filters(
+    work: Transaction, query: CandidateQuery, in_files: InFiles | None = None
+) -> dict[str, Any]:
+    """The parameters of `FILTERS`; where the files' passages are known, they are not read."""
+    return {
+        "space": work.space_id,
+        "session": None if query.session is None else escaped(query.session),
+        "files": query.with_files and in_files is None,
+        "after": query.said_after,
+        "before": query.said_before,
+        "cold": query.cold,
+    }
+
+
+def filtered(query: CandidateQuery) -> bool:
+    """Whether the query asks for a part of the space only."""
+    return (query.session, query.said_after, query.said_before) != (None, None, None)

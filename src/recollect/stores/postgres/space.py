@@ -1,0 +1,88 @@
+"""What a batch meets in a space: counters, what is known, what was forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recollect.stores.postgres.driver import escaped
+from recollect.stores.postgres.pool import Transaction
+
+
+@dataclass(slots=True, kw_only=True)
+class SpaceState:
+    """What a batch meets: the counters, what is known, what was forgotten."""
+
+    next_sequence: int
+    next_passage: int
+    next_embedder: int
+    next_job: int
+    packed_to: int
+    facts_revision: int
+    known: frozenset[str] = frozenset()
+    tombstoned: frozenset[str] = frozenset()
+    """Identities and segments that a tombstone stands for."""
+    documents: int = 0
+    """Added to the warm index."""
+    total_length: int = 0
+    places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    """Number, start and end of passages written in this batch, by segment and ordinal."""
+    embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Number and dimensions of embedders that this batch brought."""
+    vectored: set[tuple[int, int]] = field(default_factory=set)
+    """Embedder and passage of vectors written in this batch."""
+
+    @property
+    def tail(self) -> int:
+        """How many passages wait to be packed."""
+        return self.next_passage - 1 - self.packed_to
+
+
+COUNTERS: Final = """
+    SELECT next_sequence, next_passage, next_embedder, next_job, packed_to, facts_revision
+    FROM recollect.counters WHERE space_id = %s FOR UPDATE
+"""
+_NEW_SPACE: Final = """
+    INSERT INTO recollect.spaces (space_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
+"""
+_NEW_COUNTERS: Final = """
+    INSERT INTO recollect.counters (space_id) VALUES (%s) ON CONFLICT DO NOTHING
+"""
+_ADVANCE: Final = """
+    UPDATE recollect.counters SET next_sequence = %s, next_passage = %s, next_embedder = %s,
+        next_job = %s, documents = documents + %s, total_length = total_length + %s
+    WHERE space_id = %s
+"""
+
+
+async def take_turn(work: Transaction) -> bool:
+    """Take the space's turn where there is such a space; whether there is."""
+    return await work.row(COUNTERS, (work.space_id,)) is not None
+
+
+async def lock_space(work: Transaction, name: str) -> SpaceState:
+    """Take the space's turn; it is made where it is missing."""
+    row = await work.row(COUNTERS, (work.space_id,))
+    if row is None:
+        await work.send(_NEW_SPACE, (work.space_id, escaped(name)))
+        await work.send(_NEW_COUNTERS, (work.space_id,))
+        row = await work.row(COUNTERS, (work.space_id,))
+    assert row is not None
+    return space_state(row)
+
+
+def space_state(row: tuple[Any, ...]) -> SpaceState:
+    """A row of `COUNTERS`."""
+    return SpaceState(
+        next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
+        packed_to=row[4], facts_revision=row[5],
+    )  # fmt: skip
+
+
+async def advance(work: Transaction, ground: SpaceState) -> None:
+    """Write the counters back."""
+    await work.send(
+        _ADVANCE,
+        (ground.next_sequence, ground.next_passage, ground.next_embedder, ground.next_job,
+         ground.documents, ground.total_length, work.space_id),
+    )  # fmt: skip
