@@ -8,10 +8,10 @@ import pytest
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import StoreContract
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
+from recollect_bench.postgres_server import TestDatabase
 
 
 class PostgresContract(StoreContract):

@@ -14,7 +14,6 @@ from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import migrations
 from recollect.stores.postgres.sessions import encode_chunk
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 from recollect.testing.store_contract.examples import (
     SESSION,
     START,
@@ -27,6 +26,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Cut
 from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 
 def _first_version(database: TestDatabase) -> None:

@@ -32,13 +32,13 @@ from recollect.stores.postgres.postings import (
 from recollect.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.stores.postgres.signs import Layout
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.lookup import AskedVector, CandidateQuery, Candidates
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import TestDatabase
 
 SPACE = space_uuid("one")
 VOCABULARY = [f"w{number}" for number in range(3_000)]

@@ -14,7 +14,6 @@ from recollect.formats.session_state import join_state, split_state
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.postings import term_of
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.edit import Insert, Shorten
@@ -24,6 +23,7 @@ from recollect.values.lookup import CandidateQuery
 from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "Zq7Kx9-xylophone-marker-Wv3"
 LONG = MARKER + " " + " ".join(f"{MARKER}{number}" for number in range(400))

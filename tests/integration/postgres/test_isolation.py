@@ -12,7 +12,6 @@ import pytest
 from recollect.errors import StoreError
 from recollect.stores.postgres import PostgresFleet, PostgresStore
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.fact import ExtractedTo
@@ -20,6 +19,7 @@ from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.model import ModelUse
 from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import TestDatabase
 
 
 async def fill(url: str) -> None:

@@ -23,9 +23,9 @@ import pytest
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.pool import Link, Pool, Statement
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import forgetting, jobs, searching, sessions, writing
 from recollect.testing.store_contract.harness import Check, checks_of, run_check
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 CHECKS = checks_of(writing, sessions, searching, jobs, forgetting)
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")

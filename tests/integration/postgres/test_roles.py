@@ -11,8 +11,8 @@ import pytest
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 
 @pytest.fixture(params=[16, 18])

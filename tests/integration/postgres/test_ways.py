@@ -13,11 +13,11 @@ import pytest
 from recollect.search.bm25 import Bm25Index
 from recollect.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
 from recollect.stores.postgres.pool import Link, Statement
-from recollect.testing.postgres_server import TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
+from recollect_bench.postgres_server import TestDatabase
 
 
 async def filled(store: PostgresStore, count: int) -> tuple[NewSegment, ...]:
