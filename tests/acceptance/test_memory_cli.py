@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.acceptance.recollect_cli import Recollect, environment
 
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool
 

@@ -15,7 +15,7 @@ from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
 
 import recollect as library
 from recollect.errors import SettingsError
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool

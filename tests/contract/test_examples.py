@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.testing.store_contract.examples import full_batch, ids, segments, text
 
 SCRIPT = """
 from hashlib import sha256
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.testing.store_contract.examples import full_batch
 print(sha256(b"".join(write_batch(full_batch(number)) for number in range(3))).hexdigest())
 """

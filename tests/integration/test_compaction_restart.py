@@ -15,7 +15,7 @@ import pytest
 from tests.integration.long_talk import SESSION, Talk, honest, opened, scribe, shown, sound, stored
 
 from recollect import Engine
-from recollect.formats.compaction_record import read_record
+from recollect.formats.stored_records import read_record
 from recollect.formats.summaries import PI_OPENING
 from recollect.memory.forget import forget
 from recollect.ports import Store

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.memory.forget import forget
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize

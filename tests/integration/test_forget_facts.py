@@ -21,7 +21,7 @@ from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, sh
 
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.session_state import with_texts
+from recollect.formats.stored_records import with_texts
 from recollect.memory.certificate import from_json, is_intact
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize

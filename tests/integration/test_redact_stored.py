@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from recollect import open_memory
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.memory.masking.report import is_intact
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
-from recollect.session.places import outputs_folder
+from recollect.session.files import outputs_folder
 from recollect.surfaces.cli import main
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch

@@ -23,7 +23,7 @@ from recollect.engine.archive import DurableArchive
 from recollect.engine.background import in_process_jobs
 from recollect.engine.boundary import Failure
 from recollect.errors import SettingsError, StoreUnavailable
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore

@@ -20,7 +20,7 @@ from tests.conversations.strategies import bodies, encoded, valid_bodies, window
 
 from recollect.config import build, load_settings
 from recollect.engine import Context, Engine, Session
-from recollect.formats.json_spans import array_spans, object_spans
+from recollect.formats.json_text import array_spans, object_spans
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.history import Composed, Entry
 from recollect.values.reason import Cause

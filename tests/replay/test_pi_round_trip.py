@@ -9,11 +9,14 @@ import pytest
 from tests.unit.session.node_pi import assert_node_agrees, node
 
 from recollect.config.settings import Redaction
-from recollect.formats.js_json import stringify
-from recollect.formats.json_spans import decode
-from recollect.formats.pi_context import build_context
-from recollect.formats.pi_migrate import migrate, session_bytes
-from recollect.formats.pi_session import PiSession, read_session
+from recollect.formats.json_text import decode, stringify
+from recollect.formats.pi_session import (
+    PiSession,
+    build_context,
+    migrate,
+    read_session,
+    session_bytes,
+)
 from recollect.formats.transcripts.pi import read_pi
 from recollect.session import migrate_file, open_transcript
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from recollect.agent.tools.outcome import Tool
-from recollect.formats.json_spans import encode
-from recollect.session.record import SessionRecord
+from recollect.formats.json_text import encode
+from recollect.session.index import SessionRecord
 from recollect.session.workspace import Workspace
 from recollect.values.compaction import CompactionResult
 

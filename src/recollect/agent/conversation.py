@@ -13,12 +13,10 @@ from typing import Any
 from recollect.agent.flush_result import FlushResult
 from recollect.agent.history import MARK, history_of, is_own
 from recollect.agent.record_cut import undone_elsewhere
-from recollect.formats.pi_context import PiShown
-from recollect.formats.pi_session import PiEntry, path_to
+from recollect.formats.pi_session import PiEntry, PiShown, path_to
 from recollect.ports import Clock
-from recollect.session.index import SessionIndex
-from recollect.session.record import SessionRecord
-from recollect.session.transcript import Transcript
+from recollect.session.index import SessionIndex, SessionRecord
+from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo, is_undo, standing_compactions
 from recollect.values.compaction import CompactionResult
 from recollect.values.history import SessionState
@@ -33,7 +31,7 @@ class Conversation:
     """One session as the agent writes it."""
 
     def __init__(
-        self, transcript: Transcript, *, clock: Clock, index: SessionIndex | None, key: str
+        self, transcript: SessionTranscript, *, clock: Clock, index: SessionIndex | None, key: str
     ) -> None:
         """`key` is the session's in the index; without an index only the transcript is kept."""
         self.transcript = transcript

@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect.errors import TranscriptError
 from recollect.session.index import SessionIndex
-from recollect.session.session_file import read_session_file
+from recollect.session.transcript import read_session_file
 
 _UNFINISHED = frozenset({"error", "aborted"})
 

@@ -30,9 +30,8 @@ from recollect.agent.silent import shown_of
 from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_given
 from recollect.config import Settings
 from recollect.errors import ModelError, RecollectError
-from recollect.formats.translate import Speaker, to_wire
-from recollect.formats.translate_parts import texts_of
-from recollect.formats.translate_reply import to_pi
+from recollect.formats.blocks import texts_of
+from recollect.formats.translate import Speaker, to_pi, to_wire
 from recollect.ports import ChatModel
 from recollect.values.model import ReplyDone
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.formats.pi_context import PiShown, build_context, build_history
-from recollect.formats.pi_session import PiEntry, path_to
+from recollect.formats.pi_session import PiEntry, PiShown, build_context, build_history, path_to
 from recollect.session.undo import standing_compactions
 
 MARK = "recollect"

@@ -39,9 +39,9 @@ from recollect.engine.boundary import SystemClock
 from recollect.engine.engine import Engine
 from recollect.errors import TranscriptError
 from recollect.ports import ChatModel, Clock
+from recollect.session.files import outputs_folder
 from recollect.session.index import SessionIndex
-from recollect.session.places import outputs_folder
-from recollect.session.transcript import Transcript
+from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo
 from recollect.values.history import newest_cut
 
@@ -58,7 +58,7 @@ class Agent:
         self,
         engine: Engine,
         model: ChatModel,
-        transcript: Transcript,
+        transcript: SessionTranscript,
         workspace: Path,
         *,
         index: SessionIndex | None = None,
@@ -75,7 +75,7 @@ class Agent:
         provider: str = "",
         own_words: str = OWN_WORDS,
         first_run: bool = False,
-        open_session: Callable[[], Transcript] | None = None,
+        open_session: Callable[[], SessionTranscript] | None = None,
     ) -> None:
         """`engine` compacts when asked, not in the background (`compact_in_background=False`).
 
@@ -282,7 +282,7 @@ class Agent:
                 self._engine.end(before.session_id)
         return f"A new session has begun; the one before is kept as {before.session_id}."
 
-    def _change_session(self, open_session: Callable[[], Transcript]) -> None:
+    def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
         """All at once: nobody finds a transcript that is open and belongs to no conversation."""
         before = self.conversation
         transcript = open_session()
@@ -291,5 +291,5 @@ class Agent:
         self._outputs.clear()
         self._outputs.follow(transcript.path)
 
-    def _converse(self, transcript: Transcript) -> Conversation:
+    def _converse(self, transcript: SessionTranscript) -> Conversation:
         return Conversation(transcript, clock=self._clock, index=self._index, key=self._key)

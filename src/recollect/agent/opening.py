@@ -23,10 +23,10 @@ from recollect.engine.engine import Engine
 from recollect.errors import MissingExtra, SettingsError
 from recollect.ports import ChatModel, Clock
 from recollect.rules.budget import window_of
+from recollect.session.files import transcript_file
 from recollect.session.index import SessionIndex
-from recollect.session.places import transcript_file
-from recollect.session.transcript import Transcript, open_transcript
-from recollect.session.workspace_defaults import create_missing_files
+from recollect.session.transcript import SessionTranscript, open_transcript
+from recollect.session.workspace import create_missing_files
 from recollect.wiring.memory import open_memory
 from recollect.wiring.models import choose_model
 
@@ -121,13 +121,13 @@ class _Shelf:
     settings: Settings
     clock: Clock | None
 
-    def current(self) -> Transcript:
+    def current(self) -> SessionTranscript:
         return self._opened(self.index.open(self.key).session_id)
 
-    def next(self) -> Transcript:
+    def next(self) -> SessionTranscript:
         return self._opened(self.index.begin_anew(self.key).session_id)
 
-    def _opened(self, session_id: str) -> Transcript:
+    def _opened(self, session_id: str) -> SessionTranscript:
         return open_transcript(
             transcript_file(self.space, session_id),
             session_id=session_id,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from recollect.agent.commands import context_text, status_text
 from recollect.agent.steps import Stepping
-from recollect.formats.json_spans import encode
-from recollect.session.record import SessionRecord
+from recollect.formats.json_text import encode
+from recollect.session.index import SessionRecord
 
 
 def status_of(stepping: Stepping, record: SessionRecord | None) -> str:

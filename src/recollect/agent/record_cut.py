@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from recollect.engine.session import Context
-from recollect.formats.pi_context import PiShown
+from recollect.formats.pi_session import PiShown
 from recollect.formats.translate import WireHistory
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Cut

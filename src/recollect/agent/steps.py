@@ -39,9 +39,16 @@ from recollect.agent.tools.outcome import Tool
 from recollect.agent.waiting import Waiting
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context
-from recollect.formats.pi_context import PiShown
-from recollect.formats.translate import Speaker, WireHistory, to_wire
-from recollect.formats.translate_reply import REFUSED, as_resent, broken_off, to_pi
+from recollect.formats.pi_session import PiShown
+from recollect.formats.translate import (
+    REFUSED,
+    Speaker,
+    WireHistory,
+    as_resent,
+    broken_off,
+    to_pi,
+    to_wire,
+)
 from recollect.ports import ChatModel, Clock
 from recollect.session.workspace import Workspace, load_workspace
 from recollect.values.compaction import CompactionResult, Trigger

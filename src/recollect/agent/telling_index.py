@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recollect.errors import TranscriptError
-from recollect.session.index import SessionIndex
-from recollect.session.record import SessionRecord
+from recollect.session.index import SessionIndex, SessionRecord
 
 
 class TellingIndex(SessionIndex):

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from recollect.config.settings import Store as StoreSettings
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store
 from recollect.values.batch import Batch, SessionWrite, Written
 from recollect.values.history import SessionId

@@ -14,9 +14,15 @@ from typing import BinaryIO, Final
 
 from recollect.engine.import_openclaw import VECTOR_ORIGIN
 from recollect.errors import FormatError
-from recollect.formats.knowledge_jsonl import in_order, write_knowledge_line
-from recollect.formats.segments_jsonl import exported_id, write_segment_line
-from recollect.formats.vmem import FLOAT_BYTES, vmem_entry, vmem_header
+from recollect.formats.openclaw_files import (
+    FLOAT_BYTES,
+    exported_id,
+    in_order,
+    vmem_entry,
+    vmem_header,
+    write_knowledge_line,
+    write_segment_line,
+)
 from recollect.ports import Store
 from recollect.values.segment import Segment, SegmentId
 

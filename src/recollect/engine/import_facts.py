@@ -14,14 +14,15 @@ from dataclasses import replace
 
 from recollect.engine.import_openclaw import FileCounts, chunks, line_again, masked_object
 from recollect.engine.import_path import ImportCounts, ImportRules
-from recollect.formats.knowledge_jsonl import (
-    FIELDS,
+from recollect.formats.openclaw_files import (
+    KNOWLEDGE_FIELDS,
     KnowledgeLine,
     foreign_of,
     line_of,
+    own_keys,
     read_knowledge_lines,
+    with_own_keys,
 )
-from recollect.formats.knowledge_own import own_keys, with_own_keys
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.rules.secret_values import MASK_OPENING
@@ -98,7 +99,7 @@ def _told(fact: Fact) -> tuple[object, ...]:
 
 def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[Fact, bool]:
     """A line as a fact, and whether something in it had to be masked."""
-    value, altered = masked_object(line.value, FIELDS, rules.redaction)
+    value, altered = masked_object(line.value, KNOWLEDGE_FIELDS, rules.redaction)
     content, context = value.get("content"), value.get("context")
     text = clean_text(content if isinstance(content, str) else "")
     bare = Fact(

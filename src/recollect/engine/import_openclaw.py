@@ -25,10 +25,14 @@ from recollect.engine.import_path import (
     Progress,
     evict_job,
 )
-from recollect.formats.js_json import stringify, well_formed
-from recollect.formats.json_spans import decode
-from recollect.formats.segments_jsonl import FIELDS, SegmentLine, read_segment_lines
-from recollect.formats.vmem import VmemEntry, VmemReading
+from recollect.formats.json_text import decode, stringify, well_formed
+from recollect.formats.openclaw_files import (
+    SEGMENT_FIELDS,
+    SegmentLine,
+    VmemEntry,
+    VmemReading,
+    read_segment_lines,
+)
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
@@ -254,7 +258,7 @@ def _new_segment(
 ) -> tuple[NewSegment, Vector | None, bool]:
     """What to write for a line, its vector, and whether a secret stood in the line."""
     line = placed.line
-    value, altered = masked_object(line.value, FIELDS, rules.redaction)
+    value, altered = masked_object(line.value, SEGMENT_FIELDS, rules.redaction)
     found = None if vectors is None else vectors.find(line.id)
     text = clean_text(str(value["content"]))
     origin = f"segments.jsonl:{line.number}"

@@ -16,7 +16,7 @@ from recollect.engine.facts.jobs import extract_job
 from recollect.engine.import_lineage import Lineage, place_items
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.memory.evict import KIND as EVICT_JOB
 from recollect.ports import Store
 from recollect.rules.identity import segment_id

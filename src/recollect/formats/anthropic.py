@@ -20,7 +20,7 @@ from recollect.formats.blocks import (
     wire_flaws,
     word,
 )
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.summaries import is_summary
 from recollect.values.message import (
     CallId,

@@ -21,7 +21,7 @@ from recollect.formats.blocks import (
     without_cache_marks,
     word,
 )
-from recollect.formats.json_spans import canonical, encode
+from recollect.formats.json_text import canonical, encode
 from recollect.formats.summaries import is_summary
 from recollect.values.message import (
     CallId,

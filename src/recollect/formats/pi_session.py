@@ -1,22 +1,25 @@
-"""A pi session file as its entries, read line by line (docs/sessions.md).
+"""pi's session file (docs/sessions.md): read, written, migrated, and what of it the model is shown.
 
-Owns what a line is: the header, an entry, or something that is neither and is told. Pure: bytes
-come in. Always holds: an entry keeps its line as it stood in the file; lines are split on `\\n`
-alone, because U+2028 and its like are legal inside JSON strings; a bad line never raises.
+Owns what a line is, the key order of every entry (docs/sources.md), the steps from versions 1 and 2
+to 3, and the rule of the last compaction on the path. Pure: bytes in. Always holds: an entry keeps
+its line as it stood in the file; lines are split on `\\n` alone, because U+2028 is legal inside
+JSON strings; a bad line never raises; a written line is what `JSON.stringify` makes of its value.
+Never repairs: aborted turns and calls without a result are shown as they stand.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from recollect.errors import FormatError
-from recollect.formats.js_json import number_at, object_lines, text_at
-from recollect.formats.json_spans import decode
+from recollect.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.formats.summaries import PI_BRANCH_CLOSING, PI_BRANCH_OPENING, PI_CLOSING, PI_OPENING
 
 PI_VERSION: Final = 3
 """`CURRENT_SESSION_VERSION` of pi 0.58 and its successor (docs/sources.md)."""
@@ -234,3 +237,353 @@ def _version_without_header(entries: Sequence[PiEntry]) -> int:
     if not entries:
         return PI_VERSION
     return _UNKNOWN_WITH_IDS if any(entry.id for entry in entries) else 1
+
+
+# Entries of a pi session as they are written: which keys, in which order, in which spelling
+
+
+_ARRAY_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts such keys first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What all entries begin or end with."""
+
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+    def fields(self) -> dict[str, Any]:
+        """In pi's order."""
+        return {"id": self.id, "parentId": self.parent_id, "timestamp": self.timestamp}
+
+
+def entry_line(value: Mapping[str, Any]) -> bytes:
+    """The entry as its line of the file, without the line end."""
+    try:
+        return stringify(_ordered(value)).encode()
+    except RecursionError as error:
+        raise FormatError("an entry is nested too deeply to be written as JSON") from error
+
+
+def header_value(
+    *, session_id: str, timestamp: str, cwd: str, parent_session: str | None = None
+) -> dict[str, Any]:
+    """The first line of a file."""
+    value = {
+        "type": "session",
+        "version": PI_VERSION,
+        "id": session_id,
+        "timestamp": timestamp,
+        "cwd": cwd,
+    }
+    return _with(value, parentSession=parent_session)
+
+
+def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of the conversation, as pi spells messages."""
+    return {"type": "message", **stamp.fields(), "message": message}
+
+
+def thinking_level_value(stamp: Stamp, level: str) -> dict[str, Any]:
+    """The thinking level from here on."""
+    return {"type": "thinking_level_change", **stamp.fields(), "thinkingLevel": level}
+
+
+def model_change_value(stamp: Stamp, *, provider: str, model_id: str) -> dict[str, Any]:
+    """The model from here on."""
+    return {"type": "model_change", **stamp.fields(), "provider": provider, "modelId": model_id}
+
+
+def compaction_value(
+    stamp: Stamp,
+    *,
+    summary: str,
+    first_kept_entry_id: str,
+    tokens_before: int,
+    details: Any = None,
+    from_hook: bool | None = False,
+    retained_tail: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A compaction: the summary, and from where on the past is kept."""
+    value = {
+        "type": "compaction",
+        **stamp.fields(),
+        "summary": summary,
+        "firstKeptEntryId": first_kept_entry_id,
+        "tokensBefore": tokens_before,
+    }
+    return _with(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
+
+
+def branch_summary_value(
+    stamp: Stamp,
+    *,
+    from_id: str | None,
+    summary: str,
+    details: Any = None,
+    from_hook: bool | None = None,
+) -> dict[str, Any]:
+    """What happened on a branch that the conversation came back from."""
+    value = {
+        "type": "branch_summary",
+        **stamp.fields(),
+        "fromId": from_id if from_id is not None else "root",
+        "summary": summary,
+    }
+    return _with(value, details=details, fromHook=from_hook)
+
+
+def label_value(stamp: Stamp, *, target_id: str, label: str | None) -> dict[str, Any]:
+    """A name for an entry; none takes it away."""
+    return _with({"type": "label", **stamp.fields(), "targetId": target_id}, label=label)
+
+
+def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
+    """A name for the session."""
+    return {"type": "session_info", **stamp.fields(), "name": name}
+
+
+def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
+    """State of an extension; the model never sees it."""
+    return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
+
+
+def custom_message_value(
+    stamp: Stamp,
+    *,
+    custom_type: str,
+    content: str | Sequence[Mapping[str, Any]],
+    display: bool,
+    details: Any = None,
+) -> dict[str, Any]:
+    """A message of an extension, which the model reads as the user's."""
+    value = {
+        "type": "custom_message",
+        "customType": custom_type,
+        "content": content,
+        "display": display,
+    }
+    return {**_with(value, details=details), **stamp.fields()}
+
+
+def _with(value: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return value | {key: given for key, given in optional.items() if given is not None}
+
+
+def _ordered(value: Any) -> Any:
+    """The value with its keys in the order that JavaScript's objects have."""
+    if isinstance(value, Mapping):
+        inner = {key: _ordered(item) for key, item in value.items()}
+        first = sorted((key for key in inner if _is_index(key)), key=int)
+        return {key: inner[key] for key in first} | inner if first else inner
+    if isinstance(value, list | tuple):
+        return [_ordered(item) for item in value]
+    return value
+
+
+def _is_index(key: str) -> bool:
+    return _ARRAY_INDEX.fullmatch(key) is not None and int(key) <= _LARGEST_INDEX
+
+
+# pi session files of versions 1 and 2 as version 3
+
+
+_FIRST_WITH_IDS: Final = 2
+_FIRST_WITH_CUSTOM: Final = 3
+
+
+def migrate(session: PiSession) -> PiSession:
+    """The session as version 3; what had to be changed stands in the notes."""
+    if session.version >= PI_VERSION:
+        return session
+    values = [dict(entry.value) for entry in session.entries]
+    notes = [*session.notes, f"read as version {session.version}, migrated to {PI_VERSION}"]
+    if session.version < _FIRST_WITH_IDS:
+        _give_ids(values, session, notes)
+    if session.version < _FIRST_WITH_CUSTOM:
+        values = [_with_custom_role(value) for value in values]
+    header = session.header
+    if header is not None:
+        value = {**header.value, "version": PI_VERSION}
+        header = PiHeader(line=entry_line(value), value=value)
+    entries = [
+        replace(entry, value=value, line=entry_line(value))
+        for entry, value in zip(session.entries, values, strict=True)
+    ]
+    return replace(
+        session, header=header, entries=tuple(entries), version=PI_VERSION, notes=tuple(notes)
+    )
+
+
+def session_bytes(session: PiSession) -> bytes:
+    """The session as a file: each line as it stands, or as migration spelled it."""
+    lines = [session.header.line] if session.header is not None else []
+    lines += [entry.line for entry in session.entries]
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
+    """Version 2: a chain of ids, and compactions that name an entry instead of a line."""
+    seed = session.header.id if session.header is not None else ""
+    before_header = 1 if session.header is not None else 0  # the index counts the header
+    taken: set[str] = set()
+    parent: str | None = None
+    for position, value in enumerate(values):
+        if value.get("type") == "session":  # a second header has no place in the chain
+            continue
+        own = entry_id_from(f"{seed}\0{position}", taken)
+        taken.add(own)
+        value["id"], value["parentId"] = own, parent
+        parent = own
+        if value.get("type") != "compaction":
+            continue
+        index = value.get("firstKeptEntryIndex")
+        if isinstance(index, bool) or not isinstance(index, int | float):
+            continue
+        target = _entry_at(index - before_header, values[:position])
+        if target is None:
+            line = session.entries[position].number
+            notes.append(
+                f"line {line}: the first entry this compaction kept is not before it, "
+                "so only its summary stands for the past"
+            )
+        else:
+            value["firstKeptEntryId"] = target["id"]
+        del value["firstKeptEntryIndex"]
+
+
+def _entry_at(position: float, values: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if position != int(position) or not 0 <= position < len(values):
+        return None
+    found = values[int(position)]
+    return found if found.get("type") != "session" else None
+
+
+def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
+    """Version 3: what was a hook's message is a custom one."""
+    message = value.get("message")
+    if value.get("type") == "session":  # a second header, which pi takes along as well
+        return {**value, "version": PI_VERSION}
+    if value.get("type") != "message" or not isinstance(message, dict):
+        return value
+    if message.get("role") != "hookMessage":
+        return value
+    return {**value, "message": {**message, "role": "custom"}}
+
+
+# What the model was shown of a pi session: the context as pi itself rebuilds it
+
+
+PiMessage: TypeAlias = Mapping[str, Any]
+
+_NO_THINKING = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiShown:
+    """One message of a context, and the entry that it comes from."""
+
+    entry_id: str | None
+    message: PiMessage = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiContext:
+    """A session at one of its entries."""
+
+    shown: tuple[PiShown, ...] = ()
+    thinking_level: str = _NO_THINKING
+    provider: str | None = None
+    model_id: str | None = None
+
+    @property
+    def messages(self) -> tuple[PiMessage, ...]:
+        """As they go to the model, before they are put into a provider's words."""
+        return tuple(one.message for one in self.shown)
+
+
+def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
+    """The session as pi rebuilds it at the leaf: the last summary on the path, what it kept,
+    everything after it."""
+    path = path_to(entries, leaf)
+    cut = last_compaction(path)
+    if cut is None:
+        return _context(_shown(path), path)
+    summary = path[cut]
+    text = PI_OPENING + (summary.text("summary") or "") + PI_CLOSING
+    shown = [PiShown(entry_id=summary.id, message=_as_user(summary, text))]
+    tail = summary.retained_tail
+    if tail is not None:
+        shown += [PiShown(entry_id=summary.id, message=message) for message in tail]
+    else:
+        shown += _shown(path[kept_from(path, cut) : cut])
+    shown += _shown(path[cut + 1 :])
+    return _context(shown, path)
+
+
+def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
+    """Everything that was said on the path to the leaf, as if nothing had been compacted."""
+    path = path_to(entries, leaf)
+    return _context(_shown(path), path)
+
+
+def last_compaction(path: Sequence[PiEntry]) -> int | None:
+    """Where on a path the compaction stands that counts."""
+    for position in range(len(path) - 1, -1, -1):
+        if path[position].kind == "compaction":
+            return position
+    return None
+
+
+def kept_from(path: Sequence[PiEntry], cut: int) -> int:
+    """From where on a path the compaction at `cut` keeps what came before it; `cut` itself where
+    the entry that it names is not there: then pi shows nothing before it."""
+    first = path[cut].first_kept_id
+    for position in range(cut):
+        if first is not None and path[position].id == first:
+            return position
+    return cut
+
+
+def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
+    level, provider, model_id = _NO_THINKING, None, None
+    for entry in path:
+        if entry.kind == "thinking_level_change":
+            level = entry.text("thinkingLevel") or level
+        elif entry.kind == "model_change":
+            provider, model_id = entry.text("provider"), entry.text("modelId")
+        elif entry.role == "assistant" and entry.message is not None:
+            provider, model_id = _text(entry.message, "provider"), _text(entry.message, "model")
+    return PiContext(shown=tuple(shown), thinking_level=level, provider=provider, model_id=model_id)
+
+
+def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
+    for entry in entries:
+        message = _message(entry)
+        if message is not None:
+            yield PiShown(entry_id=entry.id, message=message)
+
+
+def _message(entry: PiEntry) -> PiMessage | None:
+    """What of an entry the model reads; None for nothing."""
+    if entry.message is not None:
+        return None if entry.message.get("excludeFromContext") is True else entry.message
+    if entry.kind == "custom_message":
+        content = entry.value.get("content")
+        return _as_user(entry, content if isinstance(content, list) else str(content or ""))
+    if entry.kind == "branch_summary" and entry.text("summary"):
+        text = PI_BRANCH_OPENING + (entry.text("summary") or "") + PI_BRANCH_CLOSING
+        return _as_user(entry, text)
+    return None
+
+
+def _as_user(entry: PiEntry, content: str | list[Any]) -> PiMessage:
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return {"role": "user", "content": blocks, "timestamp": entry.milliseconds}
+
+
+def _text(message: PiMessage, key: str) -> str | None:
+    found = message.get(key)
+    return found if isinstance(found, str) else None

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any
 
 from recollect.errors import FormatError
-from recollect.formats.json_spans import decode, encode, plain
+from recollect.formats.json_text import decode, encode, plain
 from recollect.values.request import FormatName, Usage
 
 _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from recollect.errors import FormatError
-from recollect.formats.detect import format_of
-from recollect.formats.json_spans import (
+from recollect.formats.codec import format_of
+from recollect.formats.json_text import (
     array_spans,
     decode,
     encode,

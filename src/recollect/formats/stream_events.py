@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from recollect.errors import FormatError
-from recollect.formats.json_spans import decode, encode
+from recollect.formats.json_text import decode, encode
 from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
 
 _BROKEN_INPUT: Final = "INVALID_JSON"

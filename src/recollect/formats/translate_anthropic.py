@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.formats.translate_parts import (
+from recollect.formats.blocks import (
     Sourced,
     WireMessage,
     blocks_of,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.formats.json_spans import encode
-from recollect.formats.translate_parts import (
+from recollect.formats.blocks import (
     Sourced,
     WireMessage,
     blocks_of,
@@ -20,6 +19,7 @@ from recollect.formats.translate_parts import (
     text_in,
     texts_of,
 )
+from recollect.formats.json_text import encode
 
 ID_CHARACTERS = r"!-{}~"
 """Any printable character but the one by which pi joins two ids."""

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.errors import FormatError
-from recollect.formats.json_spans import decode, encode
-from recollect.formats.translate_parts import (
+from recollect.formats.blocks import (
     ITEM_SEPARATOR,
     Sourced,
     WireMessage,
@@ -21,6 +20,7 @@ from recollect.formats.translate_parts import (
     images_of,
     text_in,
 )
+from recollect.formats.json_text import decode, encode
 
 ID_CHARACTERS = "A-Za-z0-9_-"
 LONGEST_ID = 64

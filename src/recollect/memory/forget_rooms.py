@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from recollect.errors import FormatError
-from recollect.formats.session_state import join_state, with_texts, write_state
+from recollect.formats.stored_records import join_state, with_texts, write_state
 from recollect.memory.masking.masks import Masks, strings_in
 from recollect.memory.masking.parts import masked_body
 from recollect.memory.matching import bytes_meant, compiled

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from recollect.formats.held_text import HeldText
-from recollect.formats.knowledge_jsonl import split_foreign
+from recollect.formats.openclaw_files import split_foreign
+from recollect.formats.stored_records import SoughtText
 from recollect.memory.masking.masks import own_patterns, strings_in
 from recollect.ports import Store
 from recollect.values.fact import Fact
@@ -71,7 +71,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
     """Whether a piece, job, compaction or state holds the text, whomever it is about."""
-    if order.matching is not None and HeldText(order.matching).stands_in(held):
+    if order.matching is not None and SoughtText(order.matching).stands_in(held):
         return True
     return any(True for _ in matches_in(order, held))
 
@@ -165,7 +165,7 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
         folded = order.matching.casefold()
         if any(folded in text.casefold() for text in texts):
             return True
-        if HeldText(order.matching).stands_in(line):
+        if SoughtText(order.matching).stands_in(line):
             return True
     if order.pattern is None:
         return False

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from recollect.errors import FormatError, StaleFacts
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.memory.masking.findings import (
     CANNOT,
     DIGESTS,

@@ -11,8 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from recollect.errors import FormatError
-from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.session_state import join_state, without_quotes, write_state
+from recollect.formats.stored_records import (
+    join_state,
+    read_batch,
+    without_quotes,
+    write_batch,
+    write_state,
+)
 from recollect.memory.matching import (
     bytes_meant,
     content_meant,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelUnavailable
-from recollect.formats.json_spans import decode
+from recollect.formats.json_text import decode
 from recollect.formats.replies import read_usage
 from recollect.formats.stream_events import Assembling
 from recollect.providers.calls import Address, Body, Calls, Reply, classify, told_in

@@ -4,24 +4,27 @@ For hosts that keep conversations of their own. Always holds: what a method ackn
 the disk; a file that is not ours is never altered.
 """
 
-from recollect.session.index import SessionIndex
-from recollect.session.places import new_session_id, sessions_file, sessions_folder, transcript_file
-from recollect.session.record import SessionRecord
-from recollect.session.session_file import migrate_file, read_session_file
-from recollect.session.transcript import Transcript, open_transcript
+from recollect.session.files import new_session_id, sessions_file, sessions_folder, transcript_file
+from recollect.session.index import SessionIndex, SessionRecord
+from recollect.session.transcript import (
+    SessionTranscript,
+    migrate_file,
+    open_transcript,
+    read_session_file,
+)
 from recollect.session.workspace import (
     Workspace,
     WorkspaceFile,
+    create_missing_files,
     daily_note,
     load_workspace,
     local_day,
 )
-from recollect.session.workspace_defaults import create_missing_files
 
 __all__ = [
     "SessionIndex",
     "SessionRecord",
-    "Transcript",
+    "SessionTranscript",
     "Workspace",
     "WorkspaceFile",
     "create_missing_files",

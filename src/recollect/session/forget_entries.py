@@ -1,31 +1,363 @@
-"""Forgetting within one transcript: which of its entries go, and what the file is without them.
+"""Forgetting within one transcript: which entries go, what is left of them and of the file.
 
-Pure: bytes in, bytes out. Must never take an entry out of the chain. Always holds: ids, parents
-and times stay as they were; a line that nobody meant keeps its own bytes; a summary that stood
-for something forgotten is withdrawn with it; forgetting twice changes nothing the second time.
+Pure: bytes in, bytes out. Must never take an entry out of the chain. Always holds: ids, parents,
+times and the pairing of calls and results stay; a line that nobody meant keeps its own bytes; a
+summary that stood for something forgotten is withdrawn; a short text is found only where it is all
+that was said; ids, names of models, images and signatures are not taken for words; forgetting
+twice changes nothing the second time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from recollect.formats.js_json import stringify
-from recollect.formats.pi_context import kept_from
-from recollect.formats.pi_entries import entry_line
-from recollect.formats.pi_session import PiEntry, PiHeader, PiSession, path_to, read_session
-from recollect.session.forget_blank import (
-    FORGOTTEN,
-    WITHDRAWN,
-    blank_entry,
-    blank_message,
-    blank_summary,
-    named_in,
+from recollect.formats.json_text import encode, stringify
+from recollect.formats.pi import PiCodec
+from recollect.formats.pi_session import (
+    PiEntry,
+    PiHeader,
+    PiSession,
+    entry_line,
+    kept_from,
+    path_to,
+    read_session,
 )
-from recollect.session.forget_search import EntrySearch, MeantEntries, comparable, text_of
-from recollect.session.undo import UNDONE_SUMMARY
+from recollect.formats.stored_records import SoughtText
+from recollect.memory.masking.masks import strings_in
+from recollect.memory.matching import compiled
+from recollect.rules.redaction import redact
+from recollect.rules.segment_text import segment_text, without_thinking
+from recollect.session.undo import UNDOES, UNDONE_SUMMARY
+
+# An entry whose content is forgotten: what is left of it, so that the file still holds together
+
+
+FORGOTTEN: Final = "[forgotten]"
+"""Stands where something was said."""
+WITHDRAWN: Final = (
+    "The summary that stood here was withdrawn: something that it stood for was forgotten."
+)
+
+_ENTRY_FIELDS: Final = (
+    "type",
+    "id",
+    "parentId",
+    "timestamp",
+    "customType",
+    "display",
+    "firstKeptEntryId",
+    "firstKeptEntryIndex",
+    "tokensBefore",
+    "fromHook",
+    "fromId",
+    "targetId",
+)
+_MESSAGE_FIELDS: Final = (
+    "role",
+    "customType",
+    "display",
+    "api",
+    "provider",
+    "model",
+    "usage",
+    "stopReason",
+    "toolCallId",
+    "toolName",
+    "isError",
+    "exitCode",
+    "cancelled",
+    "truncated",
+    "excludeFromContext",
+    "fromId",
+    "tokensBefore",
+    "timestamp",
+)
+_DETAILS: Final = (UNDOES, "recollect")
+"""Keys of a compaction's `details` that hold numbers and ids alone; the second is the agent's."""
+_SETTINGS_OF_A_SESSION: Final = ("model_change", "thinking_level_change", "session")
+_SPOKEN_FIELDS: Final = {"session_info": "name", "label": "label"}
+_OPAQUE: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
+_UNSPOKEN: Final = frozenset({"type", "role", "timestamp", "usage", "stopReason", "version"})
+_OWN_KINDS: Final = "recollect."  # custom entries of our agent: their keys are ours, not content
+_SUMMARIES: Final = ("compaction", "branch_summary")
+
+
+def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry without anything that was said; keys in the order they had."""
+    kind = value.get("type")
+    if kind in _SETTINGS_OF_A_SESSION:
+        return dict(value)
+    if kind in _SUMMARIES:
+        return blank_summary(value, tail=[blank_message(one) for one in _messages(value)])
+    left: dict[str, Any] = {}
+    for key, held in value.items():
+        if key in _ENTRY_FIELDS:
+            left[key] = held
+        elif key == "message" and isinstance(held, Mapping):
+            left[key] = blank_message(held)
+        elif key == "content":
+            left[key] = _content(held)
+        elif _SPOKEN_FIELDS.get(str(kind)) == key:
+            left[key] = FORGOTTEN
+    return left
+
+
+def blank_summary(
+    value: Mapping[str, Any], *, tail: list[Any] | None = None, withdraw: bool = True
+) -> dict[str, Any]:
+    """A compaction or a branch's summary, withdrawn or not, with `tail` for what it carries."""
+    left: dict[str, Any] = {}
+    for key, held in value.items():
+        if key == "retainedTail":
+            left[key] = held if tail is None else tail
+        elif key in _ENTRY_FIELDS or not withdraw:
+            left[key] = held
+        elif key == "summary":
+            left[key] = WITHDRAWN
+        elif key == "details" and isinstance(held, Mapping):
+            kept = {name: held[name] for name in _DETAILS if name in held}
+            if kept:
+                left[key] = kept
+    return left
+
+
+def blank_message(message: Any) -> Any:
+    """A message of pi without what was said in it."""
+    if not isinstance(message, Mapping):
+        return FORGOTTEN
+    left: dict[str, Any] = {}
+    for key, held in message.items():
+        if key in _MESSAGE_FIELDS:
+            left[key] = held
+        elif key == "content":
+            left[key] = _content(held)
+        elif key in ("command", "output", "summary"):
+            left[key] = FORGOTTEN if key != "output" else ""
+    return left
+
+
+def said_in(value: Mapping[str, Any]) -> Iterator[str]:
+    """Every string of an entry that somebody said, or that was made of it; no ids, no images."""
+    if value.get("type") in _SETTINGS_OF_A_SESSION:
+        return
+    own = str(value.get("customType")).startswith(_OWN_KINDS)
+    for key, held in value.items():
+        if key in _ENTRY_FIELDS or key == "retainedTail":
+            continue
+        if key == "message":
+            yield from said_in_message(held)
+        elif key == "content":
+            yield from _said_in_blocks(held)
+        elif key == "details" and value.get("type") in _SUMMARIES and isinstance(held, Mapping):
+            yield from _strings({name: held[name] for name in held if name not in _DETAILS})
+        else:
+            yield from _strings(held, keys=not own)
+
+
+def said_in_message(message: Any) -> Iterator[str]:
+    """The same of a message."""
+    if not isinstance(message, Mapping):
+        yield from _strings(message)
+        return
+    for key, held in message.items():
+        if key == "content":
+            yield from _said_in_blocks(held)
+        elif key not in _MESSAGE_FIELDS:
+            yield from _strings(held)
+
+
+def named_in(value: Any) -> Iterator[str]:
+    """Every string that blanking leaves: ids, names of models, tools and folders."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, held in value.items():
+            opaque = key in _OPAQUE or (key == "data" and value.get("type") == "image")
+            if key not in _UNSPOKEN and not opaque:
+                yield from named_in(held)
+    elif isinstance(value, list):
+        for held in value:
+            yield from named_in(held)
+
+
+def _content(content: Any) -> Any:
+    if not content:
+        return content
+    if not isinstance(content, list):
+        return FORGOTTEN
+    calls: list[dict[str, Any]] = [
+        {"type": "toolCall", "id": block.get("id"), "name": block.get("name"), "arguments": {}}
+        for block in content
+        if isinstance(block, Mapping) and block.get("type") == "toolCall"
+    ]
+    # A reply that only called tools says nothing, so nothing stands for it.
+    said = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
+    return [*said, *calls]
+
+
+def _said_in_blocks(content: Any) -> Iterator[str]:
+    if not isinstance(content, list):
+        yield from _strings(content)
+        return
+    for block in content:
+        if not isinstance(block, Mapping):
+            yield from _strings(block)
+            continue
+        kind = block.get("type")
+        unsaid = {"type", "id", "mimeType", *_OPAQUE, *(("data",) if kind == "image" else ())}
+        for key, held in block.items():
+            if key not in unsaid:
+                yield from _strings(held)
+
+
+def _strings(value: Any, *, keys: bool = True) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, held in value.items():
+            if keys:
+                yield str(key)
+            yield from _strings(held, keys=keys)
+    elif isinstance(value, list | tuple):
+        for held in value:
+            yield from _strings(held, keys=keys)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _messages(value: Mapping[str, Any]) -> list[Any]:
+    found = value.get("retainedTail")
+    return found if isinstance(found, list) else []
+
+
+# Whether an entry of a transcript says what is to be forgotten
+
+
+LEAST_CHARS: Final = 12
+"""A shorter text is forgotten where it is all that was said, not wherever it stands: "yes, do
+it" is part of too much."""
+
+_CODEC: Final = PiCodec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeantEntries:
+    """What is to go from a transcript; the ways add up."""
+
+    matching: str | None = field(default=None, repr=False)
+    """Whatever holds this text, case aside."""
+    said: tuple[str, ...] = field(default=(), repr=False)
+    """Texts of messages, as the archive kept them."""
+    pattern: str | None = field(default=None, repr=False)
+    """Whatever a part of which this regular expression matches."""
+    before: float | None = None
+    """Whatever was said before, in seconds; with `after`, between the two."""
+    after: float | None = None
+    """Whatever was said from then on, in seconds."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing at all is meant."""
+        texts = self.matching is not None or self.pattern is not None or bool(self.said)
+        return not texts and self.before is None and self.after is None
+
+
+class EntrySearch:
+    """What is looked for, made ready once; `said` are the messages, comparable."""
+
+    def __init__(self, meant: MeantEntries) -> None:
+        self._matching = SoughtText(meant.matching) if meant.matching else None
+        self._pattern = None if meant.pattern is None else compiled(meant.pattern)
+        self._before = None if meant.before is None else round(meant.before * 1000)
+        self._after = None if meant.after is None else round(meant.after * 1000)
+        self.said = tuple(text for text in map(comparable, meant.said) if text)
+        self._held = tuple(
+            [SoughtText(one) for one in meant.said if len(one.strip()) >= LEAST_CHARS]
+        )
+
+    def holds(self, text: str) -> bool:
+        """Whether a string holds the text that is asked for."""
+        if self._matching is not None and self._matching.stands_in(text):
+            return True
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+    @property
+    def by_age_alone(self) -> bool:
+        """Whether all before a moment goes, however old it is."""
+        return self._before is not None and self._after is None
+
+    def is_timely(self, milliseconds: int) -> bool:
+        """Whether what was said then goes by its time."""
+        if self._before is None and self._after is None:
+            return False
+        return (self._before is None or milliseconds < self._before) and (
+            self._after is None or milliseconds >= self._after
+        )
+
+    def unread_line(self, line: bytes) -> bool:
+        """Whether a line that is no entry holds a text that goes."""
+        held = (*self._held, *(() if self._matching is None else (self._matching,)))
+        if any(one.stands_in(line) for one in held):
+            return True
+        return self._pattern is not None and any(map(self.holds, strings_in(line, keys=True)))
+
+    def entry(self, entry: PiEntry) -> bool:
+        """Whether an entry goes by what it says."""
+        strings = list(said_in(entry.value))
+        if any(map(self.holds, strings)):
+            return True
+        text = text_of(entry)
+        if text is None:
+            return any(map(self._text_goes, strings))
+        return self.holds(text) or self._text_goes(text, result=entry.role == "toolResult")
+
+    def message(self, message: Mapping[str, Any]) -> bool:
+        """Whether a message that a compaction carries goes."""
+        at = message.get("timestamp")
+        if isinstance(at, int | float) and at > 0 and self.is_timely(int(at)):
+            return True
+        text = _message_text(message)
+        if any(map(self.holds, (*said_in_message(message), text))):
+            return True
+        return self._text_goes(text, result=message.get("role") == "toolResult")
+
+    def _text_goes(self, text: str, *, result: bool = False) -> bool:
+        if not self.said:
+            return False
+        forms = {comparable(text), comparable(without_thinking(text))}
+        return any(_is_of(form, said, result=result) for form in forms for said in self.said)
+
+
+def _is_of(text: str, said: str, *, result: bool) -> bool:
+    """Whether a text is the one said or holds it; a result may also be a part of it, since
+    results of several calls are one message for some providers."""
+    if not text:
+        return False
+    if text == said or (len(said) >= LEAST_CHARS and said in text):
+        return True
+    return result and len(text) >= LEAST_CHARS and f"\n{text}\n" in f"\n{said}\n"
+
+
+def comparable(text: str) -> str:
+    """A text as it compares: archive and transcript mask secrets each in its own way."""
+    return redact(text, pii=False).text.strip()
+
+
+def text_of(entry: PiEntry) -> str | None:
+    """What the archive would keep of an entry; None for what is no message."""
+    if entry.message is not None:
+        return _message_text(entry.message)
+    if entry.kind == "custom_message":
+        return _message_text({"role": "user", "content": entry.value.get("content")})
+    return None
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    return segment_text(_CODEC.read(encode(dict(message)))).text
+
 
 _HEADER_TEXTS: Final = ("cwd", "parentSession")
 
@@ -60,7 +392,7 @@ def forget_entries(data: bytes, meant: MeantEntries) -> EntriesForgotten:
     values |= _withdrawn(session.entries, values)
     summaries = len(values) - entries
     header = None if session.header is None else _header(session.header, search)
-    lines, unread = _lines(data, session, values, header, search)
+    lines, unread = _changed_lines(data, session, values, header, search)
     done = EntriesForgotten(
         data=b"\n".join(lines),
         entries=entries + unread,
@@ -165,7 +497,7 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes | None:
     return None if value == header.value else entry_line(value)
 
 
-def _lines(
+def _changed_lines(
     data: bytes,
     session: PiSession,
     values: Mapping[int, Mapping[str, Any]],

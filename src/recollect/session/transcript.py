@@ -1,8 +1,9 @@
 """A session's transcript on disk: pi version 3, appended to and never rewritten.
 
-Owns the file while it is open: its lock, its end, what each method adds. Must never change a
-line that stands, nor write a secret (settings.redaction). Always holds: a method that returned
-has its line on the disk; after a crash the file opens with every such line; there is one writer.
+Owns the file while it is open: its lock, its end, what each method adds. Must never change a line
+that stands, nor write a secret (settings.redaction). Always holds: a method that returned has its
+line on the disk (one write, then a sync); a line that could not be written whole is taken back;
+after a crash the file opens with every acknowledged line; there is one writer.
 
 Unlike pi, which writes nothing before the first answer, a transcript is durable from its first
 message on: a question that was never answered is what a user asks for after a crash.
@@ -16,33 +17,240 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from recollect.config.settings import Redaction
 from recollect.errors import TranscriptError
-from recollect.formats.json_spans import decode
-from recollect.formats.pi_context import PiContext, build_context, build_history
-from recollect.formats.pi_entries import (
+from recollect.formats.json_text import decode
+from recollect.formats.pi_session import (
+    PI_VERSION,
+    TORN_NOTE,
+    PiContext,
+    PiEntry,
+    PiHeader,
+    PiSession,
     Stamp,
+    build_context,
+    build_history,
     compaction_value,
     custom_message_value,
     custom_value,
     entry_line,
+    header_value,
     message_value,
+    migrate,
     model_change_value,
+    new_entry_id,
+    path_to,
+    read_session,
     session_info_value,
     thinking_level_value,
+    timestamp_at,
 )
-from recollect.formats.pi_session import PiEntry, PiHeader, new_entry_id, path_to, timestamp_at
 from recollect.ports import Clock
-from recollect.session.redacting import redact_entry
-from recollect.session.session_file import TranscriptFile
+from recollect.session.files import (
+    OWNER_ONLY,
+    open_for_one,
+    private_folder,
+    read_all,
+    write_new_file,
+)
+from recollect.session.redact_files import redact_entry
 from recollect.session.undo import NothingToUndo, UndoPlan, plan_undo
+from recollect.stores.spool.durable import sync_file, sync_folder
+from recollect.stores.spool.locks import same_file
+
+# The file under a transcript: opened under its lock, mended after a crash, added to by lines
+
+
+_OTHERS: Final = 0o077
+
+
+class TranscriptFile:
+    """A session file that this process alone writes."""
+
+    def __init__(self, path: Path, descriptor: int, *, size: int, lines: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._size = size
+        self._lines = lines
+        self._closed = False
+        self._broken = False
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
+        """The file, what it holds, and what had to be mended."""
+        path = path.absolute()  # whatever folder the process goes to later
+        try:
+            private_folder(path.parent)
+            descriptor = open_for_one(path, create=True)
+        except OSError as error:
+            raise _refused(path, "opened", error) from error
+        try:
+            sync_folder(path.parent)
+            data = read_all(descriptor)
+            session = read_session(data)
+            _check_ours(path, session)
+            notes = [note for note in session.notes if note != TORN_NOTE]
+            size = _mend(descriptor, data, session, notes)
+            if os.fstat(descriptor).st_mode & _OTHERS:
+                notes.append(f"others may read {path.name}: chmod {OWNER_ONLY:o} it")
+        except OSError as error:
+            os.close(descriptor)
+            raise _refused(path, "opened", error) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
+        return cls(path, descriptor, size=size, lines=lines), session, notes
+
+    def begin(
+        self, *, session_id: str, timestamp: str, cwd: str, parent_session: str | None
+    ) -> PiHeader:
+        """Write the header of a new session."""
+        value = header_value(
+            session_id=session_id, timestamp=timestamp, cwd=cwd, parent_session=parent_session
+        )
+        line = entry_line(value)
+        self.append(line)
+        return PiHeader(line=line, value=value)
+
+    def append(self, line: bytes) -> int:
+        """Add a line; durable when this returns its number."""
+        self._check_usable()
+        whole = line + b"\n"
+        try:
+            _write_once(self._descriptor, whole)
+            self._sync()
+        except OSError as error:
+            self._take_back()
+            raise _refused(self.path, "written", error) from error
+        self._size += len(whole)
+        self._lines += 1
+        return self._lines
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+
+    def _check_usable(self) -> None:
+        name = self.path.name
+        if self._closed:
+            raise TranscriptError(f"{name} is closed; open it again to add to it")
+        if self._broken:
+            raise TranscriptError(f"{name} did not reach the disk before; open it again")
+        if not same_file(self._descriptor, self.path):
+            raise TranscriptError(
+                f"{name} was moved, replaced or deleted while it was open; open it again"
+            )
+        if os.fstat(self._descriptor).st_size != self._size:
+            raise TranscriptError(
+                f"{name} was changed by a program that does not heed its lock; open it again"
+            )
+
+    def _take_back(self) -> None:
+        """Nothing of a line that failed may stay: the next one would be glued to it."""
+        try:
+            os.ftruncate(self._descriptor, self._size)
+            self._sync()
+        except OSError:
+            self._broken = True  # opening again finds the torn line, and says so
+
+    def _sync(self) -> None:
+        """A system that failed to write drops what it held: a later sync says nothing of it."""
+        try:
+            sync_file(self._descriptor)
+        except OSError:
+            self._broken = True
+            raise
+
+
+def _write_once(descriptor: int, content: bytes) -> None:
+    if os.write(descriptor, content) != len(content):
+        raise OSError("the disk took a part of the line only; is it full?")
+
+
+def read_session_file(path: Path) -> PiSession:
+    """A session file as version 3, without a lock; the file stays as it is."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _refused(path, "read", error) from error
+    return migrate(read_session(data))
+
+
+def migrate_file(source: Path, target: Path, *, redaction: Redaction) -> PiSession:
+    """Write a session file of any version as a transcript of ours; the source stays as it is."""
+    session = read_session_file(source)
+    if session.header is None:
+        raise TranscriptError(f"{source.name} has no session header; it cannot become a transcript")
+    lines = [session.header.line]
+    for entry in session.entries:
+        masked = redact_entry(entry.value, redaction)
+        lines.append(entry.line if masked is entry.value else entry_line(masked))
+    try:
+        private_folder(target.parent)
+        write_new_file(target, b"".join(line + b"\n" for line in lines))
+    except FileExistsError as error:
+        raise TranscriptError(f"{target.name} is there already; give another name") from error
+    except OSError as error:
+        raise _refused(target, "written", error) from error
+    return session
+
+
+def _check_ours(path: Path, session: PiSession) -> None:
+    if session.header is None and session.entries:
+        raise TranscriptError(
+            f"{path.name} has no session header, so it is not written to; move it away, or give "
+            "another path"
+        )
+    if session.header is None and any(note != TORN_NOTE for note in session.notes):
+        raise TranscriptError(
+            f"{path.name} holds lines but no session, so it is not written to; move it away, or "
+            "give another path"
+        )
+    if session.version < PI_VERSION:
+        raise TranscriptError(
+            f"{path.name} is of version {session.version}; make a copy of version {PI_VERSION} "
+            "with recollect.session.migrate_file, and open that"
+        )
+    if session.version > PI_VERSION:
+        raise TranscriptError(
+            f"{path.name} is of version {session.version}, which this Recollect can read but not "
+            "write; update it"
+        )
+
+
+def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) -> int:
+    """End the file with a whole line; how long it is then."""
+    size = len(data)
+    if session.torn_bytes:
+        size -= session.torn_bytes
+        os.ftruncate(descriptor, size)
+        sync_file(descriptor)
+        notes.append(
+            f"{session.torn_bytes} bytes of a line that a crash cut off were taken away; "
+            "it was never acknowledged"
+        )
+    elif data and not data.endswith(b"\n"):
+        os.write(descriptor, b"\n")
+        sync_file(descriptor)
+        size += 1
+        notes.append("the last line lacked its line end, which was added")
+    return size
+
+
+def _refused(path: Path, done: str, error: OSError) -> TranscriptError:
+    why = error.strerror or str(error)
+    return TranscriptError(f"{path.name} could not be {done}: {why}; mend that and try again")
+
 
 Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
 
 
-class Transcript:
+class SessionTranscript:
     """An open transcript; `open_transcript` makes them. Its methods wait for the disk.
 
     May be used from several threads; lines are added one after the other.
@@ -198,7 +406,7 @@ class Transcript:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Transcript({self.session_id}, {len(self._entries)} entries)"
+        return f"SessionTranscript({self.session_id}, {len(self._entries)} entries)"
 
     def _add(self, spell: Spelling) -> PiEntry:
         with self._adding:
@@ -251,7 +459,7 @@ def open_transcript(
     cwd: Path | None = None,
     parent_session: str | None = None,
     clock: Clock | None = None,
-) -> Transcript:
+) -> SessionTranscript:
     """Open a transcript for writing, or begin it where there is none.
 
     Raises TranscriptLocked where somebody else writes it, TranscriptError where it is no
@@ -271,7 +479,7 @@ def open_transcript(
     except BaseException:
         file.close()
         raise
-    return Transcript(
+    return SessionTranscript(
         file,
         header=header,
         entries=session.entries,

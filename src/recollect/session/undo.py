@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from recollect.formats.pi_context import build_history, kept_from
-from recollect.formats.pi_session import PiEntry
+from recollect.formats.pi_session import PiEntry, build_history, kept_from
 
 UNDOES: Final = "undoes"
 """Key in a compaction's `details`: the id of the compaction that it takes back."""

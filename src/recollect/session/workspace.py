@@ -1,8 +1,8 @@
-"""The workspace's files for the system prompt, read anew each time.
+"""The workspace's files for the system prompt, read anew each time, and what a new one begins with.
 
-Owns which files those are, how much of each is shown and what is told of the rest. Must never
-follow a link out of the workspace, nor fail because of a file. Always holds: no file takes more
-than its limit; where something is left out, a mark says so and how much; sizes are known.
+Must never follow a link out of the workspace, touch a file that is there, nor fail because of a
+file. Always holds: no file takes more than its limit; where something is left out, a mark says so
+and how much; sizes are known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from recollect.errors import SettingsError
 from recollect.rules.critical_rules import critical_rules
-from recollect.session.disk import read_all
+from recollect.session.files import read_all
 
 ALWAYS_SHOWN: Final = (
     "AGENTS.md",
@@ -189,3 +189,80 @@ def shortened(text: str, max_chars: int, *, name: str) -> str:
 
 def _mark(chars: int, name: str) -> str:
     return f"\n\n[… {chars} characters left out here; {name} has them …]\n\n"
+
+
+# What a new workspace begins with
+
+
+_FIRST_WORDS: Final = {
+    "AGENTS.md": """# How to work here
+
+## Session Startup
+
+The notes below survive a session; nothing else does. What must last goes to
+`memory/YYYY-MM-DD.md` (today's notes) or `memory.md` (what stays true).
+
+## Red Lines
+
+- Ask before anything that cannot be undone.
+- Nothing private leaves this machine.
+""",
+    "SOUL.md": """# Manner
+
+Be direct and brief. Say what you do not know.
+""",
+    "TOOLS.md": """# Notes on tools
+
+Names of machines, paths and commands that are particular to this place.
+""",
+    "IDENTITY.md": """# Who you are
+
+Name and role of the assistant.
+""",
+    "USER.md": """# Who you work for
+
+Name, language, time zone and preferences of the user.
+""",
+    "HEARTBEAT.md": """# What to look after
+
+Tasks for when nobody asks anything.
+""",
+    FIRST_RUN_ONLY: """# The first conversation
+
+Find out who the user is and what this workspace is for. Write it to USER.md and IDENTITY.md.
+""",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedFiles:
+    """What was created, and what could not be."""
+
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def create_missing_files(folder: Path, *, skip_bootstrap: bool) -> CreatedFiles:
+    """Create the files that a workspace lacks; nothing where `skip_bootstrap` says so.
+
+    The first conversation's file is for workspaces that had none of the others.
+    """
+    if skip_bootstrap:
+        return CreatedFiles(notes=("nothing is created: workspace.skip_bootstrap is set",))
+    is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
+    names: list[str] = []
+    notes: list[str] = []
+    for name, words in _FIRST_WORDS.items():
+        if name == FIRST_RUN_ONLY and not is_new:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(words)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            notes.append(f"{name} could not be created: {error.strerror}")
+            continue
+        names.append(name)
+    return CreatedFiles(names=tuple(names), notes=tuple(notes))

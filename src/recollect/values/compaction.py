@@ -259,6 +259,6 @@ class CompactionRecord:
     number: int
     at: float
     body: bytes = field(repr=False)
-    """What `formats.compaction_record` writes; redacted."""
+    """What `formats.stored_records` writes; redacted."""
     about: tuple[MessageId, ...] = field(default=(), repr=False)
     """The messages that it stands for: it goes when one of them is forgotten."""

@@ -21,7 +21,7 @@ from tests.harness.crash.verify import read_segments
 
 from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.ports import Spool
 from recollect.stores.spool import FileSpool
 from recollect.stores.spool.spool_file import SUFFIX

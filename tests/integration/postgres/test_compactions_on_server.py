@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from recollect.errors import StoreError
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import migrations
 from recollect.stores.postgres.sessions import encode_chunk

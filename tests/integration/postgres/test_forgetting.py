@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.postings import term_of
 from recollect.stores.postgres.store import space_uuid

@@ -16,7 +16,7 @@ from recollect.agent.loop import Agent
 from recollect.compaction.prompts import REQUIRED_HEADINGS
 from recollect.config.settings import Redaction
 from recollect.ports import ChatModel
-from recollect.session import SessionIndex, Transcript, open_transcript
+from recollect.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says
 from recollect.values.model import Prompt
@@ -74,14 +74,14 @@ class Room:
         self.index = SessionIndex(folder / "sessions.json", clock=self.clock)
         self.events: list[AgentEvent] = []
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> SessionTranscript:
         name = f"session-{self.sessions}"
         path = self.folder / f"{name}.jsonl"
         return open_transcript(
             path, session_id=name, redaction=Redaction(), cwd=self.root, clock=self.clock
         )
 
-    def following(self) -> Transcript:
+    def following(self) -> SessionTranscript:
         self.sessions += 1
         return self.transcript()
 

@@ -19,7 +19,7 @@ from recollect.agent.first_run import answered_before
 from recollect.agent.loop import Agent
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
 from recollect.errors import MissingExtra, TranscriptError
-from recollect.session import SessionIndex, Transcript
+from recollect.session import SessionIndex, SessionTranscript
 from recollect.session import index as index_module
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel
@@ -205,7 +205,7 @@ def test_an_index_that_cannot_be_written_ends_no_turn(
 def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(
     tmp_path: Path,
 ) -> None:
-    def refuses() -> Transcript:
+    def refuses() -> SessionTranscript:
         raise TranscriptError("sessions.json is damaged; mend it")
 
     model = ScriptedModel(["one", "two"])

@@ -12,7 +12,7 @@ from tests.unit.agent.agent_room import Room, collected, ended, of, said
 from recollect.agent.events import CallBegan, CallEnded, Failed, Replied, Said
 from recollect.agent.loop import Agent
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName

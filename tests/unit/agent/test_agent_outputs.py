@@ -27,8 +27,8 @@ from recollect.agent.tools.outputs import MAX_BYTES, Outputs
 from recollect.agent.tools.read import read_tool
 from recollect.config.settings import Redaction
 from recollect.session import open_transcript, transcript_file
-from recollect.session.forget import OUTPUTS, FilesForgotten, FilesOrder, forget_in_files
-from recollect.session.places import outputs_folder
+from recollect.session.files import outputs_folder
+from recollect.session.forget_files import OUTPUTS, FilesForgotten, FilesOrder, forget_in_files
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall
 from recollect.values.upkeep import ForgetOrder

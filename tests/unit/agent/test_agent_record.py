@@ -13,7 +13,7 @@ from tests.unit.agent.test_agent_window import SMALL, TALK, WINDOW
 from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
 from recollect.agent.history import history_of
 from recollect.agent.loop import Agent
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, WireName
 

@@ -14,8 +14,8 @@ from recollect.agent.flush import FlushOrder, flush
 from recollect.agent.request import Shape
 from recollect.config import Settings
 from recollect.errors import ModelOverflow, ModelUnavailable
-from recollect.formats.json_spans import encode
-from recollect.formats.session_state import join_state
+from recollect.formats.json_text import encode
+from recollect.formats.stored_records import join_state
 from recollect.formats.translate import Speaker
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel

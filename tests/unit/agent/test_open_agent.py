@@ -18,14 +18,14 @@ from recollect.agent.opening import open_agent
 from recollect.agent.record_cut import undone_elsewhere
 from recollect.engine.engine import Engine
 from recollect.errors import SettingsError, TranscriptLocked
-from recollect.formats.pi_context import build_context
+from recollect.formats.pi_session import build_context
 from recollect.session import (
     SessionIndex,
     open_transcript,
     read_session_file,
     transcript_file,
 )
-from recollect.session.transcript import Transcript
+from recollect.session.transcript import SessionTranscript
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says
 from recollect.values.edit import Cut
@@ -190,12 +190,12 @@ def test_one_that_stands_stays_over_a_restart(home: Path) -> None:
 def test_an_undo_whose_process_ended_halfway_is_finished(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(self: Transcript) -> None:
+    def dies(self: SessionTranscript) -> None:
         raise KeyboardInterrupt
 
     talk(home, *TALK, "/compact")
     with monkeypatch.context() as patch:
-        patch.setattr(Transcript, "append_undo", dies)
+        patch.setattr(SessionTranscript, "append_undo", dies)
         with pytest.raises(KeyboardInterrupt):
             talk(home, "/undo")
     assert TALK[0] not in shown_by_pi(home)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recollect.errors import FormatError
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.testing.store_contract.examples import START, fact, fact_vectors, full_batch, segment
 from recollect.values.batch import Batch
 from recollect.values.fact import Evidence, ExtractedTo

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import FormatError
-from recollect.formats.compaction_record import read_record, write_record
+from recollect.formats.stored_records import read_record, write_record
 from recollect.values.compaction import (
     CompactionResult,
     Convergence,

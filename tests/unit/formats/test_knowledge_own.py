@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.knowledge_jsonl import (
+from recollect.formats.openclaw_files import (
+    OWN_KEYS,
     foreign_of,
     in_order,
     read_knowledge_lines,
+    with_own_keys,
     write_knowledge_line,
 )
-from recollect.formats.knowledge_own import OWN_KEYS, with_own_keys
 from recollect.values.fact import Evidence, Fact, FactId
 from recollect.values.segment import SegmentId
 

@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.formats.js_json import stringify
-from recollect.formats.knowledge_jsonl import (
+from recollect.formats.json_text import stringify
+from recollect.formats.openclaw_files import (
+    exported_id,
     foreign_of,
     in_order,
     read_knowledge_lines,
-    write_knowledge_line,
-)
-from recollect.formats.segments_jsonl import (
-    exported_id,
     read_segment_lines,
+    write_knowledge_line,
     write_segment_line,
 )
 from recollect.values.fact import Fact, FactId

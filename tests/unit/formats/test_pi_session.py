@@ -10,29 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.session.node_pi import assert_node_agrees, node_reads
 
-from recollect.formats.pi_context import build_context, build_history
-from recollect.formats.pi_entries import (
+from recollect.formats.pi_session import (
+    PiSession,
     Stamp,
     branch_summary_value,
+    build_context,
+    build_history,
     compaction_value,
     custom_message_value,
     custom_value,
+    entry_id_from,
     entry_line,
     header_value,
     label_value,
     message_value,
-    model_change_value,
-    session_info_value,
-    thinking_level_value,
-)
-from recollect.formats.pi_migrate import migrate, session_bytes
-from recollect.formats.pi_session import (
-    PiSession,
-    entry_id_from,
+    migrate,
     milliseconds_of,
+    model_change_value,
     new_entry_id,
     path_to,
     read_session,
+    session_bytes,
+    session_info_value,
+    thinking_level_value,
     timestamp_at,
 )
 from recollect.formats.summaries import PI_CLOSING, PI_OPENING

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.engine import Engine, Session
 from recollect.errors import FormatError
-from recollect.formats.json_spans import array_spans, decode, encode, object_spans, value_positions
+from recollect.formats.json_text import array_spans, decode, encode, object_spans, value_positions
 from recollect.formats.replies import read_usage
 from recollect.formats.request import split_request
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recollect.errors import FormatError
-from recollect.formats.session_state import join_state, split_state, with_texts
+from recollect.formats.stored_records import join_state, split_state, with_texts
 from recollect.values.carried import Carried, ToolFailure
 from recollect.values.edit import Cut, Insert, LeaveOut
 from recollect.values.history import SessionState

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from tests.harness.model_wires import whole_reply
 
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.replies import read_reply
-from recollect.formats.translate import APIS, PROVIDERS, Speaker, to_wire
-from recollect.formats.translate_reply import as_resent, broken_off, to_pi
+from recollect.formats.translate import (
+    APIS,
+    PROVIDERS,
+    Speaker,
+    as_resent,
+    broken_off,
+    to_pi,
+    to_wire,
+)
 from recollect.rules.identity import identify
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import FormatError
-from recollect.formats.vmem import read_vmem, vmem_entry, write_vmem
+from recollect.formats.openclaw_files import read_vmem, vmem_entry, write_vmem
 
 
 def vector(*values: float) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from recollect.formats.session_state import split_state
+from recollect.formats.stored_records import split_state
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, SessionWrite
 from recollect.values.edit import Insert, LeaveOut, Shorten, StageName

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.unit.memory.quoting import MARKER, quoting_batch
 
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.memory.certificate import as_json, as_text, is_intact
 from recollect.memory.forget import find_meant, forget
 from recollect.ports import Store

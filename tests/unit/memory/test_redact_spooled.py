@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recollect.engine.import_openclaw import passages_of
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.memory.masking.masks import Masks
 from recollect.memory.masking.parts import masked_batch
 from recollect.memory.spooled import without

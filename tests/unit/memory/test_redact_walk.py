@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recollect.engine.import_openclaw import passages_of
-from recollect.formats.knowledge_jsonl import foreign_of, split_foreign
+from recollect.formats.openclaw_files import foreign_of, split_foreign
 from recollect.memory.masking.findings import Redacted
 from recollect.memory.masking.masks import Masks, own_patterns
 from recollect.memory.masking.parts import masked_fact

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.replies import read_reply, read_usage
-from recollect.formats.translate import Speaker, to_wire
-from recollect.formats.translate_reply import as_resent, to_pi
+from recollect.formats.translate import Speaker, as_resent, to_pi, to_wire
 from recollect.rules.identity import identify
 from recollect.testing.scripted_replies import WireName
 from recollect.values.model import StopReason

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.js_json import stringify
-from recollect.formats.pi_context import PiContext
+from recollect.formats.json_text import stringify
+from recollect.formats.pi_session import PiContext
 
 NODE = Path(__file__).parents[2] / "node"
 

@@ -11,21 +11,22 @@ from hypothesis import strategies as st
 from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.config.settings import Redaction
-from recollect.formats.pi_context import build_context
-from recollect.formats.pi_entries import entry_line
-from recollect.formats.pi_session import PiEntry, PiSession, read_session
+from recollect.formats.pi_session import PiEntry, PiSession, build_context, entry_line, read_session
 from recollect.session import (
     SessionIndex,
-    Transcript,
+    SessionTranscript,
     open_transcript,
     read_session_file,
     transcript_file,
 )
-from recollect.session.forget import FilesForgotten, FilesOrder, forget_in_files, sessions_named
-from recollect.session.forget_blank import FORGOTTEN, WITHDRAWN
-from recollect.session.forget_entries import forget_entries
-from recollect.session.forget_notes import forget_notes
-from recollect.session.forget_search import MeantEntries
+from recollect.session.forget_entries import FORGOTTEN, WITHDRAWN, MeantEntries, forget_entries
+from recollect.session.forget_files import (
+    FilesForgotten,
+    FilesOrder,
+    forget_in_files,
+    forget_notes,
+    sessions_named,
+)
 from recollect.session.undo import UNDONE_SUMMARY
 from recollect.values.upkeep import ForgetOrder
 
@@ -45,7 +46,7 @@ class Ticking:
         return self.at
 
 
-def begun(session_id: str = "one", *, redaction: Redaction | None = None) -> Transcript:
+def begun(session_id: str = "one", *, redaction: Redaction | None = None) -> SessionTranscript:
     return open_transcript(
         transcript_file(SPACE, session_id),
         session_id=session_id,

@@ -12,12 +12,12 @@ from tests.unit.session.doomed_writers import Writers
 
 from recollect.config.settings import Redaction
 from recollect.errors import TranscriptLocked
-from recollect.session import SessionIndex, Transcript, open_transcript
+from recollect.session import SessionIndex, SessionTranscript, open_transcript
 
 KILLS = 20
 
 
-def opened(path: Path) -> Transcript:
+def opened(path: Path) -> SessionTranscript:
     return open_transcript(path, session_id="s", redaction=Redaction())
 
 

@@ -19,16 +19,10 @@ from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.config.settings import Redaction
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.formats.pi_context import build_context
-from recollect.formats.pi_session import PiEntry
+from recollect.formats.pi_session import PiEntry, build_context
 from recollect.formats.summaries import PI_CLOSING, PI_OPENING
-from recollect.session import (
-    Transcript,
-    migrate_file,
-    open_transcript,
-    read_session_file,
-    session_file,
-)
+from recollect.session import SessionTranscript, migrate_file, open_transcript, read_session_file
+from recollect.session import transcript as session_file
 from recollect.session.undo import UNDONE_SUMMARY, NothingToUndo
 from recollect.stores.spool.durable import sync_file
 
@@ -43,7 +37,7 @@ class At:
         return 1771000000.125
 
 
-def opened(path: Path, *, redaction: Redaction | None = None) -> Transcript:
+def opened(path: Path, *, redaction: Redaction | None = None) -> SessionTranscript:
     return open_transcript(
         path,
         session_id="the-session",
@@ -57,7 +51,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": 1}
 
 
-def shown(transcript: Transcript) -> list[str]:
+def shown(transcript: SessionTranscript) -> list[str]:
     return [message["content"][0]["text"] for message in transcript.context().messages]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.stores.sqlite import SQLiteStore, connection
 from recollect.stores.sqlite.connection import Patience, connect, space_file
 from recollect.stores.sqlite.packing import pack_ids

@@ -24,7 +24,7 @@ from recollect.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from recollect.formats.session_state import split_state
+from recollect.formats.stored_records import split_state
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.schema import MIGRATIONS

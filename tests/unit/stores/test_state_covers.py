@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import FormatError
-from recollect.formats.session_state import (
+from recollect.formats.stored_records import (
     join_state,
     read_state,
     split_state,

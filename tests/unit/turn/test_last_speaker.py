@@ -12,7 +12,7 @@ from tests.unit.compaction.histories import entries_of
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.formats.codec import CODECS
-from recollect.formats.session_state import read_state, write_state
+from recollect.formats.stored_records import read_state, write_state
 from recollect.rules.roles import settle
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.reason import Cause

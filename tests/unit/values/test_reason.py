@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from recollect.formats.session_state import read_state, write_state
+from recollect.formats.stored_records import read_state, write_state
 from recollect.values.edit import Cut, Insert, LeaveOut
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey

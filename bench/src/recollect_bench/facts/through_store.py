@@ -21,7 +21,7 @@ from recollect.engine.background import runner_of
 from recollect.engine.facts.jobs import extract_job
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.memory.jobs import JobRunner, RunResult
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.memory.embed import embed
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret

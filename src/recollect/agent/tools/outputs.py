@@ -15,8 +15,7 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.rules.redaction import redact
-from recollect.session.disk import private_folder, write_new_file
-from recollect.session.places import outputs_folder
+from recollect.session.files import outputs_folder, private_folder, write_new_file
 
 MAX_BYTES = 16 * 1024 * 1024
 """More of one output is not kept: `yes` prints gigabytes a second."""

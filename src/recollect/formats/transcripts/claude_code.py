@@ -10,25 +10,114 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.formats.transcripts.api_messages import (
-    ApiMessage,
-    content_blocks,
-    result_ids,
-    usage_of,
-)
-from recollect.formats.transcripts.lineage import ancestors, parents_first
 from recollect.formats.transcripts.records import (
     Fields,
     Progress,
     Record,
+    ancestors,
+    array_items,
     instant_of,
     is_set,
     mapping_of,
     object_fields,
+    parents_first,
     records,
     text_of,
+    tokens_of,
 )
+from recollect.values.request import Usage
 from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+
+# Anthropic messages put together from the lines they were logged on
+
+
+_REQUEST_KEYS = frozenset({"role", "content"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedBlock:
+    """One content block: its bytes, its type and the tool call it names."""
+
+    raw: bytes
+    type: str | None
+    call_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LoggedMessage:
+    """One message of the request as it grows line by line."""
+
+    role: str
+    whole: bytes
+    """The message object of its first line."""
+    keys: frozenset[str]
+    content: bytes
+    line: int
+    uuid: str
+    timestamp: float | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    is_call: bool = False
+    """The model wrote it, not the client in its name."""
+    blocks: list[LoggedBlock] = field(default_factory=list)
+    additions: int = 0
+    answered: set[str] = field(default_factory=set)
+    """Ids of the calls whose results it holds."""
+
+    def add(self, blocks: list[LoggedBlock]) -> list[str]:
+        """Take a line's blocks in; gives the ids of the tool calls among them."""
+        self.additions += 1
+        known = {block.call_id for block in self.blocks if block.type == "tool_use"}
+        fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
+        self.blocks += fresh
+        return [b.call_id for b in fresh if b.type == "tool_use" and b.call_id is not None]
+
+    def raw(self) -> bytes:
+        """The message as a request holds it."""
+        if self.additions > 1:
+            ordered = sorted(self.blocks, key=lambda block: block.type != "tool_result")
+            content = b"[" + b",".join(block.raw for block in ordered) + b"]"
+        elif self.keys == _REQUEST_KEYS:
+            return self.whole
+        else:
+            content = self.content
+        return b'{"role":"%s","content":%s}' % (self.role.encode(), content)
+
+
+def content_blocks(content: bytes) -> list[LoggedBlock]:
+    """The blocks of a message's content; a string is one text block."""
+    if content.startswith(b'"'):
+        return [LoggedBlock(raw=b'{"type":"text","text":%s}' % content, type="text")]
+    blocks = []
+    for raw in array_items(content) or []:
+        fields = object_fields(raw) or {}
+        kind = text_of(fields, "type")
+        key = "id" if kind == "tool_use" else "tool_use_id"
+        blocks.append(LoggedBlock(raw=raw, type=kind, call_id=text_of(fields, key)))
+    return blocks
+
+
+def result_ids(blocks: list[LoggedBlock]) -> list[str]:
+    """The calls that these blocks hold results of."""
+    return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
+
+
+def usage_of(message: Fields) -> Usage | None:
+    """What a response says it used; the API counts cached input apart, we do not."""
+    usage = mapping_of(message.get("usage"))
+    read = tokens_of(usage, "cache_read_input_tokens")
+    written = tokens_of(usage, "cache_creation_input_tokens")
+    whole = tokens_of(usage, "input_tokens") + read + written
+    output = tokens_of(usage, "output_tokens")
+    if not whole and not output:
+        return None
+    return Usage(
+        input_tokens=whole,
+        output_tokens=output,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
 
 _KEPT_FIELDS = frozenset(
     {
@@ -52,7 +141,7 @@ _SYNTHETIC_MODEL = "<synthetic>"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Line:
+class _SessionLine:
     """One line with a uuid; `message` is the API message it is a part of, if any."""
 
     record: Record
@@ -61,11 +150,11 @@ class _Line:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Session:
+class _ClaudeSession:
     """What has been read so far."""
 
-    lines: list[_Line] = field(default_factory=list)
-    messages: list[ApiMessage] = field(default_factory=list)
+    lines: list[_SessionLine] = field(default_factory=list)
+    messages: list[LoggedMessage] = field(default_factory=list)
     responses: dict[str, int] = field(default_factory=dict)
     """Message positions by the id the API gave the response."""
     callers: dict[str, int] = field(default_factory=dict)
@@ -77,7 +166,7 @@ class _Session:
 
 def read_claude_code(data: bytes, *, progress: Progress | None = None) -> Transcript:
     """Read a session file, every branch of it."""
-    session = _Session()
+    session = _ClaudeSession()
     _collect(data, session, progress)
     # A subagent's own file holds nothing but sidechain lines: there they are the conversation.
     has_main = any(
@@ -105,7 +194,7 @@ def read_claude_code(data: bytes, *, progress: Progress | None = None) -> Transc
     )
 
 
-def _collect(data: bytes, session: _Session, progress: Progress | None) -> None:
+def _collect(data: bytes, session: _ClaudeSession, progress: Progress | None) -> None:
     seen: set[str] = set()
     for record in records(data, passed_over=session.passed_over, progress=progress):
         fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
@@ -118,7 +207,7 @@ def _collect(data: bytes, session: _Session, progress: Progress | None) -> None:
         else:
             seen.add(uuid)
             kept = Record(line=record.line, fields=fields, raw=b"")
-            session.lines.append(_Line(record=kept, uuid=uuid))
+            session.lines.append(_SessionLine(record=kept, uuid=uuid))
 
 
 def _speaks(fields: Fields) -> bool:
@@ -129,7 +218,7 @@ def _is_boundary(fields: Fields) -> bool:
     return text_of(fields, "subtype") == "compact_boundary"
 
 
-def _take(line: _Line, session: _Session) -> None:
+def _take(line: _SessionLine, session: _ClaudeSession) -> None:
     fields = line.record.fields
     # An error the client wrote in the model's name is never sent back to the model.
     if not _speaks(fields) or is_set(fields, "isMeta") or is_set(fields, "isApiErrorMessage"):
@@ -143,7 +232,7 @@ def _take(line: _Line, session: _Session) -> None:
         _take_user(line, message, session)
 
 
-def _take_response(line: _Line, message: Fields, session: _Session) -> None:
+def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
     response = text_of(message, "id") or line.uuid
     at = session.responses.get(response)
     if at is None:
@@ -158,7 +247,7 @@ def _take_response(line: _Line, message: Fields, session: _Session) -> None:
         session.callers[call] = at
 
 
-def _take_user(line: _Line, message: Fields, session: _Session) -> None:
+def _take_user(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
     blocks = content_blocks(message["content"])
     answers = result_ids(blocks)
     caller = session.callers.get(answers[0]) if answers else None
@@ -172,9 +261,9 @@ def _take_user(line: _Line, message: Fields, session: _Session) -> None:
     session.messages[at].answered.update(answers)
 
 
-def _open(role: str, line: _Line, message: Fields, session: _Session) -> int:
+def _open(role: str, line: _SessionLine, message: Fields, session: _ClaudeSession) -> int:
     session.messages.append(
-        ApiMessage(
+        LoggedMessage(
             role=role,
             whole=line.record.fields["message"],
             keys=frozenset(message),
@@ -187,7 +276,7 @@ def _open(role: str, line: _Line, message: Fields, session: _Session) -> int:
     return len(session.messages) - 1
 
 
-def _item(message: ApiMessage) -> TranscriptItem:
+def _item(message: LoggedMessage) -> TranscriptItem:
     raw = message.raw()
     return TranscriptItem(
         raw=raw,
@@ -199,7 +288,7 @@ def _item(message: ApiMessage) -> TranscriptItem:
     )
 
 
-def _parents(session: _Session) -> list[int | None]:
+def _parents(session: _ClaudeSession) -> list[int | None]:
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
     parents: list[int | None] = []
     for line in session.lines:
@@ -215,7 +304,7 @@ def _parents(session: _Session) -> list[int | None]:
     return parents
 
 
-def _requests(session: _Session, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
+def _requests(session: _ClaudeSession, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
     """One request for every response, in the file's order, whatever its branch."""
     contexts = [ShownItems()] * len(session.lines)
     shown_to: dict[int, ShownItems] = {}
@@ -240,7 +329,7 @@ def _requests(session: _Session, parents: list[int | None]) -> tuple[RecordedReq
     )
 
 
-def _preserved_segments(session: _Session, parents: list[int | None]) -> dict[str, list[int]]:
+def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
     """Messages a compaction carried over as they were, by the line they now stand behind."""
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
     found: dict[str, list[int]] = {}

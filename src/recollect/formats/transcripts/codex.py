@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.transcripts.records import (
     Fields,
+    ModelRuns,
     Progress,
     Record,
     array_items,
     instant_of,
+    is_written_by_model,
     mapping_of,
     object_fields,
     records,
@@ -25,7 +27,6 @@ from recollect.formats.transcripts.records import (
     tokens_of,
     value_of,
 )
-from recollect.formats.transcripts.runs import ModelRuns, is_written_by_model
 from recollect.values.request import Usage
 from recollect.values.transcript import ShownItems, Transcript, TranscriptItem
 

@@ -8,11 +8,11 @@ its bytes; timestamps and other keys a request may not hold are left out of the 
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from recollect.formats.json_spans import encode
-from recollect.formats.transcripts.pairing_by_name import LogEvent, answered_calls
+from recollect.formats.json_text import encode
 from recollect.formats.transcripts.records import (
     Fields,
     Progress,
@@ -27,7 +27,94 @@ from recollect.formats.transcripts.records import (
 from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+
+# Which call a tool result answers, where the log has no ids: by order and name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """What one line of the log means for pairing."""
+
+    kind: Literal["spoken", "call", "result"]
+    name: str | None = None
+    id: str | None = None
+    """The id the log itself gives, if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenCall:
+    event: int
+    stretch: int
+    """How many messages were spoken before it."""
+    batch: int
+    """How often calls had followed results before it."""
+
+
+def answered_calls(events: Sequence[LogEvent]) -> dict[int, int]:
+    """For each result that has one, the position of its call, by the result's position."""
+    lossy = _lossy_names(events)
+    claimed = {event.id for event in events if event.kind == "result" and event.id is not None}
+    open_calls: dict[str | None, deque[_OpenCall]] = {}
+    by_id: dict[str, int] = {}
+    answered: dict[int, int] = {}
+    taken: set[int] = set()
+    stretch = batch = 0
+    for at, event in enumerate(events):
+        if event.kind == "spoken":
+            stretch += 1
+        elif event.kind == "call" and event.id in claimed:
+            by_id[event.id or ""] = at
+        elif event.kind == "call":
+            if at and events[at - 1].kind == "result":
+                batch += 1
+            waiting = open_calls.setdefault(event.name, deque())
+            while waiting and (
+                waiting[0].stretch != stretch
+                or (waiting[0].batch != batch and (stretch, event.name) in lossy)
+            ):
+                waiting.popleft()
+            waiting.append(_OpenCall(event=at, stretch=stretch, batch=batch))
+        else:
+            call = (
+                by_id.pop(event.id, None)
+                if event.id is not None
+                else _oldest_open(event.name, open_calls, taken)
+            )
+            if call is not None:
+                taken.add(call)
+                answered[at] = call
+    return answered
+
+
+def _oldest_open(
+    name: str | None, open_calls: dict[str | None, deque[_OpenCall]], taken: set[int]
+) -> int | None:
+    """The call a result without id answers; without a name, the oldest of all."""
+    queues = [open_calls[name]] if name in open_calls else []
+    if name is None:
+        queues = list(open_calls.values())
+    heads = []
+    for waiting in queues:
+        while waiting and waiting[0].event in taken:
+            waiting.popleft()
+        if waiting:
+            heads.append(waiting[0].event)
+    return min(heads, default=None)
+
+
+def _lossy_names(events: Sequence[LogEvent]) -> set[tuple[int, str | None]]:
+    """Stretches and names with fewer results than calls: there some result is missing."""
+    due: Counter[tuple[int, str | None]] = Counter()
+    stretch = 0
+    for event in events:
+        if event.kind == "spoken":
+            stretch += 1
+        else:
+            due[stretch, event.name] += 1 if event.kind == "call" else -1
+    return {key for key, count in due.items() if count > 0}
+
 
 CALL_ROLES = frozenset(
     {"tool_call", "toolCall", "tool_use", "toolUse", "function_call", "functionCall"}
@@ -48,7 +135,7 @@ _OUTPUT_KEYS = ("content", "result", "output")
 
 
 @dataclass(slots=True, kw_only=True)
-class _Line:
+class _LogLine:
     """A line of the log and what it is."""
 
     kind: Literal["assistant", "other", "call", "result"]
@@ -88,14 +175,14 @@ class _Log:
 def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
     """Read a flat log."""
     passed_over: list[str] = []
-    lines: list[_Line] = []
+    lines: list[_LogLine] = []
     for record in records(data, passed_over=passed_over, progress=progress):
         role = text_of(record.fields, "role")
         kind = _KINDS.get(role or "")
         if kind is None:
             passed_over.append(f"line {record.line}: unknown role {role!r}")
         else:
-            lines.append(_Line(kind=kind, record=record))
+            lines.append(_LogLine(kind=kind, record=record))
     answers = _answers(lines)
     log = _Log()
     for line in lines:
@@ -110,7 +197,7 @@ def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
     )
 
 
-def _answers(lines: list[_Line]) -> dict[int, str]:
+def _answers(lines: list[_LogLine]) -> dict[int, str]:
     """The id of the call that each result line answers, by the result's line number."""
     named = {_call_id(line.record) for line in lines if line.kind == "call"}
     events: list[LogEvent] = []
@@ -124,7 +211,7 @@ def _answers(lines: list[_Line]) -> dict[int, str]:
     return {numbers[at]: ids[call] for at, call in answered_calls(events).items()}
 
 
-def _events(line: _Line, named: set[str]) -> Iterator[tuple[LogEvent, str]]:
+def _events(line: _LogLine, named: set[str]) -> Iterator[tuple[LogEvent, str]]:
     """What a line means for pairing; an assistant line in chat form holds calls as well."""
     fields = line.record.fields
     if line.kind == "call":
@@ -144,7 +231,7 @@ def _events(line: _Line, named: set[str]) -> Iterator[tuple[LogEvent, str]]:
             yield LogEvent(kind="call", name=text_of(function, "name"), id=call_id), call_id
 
 
-def _take(line: _Line, answers: str | None, log: _Log) -> None:
+def _take(line: _LogLine, answers: str | None, log: _Log) -> None:
     record = line.record
     if line.kind == "call":
         if log.turn is None:

@@ -11,23 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.summaries import (
     PI_BRANCH_CLOSING,
     PI_BRANCH_OPENING,
     PI_CLOSING,
     PI_OPENING,
 )
-from recollect.formats.transcripts.lineage import ancestors, parents_first
 from recollect.formats.transcripts.records import (
     Fields,
     Progress,
     Record,
+    ancestors,
     array_items,
     instant_of,
     is_set,
     mapping_of,
     object_fields,
+    parents_first,
     records,
     text_of,
     tokens_of,
@@ -72,7 +73,7 @@ class _Entry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Session:
+class _PiFile:
     """What has been read so far."""
 
     header: Fields | None = None
@@ -105,7 +106,7 @@ class _Session:
 
 def read_pi(data: bytes, *, progress: Progress | None = None) -> Transcript:
     """Read a session file, every branch of it."""
-    session = _Session()
+    session = _PiFile()
     for record in records(data, passed_over=session.passed_over, progress=progress):
         _take(record, session)
     if session.header is None:
@@ -142,7 +143,7 @@ def usage_of(message: Fields) -> Usage | None:
     )
 
 
-def _take(record: Record, session: _Session) -> None:
+def _take(record: Record, session: _PiFile) -> None:
     kind = text_of(record.fields, "type")
     if kind == "session":
         session.numbered.append(None)
@@ -174,7 +175,7 @@ def _take(record: Record, session: _Session) -> None:
         session.passed_over.append(f"line {record.line}: an entry of unknown type {kind!r}")
 
 
-def _take_message(record: Record, entry: _Entry, session: _Session) -> None:
+def _take_message(record: Record, entry: _Entry, session: _PiFile) -> None:
     raw = record.fields.get("message", b"")
     message = object_fields(raw)
     role = text_of(message, "role") if message is not None else None
@@ -191,7 +192,7 @@ def _take_message(record: Record, entry: _Entry, session: _Session) -> None:
         entry.model = text_of(message, "model")
 
 
-def _take_compaction(record: Record, entry: _Entry, session: _Session) -> None:
+def _take_compaction(record: Record, entry: _Entry, session: _PiFile) -> None:
     text = PI_OPENING + (text_of(record.fields, "summary") or "") + PI_CLOSING
     entry.item = _add_as_user(record, [{"type": "text", "text": text}], session)
     kept = value_of(record.fields.get("firstKeptEntryId"))
@@ -203,7 +204,7 @@ def _take_compaction(record: Record, entry: _Entry, session: _Session) -> None:
         entry.retained = [session.add_item(raw, record) for raw in tail]
 
 
-def _add_as_user(record: Record, content: list[Any], session: _Session) -> int:
+def _add_as_user(record: Record, content: list[Any], session: _PiFile) -> int:
     at = instant_of(record.fields, "timestamp")
     message = {"role": "user", "content": content, "timestamp": round((at or 0) * 1000)}
     return session.add_item(encode(message), record, derived=True)
@@ -214,7 +215,7 @@ def _with_role(message: Mapping[str, bytes], role: str) -> bytes:
     return b"{" + b",".join(encode(key) + b":" + raw for key, raw in renamed.items()) + b"}"
 
 
-def _parents(session: _Session) -> list[int | None]:
+def _parents(session: _PiFile) -> list[int | None]:
     """Each entry's parent by position; version 1 has no ids, there the line before is it."""
     entries = session.entries
     if not any(entry.id for entry in entries):
@@ -232,7 +233,7 @@ def _parents(session: _Session) -> list[int | None]:
     return parents
 
 
-def _requests(session: _Session, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
+def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
     """One request for every assistant message, in the file's order, whatever its branch."""
     contexts = [ShownItems()] * len(session.entries)
     found: dict[int, RecordedRequest] = {}
@@ -252,7 +253,7 @@ def _requests(session: _Session, parents: list[int | None]) -> tuple[RecordedReq
     return tuple(found[position] for position in sorted(found))
 
 
-def _after_compaction(position: int, session: _Session, parents: list[int | None]) -> ShownItems:
+def _after_compaction(position: int, session: _PiFile, parents: list[int | None]) -> ShownItems:
     """The summary, then what the compaction kept of the path before it."""
     entry = session.entries[position]
     assert entry.item is not None
@@ -265,7 +266,7 @@ def _after_compaction(position: int, session: _Session, parents: list[int | None
     return shown
 
 
-def _kept_before(position: int, session: _Session, parents: list[int | None]) -> list[int]:
+def _kept_before(position: int, session: _PiFile, parents: list[int | None]) -> list[int]:
     compaction = session.entries[position]
     first = compaction.first_kept
     if isinstance(first, int):
@@ -287,7 +288,7 @@ def _kept_before(position: int, session: _Session, parents: list[int | None]) ->
     return []
 
 
-def _model(session: _Session, parents: list[int | None]) -> str | None:
+def _model(session: _PiFile, parents: list[int | None]) -> str | None:
     """The model of the branch the file ends on."""
     last = len(session.entries) - 1
     for at in ancestors(last if last >= 0 else None, parents):

@@ -1,8 +1,7 @@
-"""A recording's bytes as JSON records, and the few field readings all readers share.
+"""A recording's bytes as JSON records, and what the readers share: fields, lineage, model calls.
 
-Owns unpacking, the split into lines and the tale of what could not be read. Lines are split
-on `\\n` alone: U+2028 and its like are legal inside JSON strings. Never raises on a bad line:
-it is left out and told, with its number. Field values stay the file's own bytes.
+Lines are split on `\\n` alone: U+2028 and its like are legal inside JSON strings. Never raises on
+a bad line: it is left out and reported with its number. Field values stay the file's own bytes.
 """
 
 from __future__ import annotations
@@ -11,14 +10,21 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from recollect.errors import FormatError
-from recollect.formats.json_spans import array_spans, decode, object_spans
+from recollect.formats.json_text import array_spans, decode, object_spans
+from recollect.values.transcript import RecordedRequest, ShownItems, TranscriptItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recollect.values.request import Usage
+
 
 Fields: TypeAlias = Mapping[str, bytes]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -200,3 +206,88 @@ def _complaint(line: bytes) -> str:
     except ValueError as error:
         return f"not JSON ({error})"
     return f"not a JSON object but {type(value).__name__}"
+
+
+# Entries that name their parent: the order in which histories can be built from them
+
+
+def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:
+    """Every position with its parent, in file order save that parents go before children."""
+    done = bytearray(len(parents))
+    for position in range(len(parents)):
+        branch: list[int] = []
+        walking: set[int] = set()
+        at: int | None = position
+        while at is not None and not done[at] and at not in walking:
+            branch.append(at)
+            walking.add(at)
+            at = parents[at]
+        for entry in reversed(branch):
+            parent = parents[entry]
+            done[entry] = 1
+            yield entry, parent if parent is not None and done[parent] else None
+
+
+def ancestors(position: int | None, parents: Sequence[int | None]) -> Iterator[int]:
+    """The position itself, its parent, and so on up to the root."""
+    seen: set[int] = set()
+    while position is not None and position not in seen:
+        seen.add(position)
+        yield position
+        position = parents[position]
+
+
+# Calls of the model in a list of OpenAI Responses items: runs of what the model wrote
+
+
+_CHECKPOINTS = frozenset(
+    {"compaction", "compaction_summary", "context_compaction", "item_reference"}
+)
+"""Items that stand for others; the client puts them in."""
+
+
+def is_written_by_model(item: Fields) -> bool:
+    """Whether an item came from the model, rather than from a tool, a user or the client."""
+    role = text_of(item, "role")
+    if role is not None:
+        return role == "assistant"
+    kind = text_of(item, "type") or ""
+    return bool(kind) and not kind.endswith("_output") and kind not in _CHECKPOINTS
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelRuns:
+    """The calls found so far, the last of them perhaps still open."""
+
+    _found: list[RecordedRequest] = field(default_factory=list)
+    _shown: ShownItems = field(default_factory=ShownItems)
+    _answered: list[int] = field(default_factory=list)
+
+    def answer(self, item: int, *, shown: ShownItems) -> None:
+        """The model wrote this item; `shown` counts if it is the first of its call."""
+        if not self._answered:
+            self._shown = shown
+        self._answered.append(item)
+
+    def close(self, usage: Usage | None = None) -> None:
+        """The call is over. Usage that arrives after it belongs to the last one without any."""
+        if self._answered:
+            self._found.append(
+                RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
+            )
+            self._answered = []
+        elif usage is not None and self._found and self._found[-1].usage is None:
+            self._found[-1] = replace(self._found[-1], usage=usage)
+
+    def requests(self) -> tuple[RecordedRequest, ...]:
+        """Every call, in order."""
+        self.close()
+        return tuple(self._found)
+
+    def with_usage(self, items: Iterable[TranscriptItem]) -> tuple[TranscriptItem, ...]:
+        """The items, the last of each call carrying what the call used."""
+        told = {request.answered[-1]: request.usage for request in self.requests()}
+        return tuple(
+            replace(item, usage=told[at]) if told.get(at) is not None else item
+            for at, item in enumerate(items)
+        )

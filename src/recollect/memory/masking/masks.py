@@ -16,7 +16,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
 from recollect.errors import FormatError, SettingsError
-from recollect.formats.json_spans import decode
+from recollect.formats.json_text import decode
 from recollect.rules.json_redaction import redact_json
 from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.secret_values import MASK, MASK_OPENING

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from recollect.errors import FormatError
-from recollect.formats.compaction_record import read_record
-from recollect.formats.json_spans import encode
-from recollect.formats.knowledge_jsonl import split_foreign
-from recollect.formats.session_state import with_texts
+from recollect.formats.json_text import encode
+from recollect.formats.openclaw_files import split_foreign
+from recollect.formats.stored_records import read_record, with_texts
 from recollect.memory.masking.masks import MaskedBytes, MaskedText, Masks, strings_in
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch, SessionWrite

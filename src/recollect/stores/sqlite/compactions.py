@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.marks import compaction_mark
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.marks import tombstoned, unquotable
@@ -100,7 +100,7 @@ def forget_compactions(
     return [_dropped(db, id_) for id_ in gone]
 
 
-def forget_text_in_compactions(db: Database, text: HeldText) -> list[CompactionRecord | None]:
+def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
     """Drop those whose body holds a text, looked at one at a time; what went."""
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.packing import json_list, pack_ids, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
@@ -204,7 +204,7 @@ def forget_turns(db: Database, session: int) -> int:
     return db.changed()
 
 
-def forget_text_in_pieces(db: Database, text: HeldText) -> set[str]:
+def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
     """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"

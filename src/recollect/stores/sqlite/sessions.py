@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from recollect.errors import FormatError
-from recollect.formats.held_text import HeldText
-from recollect.formats.session_state import without_quotes
+from recollect.formats.stored_records import SoughtText, without_quotes
 from recollect.stores.outcome import SessionOutcome
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.marks import unquotable
@@ -211,7 +210,7 @@ def forget_session(db: Database, number: int) -> int:
     return int(remembered)
 
 
-def forget_text_in_states(db: Database, text: HeldText) -> int:
+def forget_text_in_states(db: Database, text: SoughtText) -> int:
     """Take all quotes out of states that hold a text; returns how many states."""
     changed = 0
     for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):

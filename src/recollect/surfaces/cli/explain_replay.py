@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from recollect.engine import Engine
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli.explained import TurnPoint
 from recollect.values.transcript import RecordedRequest, ShownItems

@@ -19,8 +19,8 @@ from recollect.engine.import_facts import import_facts
 from recollect.engine.import_openclaw import FileCounts, VectorFile, import_segments
 from recollect.engine.import_path import ImportRules, import_transcript
 from recollect.errors import FormatError, RecollectError, UnknownFormat
+from recollect.formats.openclaw_files import read_vmem
 from recollect.formats.transcripts import read_transcripts
-from recollect.formats.vmem import read_vmem
 from recollect.rules.weigh import Weigher
 from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
 from recollect.surfaces.cli.import_sources import (

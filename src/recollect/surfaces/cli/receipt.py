@@ -78,7 +78,7 @@ def receipt(
 
 def _standing(state: StoredSession | None) -> int | None:
     """The number of the compaction whose summary the view shows; None where it is not known."""
-    from recollect.formats.session_state import join_state
+    from recollect.formats.stored_records import join_state
     from recollect.values.history import newest_cut
 
     if state is None:
@@ -97,7 +97,7 @@ def page_of(
     standing: int | None = None,
 ) -> ReceiptPage:
     """The page of this compaction, or of the newest; `standing` is the one that the view shows."""
-    from recollect.formats.compaction_record import read_record
+    from recollect.formats.stored_records import read_record
 
     newest = records[-1].number
     wanted = newest if number is None else number
@@ -158,7 +158,7 @@ def _list(
 
 
 def _row(record: CompactionRecord) -> dict[str, Any]:
-    from recollect.formats.compaction_record import read_record
+    from recollect.formats.stored_records import read_record
 
     try:
         result = read_record(record.body).result

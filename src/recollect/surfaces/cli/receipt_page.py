@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.formats.compaction_record import RecordedCompaction
+from recollect.formats.stored_records import RecordedCompaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.testing.store_contract.examples import (
     SESSION,
     START,

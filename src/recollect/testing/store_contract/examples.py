@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.formats.session_state import split_state
+from recollect.formats.stored_records import split_state
 from recollect.rules.identity import ROOT, chain, identify, segment_id, space_secret
 from recollect.search.passages import split_passages
 from recollect.search.tokenize import tokenize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.formats.session_state import read_state
+from recollect.formats.stored_records import read_state
 from recollect.testing.store_contract.examples import (
     SESSION,
     START,

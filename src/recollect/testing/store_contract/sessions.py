@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.rules.identity import ROOT, chain
 from recollect.testing.store_contract.examples import (
     SESSION,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.formats.transcripts import read_transcript
-from recollect.formats.transcripts.pairing_by_name import LogEvent, answered_calls
+from recollect.formats.transcripts.flat import LogEvent, answered_calls
 from recollect.values.transcript import Transcript
 
 AT = "2026-01-26T10:00:00Z"

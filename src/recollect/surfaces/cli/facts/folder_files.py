@@ -19,7 +19,7 @@ from recollect.formats.memory_folder import (
     belongs,
     day_of,
 )
-from recollect.session.disk import private_folder, replace_file
+from recollect.session.files import private_folder, replace_file
 
 
 def read_files(folder: Path) -> dict[str, str]:

@@ -85,7 +85,7 @@ async def forget_facts(
 ) -> Certificate | None:
     """Ask if need be, and forget; None where the answer was no."""
     from recollect.memory.certificate import extended
-    from recollect.session.forget import FilesOrder, forget_in_files
+    from recollect.session.forget_files import FilesOrder, forget_in_files
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 

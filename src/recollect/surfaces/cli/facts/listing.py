@@ -175,7 +175,7 @@ def _with_id_of_key(asked: FactFilter, space: str) -> FactFilter:
     """People name a conversation of the agent by its key, facts by its transcript's id."""
     from dataclasses import replace
 
-    from recollect.session.forget import sessions_named
+    from recollect.session.forget_files import sessions_named
 
     if asked.session is None:
         return asked

@@ -82,7 +82,7 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
 
 
 async def _sessions(store: Store, place: Place, session: str | None) -> list[str]:
-    from recollect.session.forget import sessions_named
+    from recollect.session.forget_files import sessions_named
 
     held = [one.session for one in await store.sessions()]
     if session is None:

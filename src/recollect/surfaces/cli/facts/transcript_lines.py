@@ -38,7 +38,7 @@ def find_line(space: str, segment: Segment) -> TranscriptLine:
         return TranscriptLine(place=segment.origin.partition(VECTOR_ORIGIN)[0])
     if segment.source == "note":
         return TranscriptLine(reason="a note, written by hand into the memory")
-    from recollect.session.places import transcript_file
+    from recollect.session.files import transcript_file
 
     path = transcript_file(space, segment.session)
     if not path.is_file():
@@ -63,7 +63,7 @@ def _in_transcript(path: Path, segment: Segment) -> TranscriptLine:
 
 def _says(entry: PiEntry, text: str) -> bool:
     from recollect.rules.segment_text import without_thinking
-    from recollect.session.forget_search import comparable, text_of
+    from recollect.session.forget_entries import comparable, text_of
 
     said = text_of(entry)
     if not said:

@@ -34,7 +34,7 @@ from recollect.values.upkeep import ForgetOrder
 if TYPE_CHECKING:
     from recollect.memory.matching import Meant
     from recollect.ports import Store
-    from recollect.session.forget import FilesForgotten, FilesOrder
+    from recollect.session.forget_files import FilesForgotten, FilesOrder
     from recollect.values.certificate import Certificate
 
 _LISTED = 20
@@ -125,7 +125,7 @@ async def _forget(
     from recollect.memory.forget import find_meant
     from recollect.memory.forget import forget as forget_all
     from recollect.memory.matching import Meant
-    from recollect.session.forget import forget_in_files, sessions_named
+    from recollect.session.forget_files import forget_in_files, sessions_named
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 
@@ -154,7 +154,7 @@ async def _forget(
 
 
 def _files_order(meant: Meant, order: ForgetOrder, workspace: Path | None) -> FilesOrder:
-    from recollect.session.forget import FilesOrder
+    from recollect.session.forget_files import FilesOrder
 
     segments = [*(one.segment for one in meant.stored), *meant.spooled]
     named = frozenset(order.segments)
@@ -224,7 +224,7 @@ def _say_nothing_matches(cannot: Sequence[str]) -> None:
 
 def _standing() -> frozenset[str]:
     from recollect.memory.forget import CANNOT
-    from recollect.session.forget import STANDING
+    from recollect.session.forget_files import STANDING
 
     return frozenset((*CANNOT, *STANDING))
 

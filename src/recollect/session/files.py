@@ -1,7 +1,8 @@
-"""Files that only their owner can read, and locks that the system takes back when a process dies.
+"""Where sessions lie (as OpenClaw lays them out), and how their files are opened, locked, replaced.
 
-Owns opening under a lock. Raises TranscriptError where the system refuses. Always holds: who has
-a lock has it on the file that stands under that name now; nobody waits without an end.
+Raises TranscriptError where the system refuses. Always holds: two spaces, and two sessions of a
+space, never share a file, and no name leads out of its folder; files are their owner's alone; who
+has a lock has it on the file that stands under that name now; nobody waits without an end.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import contextlib
 import fcntl
 import os
 import random
+import re
 import stat
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from recollect.config.places import data_home, file_name
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.stores.spool.durable import make_folder, sync_file, sync_folder
 from recollect.stores.spool.locks import same_file
+
+# Files that only their owner can read, and locks that the system takes back when a process dies
+
 
 OWNER_ONLY: Final = 0o600
 _ATTEMPTS: Final = 5
@@ -118,3 +125,36 @@ def read_all(descriptor: int) -> bytes:
         pieces.append(piece)
         at += len(piece)
     return b"".join(pieces)
+
+
+INDEX_NAME: Final = "sessions.json"
+OUTPUTS_SUFFIX: Final = ".outputs"
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUID
+
+
+def new_session_id() -> str:
+    """An id for a new transcript."""
+    return str(uuid.uuid4())
+
+
+def sessions_folder(space: str) -> Path:
+    """The folder of a space's sessions; the space is what OpenClaw calls an agent."""
+    return data_home() / "agents" / file_name(space) / "sessions"
+
+
+def transcript_file(space: str, session_id: str) -> Path:
+    """The transcript of a session."""
+    plain = _UUID.fullmatch(session_id) is not None
+    name = session_id if plain else _NAMED + file_name(session_id)
+    return sessions_folder(space) / f"{name}.jsonl"
+
+
+def outputs_folder(transcript: Path) -> Path:
+    """Where long outputs of a session's commands are kept: beside its transcript."""
+    return transcript.with_suffix(OUTPUTS_SUFFIX)
+
+
+def sessions_file(space: str) -> Path:
+    """The index of a space's sessions."""
+    return sessions_folder(space) / INDEX_NAME
