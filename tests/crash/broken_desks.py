@@ -9,7 +9,7 @@ from tests.harness.crash.desk import Desk
 
 from recollect.engine import Engine
 from recollect.engine.archive import Kept
-from recollect.session import Transcript
+from recollect.session import SessionTranscript
 
 LATE_LINES = 3
 
@@ -40,7 +40,7 @@ class LateFile:
 class AcksEarly(Desk):
     """Its transcript acknowledges a message before it is written."""
 
-    def transcript(self, session: str) -> Transcript:
+    def transcript(self, session: str) -> SessionTranscript:
         opened: Any = Desk.transcript(self, session)
         opened._file = LateFile(opened._file)
         return opened  # type: ignore[no-any-return]

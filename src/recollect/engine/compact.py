@@ -25,7 +25,7 @@ from recollect.engine.keeper import SessionKeeper, masked_carried
 from recollect.engine.session import Session
 from recollect.engine.summarise import Bill, Proved, Summariser, prove
 from recollect.engine.turn_path import TurnPath
-from recollect.formats.compaction_record import write_record
+from recollect.formats.stored_records import write_record
 from recollect.ports import Clock, Model, Recaller
 from recollect.rules.message_redaction import TextMask, redact_entries
 from recollect.rules.redaction import redact

@@ -21,7 +21,7 @@ from recollect.engine.boundary import Boundary, Failure, attempted
 from recollect.engine.facts.jobs import extract_job
 from recollect.engine.ledger import LastRecord, Recorded, kept_rows, quoted_by, record_turn
 from recollect.errors import FormatError
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask

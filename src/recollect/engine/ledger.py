@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.formats.request import fill_frame, frame_of
 from recollect.ports import Ledger
 from recollect.rules.message_redaction import TextMask

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from recollect.errors import ModelRefused
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.providers.calls import Body, Calls, Retries, checked, read_address, sendable
 from recollect.providers.streaming import ANSWER_NAME, ask_model_window, ask_whole, stream_whole
 from recollect.providers.wires import ANTHROPIC_WIRE

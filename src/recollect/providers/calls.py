@@ -29,7 +29,7 @@ from recollect.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from recollect.formats.json_spans import decode, encode
+from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_error
 from recollect.providers.overflow import recognise_overflow, recognise_pairing_error
 

@@ -20,10 +20,9 @@ from tests.harness.crash.verify import PAGE
 
 from recollect.agent.history import MARK, is_own
 from recollect.errors import FormatError, TranscriptError
-from recollect.formats.compaction_record import read_record
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state, read_record
 from recollect.ports import Store
-from recollect.session import Transcript
+from recollect.session import SessionTranscript
 from recollect.values.compaction import CompactionRecord
 from recollect.values.history import SessionState, newest_cut
 
@@ -187,7 +186,7 @@ def _check_records(
         left.problems.append(f"{len(missing)} hidden messages are in no summary's range")
 
 
-def _check_recorded(left: Left, transcript: Transcript, known: set[int]) -> None:
+def _check_recorded(left: Left, transcript: SessionTranscript, known: set[int]) -> None:
     """The transcript's compactions are the store's, each once, one after the other."""
     numbers = [
         entry.value["details"][MARK]["number"]

@@ -20,7 +20,7 @@ from tests.harness.crash.plan import WORDS
 from recollect.compaction.prompts import REQUIRED_HEADINGS
 from recollect.config.settings import Compaction, Recall, Redaction, Settings, Store, Turn
 from recollect.engine import Engine
-from recollect.session import SessionIndex, Transcript, open_transcript
+from recollect.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.values.model import Prompt
 from recollect.wiring import open_memory
 
@@ -89,7 +89,7 @@ def summary_of(prompt: Prompt) -> str:
     return f"{lines}\n- page-{page}"
 
 
-def spoken_in(transcript: Transcript) -> list[str]:
+def spoken_in(transcript: SessionTranscript) -> list[str]:
     """The markers of all messages of a transcript, in its order."""
     messages = (entry.value.get("message") for entry in transcript.entries)
     return [
@@ -128,7 +128,7 @@ class Desk:
             compact_in_background=False,
         )
 
-    def transcript(self, session: str) -> Transcript:
+    def transcript(self, session: str) -> SessionTranscript:
         """The session's transcript, open for writing."""
         return open_transcript(
             self.file(session), session_id=session, redaction=Redaction(), cwd=self.workspace()

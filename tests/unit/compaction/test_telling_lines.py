@@ -22,7 +22,7 @@ from recollect.compaction.telling_lines import (
     tell,
 )
 from recollect.engine.keeper import masked_carried
-from recollect.formats.session_state import read_state, write_state
+from recollect.formats.stored_records import read_state, write_state
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried
 from recollect.values.edit import Cut

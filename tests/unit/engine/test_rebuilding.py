@@ -11,7 +11,7 @@ import pytest
 
 from recollect import open_memory
 from recollect.engine.ledger import GONE, NotRebuilt, Rebuilt, rebuild_request
-from recollect.formats.json_spans import encode
+from recollect.formats.json_text import encode
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_store
 

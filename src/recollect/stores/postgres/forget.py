@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.marks import marks_of
 from recollect.stores.postgres import facts, ledger
 from recollect.stores.postgres import ledger as compactions
@@ -143,7 +143,7 @@ async def remove_quotes(
         states += await forget_sessions(work, order.sessions)
     states += await _unquote(work, unsaid)
     if order.matching:
-        text = HeldText(order.matching)
+        text = SoughtText(order.matching)
         pieces += await _forget_text_in_pieces(work, text, at=order.at)
         jobs += await _forget_text_in_jobs(work, text)
         states += await _forget_text_in_states(work, text)
@@ -186,7 +186,7 @@ async def _unquote(work: Transaction, unsaid: set[str]) -> int:
     return len(quoting)
 
 
-async def _forget_text_in_pieces(work: Transaction, text: HeldText, *, at: float) -> int:
+async def _forget_text_in_pieces(work: Transaction, text: SoughtText, *, at: float) -> int:
     """Remove pieces that hold the text, for good: a system prompt comes with each request."""
     gone: list[str] = []
     last = ""
@@ -199,7 +199,7 @@ async def _forget_text_in_pieces(work: Transaction, text: HeldText, *, at: float
     return len(gone)
 
 
-async def _forget_text_in_jobs(work: Transaction, text: HeldText) -> int:
+async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
     gone: list[int] = []
     last = 0
     while rows := await work.rows(_JOBS, (work.space_id, last, _ROWS_AT_ONCE)):
@@ -212,7 +212,7 @@ async def _forget_text_in_jobs(work: Transaction, text: HeldText) -> int:
     return len(gone)
 
 
-async def _forget_text_in_states(work: Transaction, text: HeldText) -> int:
+async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     changed, last = 0, ""
     while rows := await work.rows(_STATES, (work.space_id, escaped(last), _ROWS_AT_ONCE)):
         for session, state in rows:
@@ -416,7 +416,7 @@ async def _remove_compactions(
     whole = () if order.by_time else order.sessions
     gone = await compactions.forget_compactions(work, unsaid=unsaid, places=list(went), whole=whole)
     if order.matching:
-        gone += await compactions.forget_compactions_with(work, HeldText(order.matching))
+        gone += await compactions.forget_compactions_with(work, SoughtText(order.matching))
     if marks := marks_of(gone, but_about=set(meant.identities)):
         await work.send(TOMBSTONES, (work.space_id, order.at, texts(marks)))
     return len(gone)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.marks import compaction_mark
 from recollect.stores.postgres.driver import (
     bools,
@@ -329,7 +329,7 @@ async def forget_compactions(
     return await _drop(work, [(session, number) for session, number in gone])
 
 
-async def forget_compactions_with(work: Transaction, text: HeldText) -> list[CompactionRecord]:
+async def forget_compactions_with(work: Transaction, text: SoughtText) -> list[CompactionRecord]:
     """Drop those whose body holds a text; what went."""
     gone: list[tuple[str, int]] = []
     last: tuple[str, int] = ("", -(2**62))

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from recollect.errors import FormatError
-from recollect.formats.session_state import without_quotes
+from recollect.formats.stored_records import without_quotes
 from recollect.stores.outcome import SessionOutcome
 from recollect.stores.postgres.driver import byteas, escaped, int4s, plain, texts, uuids
 from recollect.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable

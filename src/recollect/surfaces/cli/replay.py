@@ -71,7 +71,7 @@ def _print(
     session: str, found: Rebuilt | NotRebuilt, kept: tuple[KeptTurn, ...], *, as_json: bool
 ) -> None:
     from recollect.engine.ledger import NotRebuilt
-    from recollect.formats.json_spans import decode
+    from recollect.formats.json_text import decode
 
     if isinstance(found, NotRebuilt):
         for line in _rows(kept)[-_MOST_LISTED:] if not as_json else ():
