@@ -8,7 +8,7 @@ import pytest
 
 from recollect.ports import Store
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore
-from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.stores.sqlite.connection import BusyWait, connect, space_file
 from recollect.testing.store_contract import StoreContract
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
@@ -35,7 +35,7 @@ class TestSQLiteEncrypted(StoreContract):
     def _tear(self, space: str, statement: str, id_: str) -> None:
         path = self.folder / f"{space}.db"
         file = space_file(path, space=space, key=KEY, create=False, busy_seconds=5.0)
-        connection = connect(file, Patience(5.0))
+        connection = connect(file, BusyWait(5.0))
         connection.execute(statement, (id_,)).fetchall()
         assert connection.changes() == 1
         connection.close()

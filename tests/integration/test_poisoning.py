@@ -23,7 +23,7 @@ from recollect.memory.extract import extract
 from recollect.memory.reading.orders import is_order
 from recollect.memory.reading.prompt import EXTRACTION_SCHEMA, MOST_FACTS
 from recollect.rules.trust import is_below, is_fetcher, trust_of_role
-from recollect.search.standing import STANDING_WORD
+from recollect.search.statements import STANDING_WORD
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.turn.ingest import index
 from recollect.values.fact import EXTRACTED_TYPES, Fact, FactDraft

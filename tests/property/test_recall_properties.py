@@ -20,13 +20,11 @@ from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.rules.weigh import Weigher
 from recollect.search.calibrate import calibrate
 from recollect.search.dates import days_meant, windows_asked
-from recollect.search.fuse import fuse
 from recollect.search.identifiers import identifiers_in, words_of
-from recollect.search.names import date_words_in, names_in
-from recollect.search.pack import MOST_OF_ONE, pack
+from recollect.search.names import date_words_in, names_in, speaker_of
+from recollect.search.passages import MOST_OF_ONE, pack
 from recollect.search.question import read_question
-from recollect.search.rank import Weighing, rank
-from recollect.search.speakers import speaker_of
+from recollect.search.rank import Weighing, fuse, rank
 from recollect.turn.inject import inject
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId

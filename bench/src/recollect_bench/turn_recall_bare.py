@@ -22,7 +22,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.stores.sqlite.connection import BusyWait, connect, space_file
 
 _SHARED_ROWS: Final = 1_500
 """A product of more rows is with a whole matrix, which is kept; of fewer, only the shape is."""
@@ -100,7 +100,7 @@ class Bare:
 
     def __init__(self, path: Path, *, space: str, connections: int) -> None:
         file = space_file(path, space=space, key=None, create=False, busy_seconds=5.0)
-        self._connections = [connect(file, Patience(5.0)) for _ in range(connections)]
+        self._connections = [connect(file, BusyWait(5.0)) for _ in range(connections)]
 
     def run(self, issued: Issued) -> None:
         """All statements and all products, with nothing made of what they give."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.rules.redaction import redact
-from recollect.stores.spool.locks import same_file
+from recollect.stores.durable import same_file
 
 FOLDER = "memory"
 LOCK_SECONDS = 5.0

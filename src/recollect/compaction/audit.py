@@ -16,7 +16,7 @@ from recollect.compaction.prompts import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.search.identifiers import identifiers_in
-from recollect.search.substance import substance
+from recollect.search.question import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.history import Entry
 from recollect.values.message import Text, text_of

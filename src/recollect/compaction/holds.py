@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from recollect.compaction.exact import exact_things
-from recollect.search.substance import substance
+from recollect.search.question import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.compaction import Probe, ProbeKind
 

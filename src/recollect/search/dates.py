@@ -77,7 +77,7 @@ _MOST_WINDOWS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TimeWindow:
     """A stretch of time that a question asks about, in seconds since the epoch."""
 
     start: float
@@ -88,13 +88,13 @@ class Window:
     """What a statement is indexed by that speaks of a day in it."""
 
 
-def windows_asked(question: str, *, asked_at: float) -> tuple[Window, ...]:
+def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
     """The windows a question names.
 
     They reach a little further than the words: what happened in May is often told in June.
     """
     lowered = question[:_READ_CHARS].lower()
-    windows: dict[Window, None] = {}
+    windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year
     years = range(this_year, this_year - _YEARS_BACK, -1)
     for day, month, year in _named_days(lowered):
@@ -140,7 +140,7 @@ def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
         yield _number(day), MONTH_NUMBERS[month], _number(year)
 
 
-def _named_window(year: int, month: int, day: int | None) -> Window | None:
+def _named_window(year: int, month: int, day: int | None) -> TimeWindow | None:
     first = _valid(year, month, day or 1)
     if first is None:
         return None
@@ -150,7 +150,7 @@ def _named_window(year: int, month: int, day: int | None) -> Window | None:
     return _window(first - timedelta(days=1), first + timedelta(days=8), words[:1])
 
 
-def _relative_windows(lowered: str, today: date) -> Iterator[Window]:
+def _relative_windows(lowered: str, today: date) -> Iterator[TimeWindow]:
     for found in _AGO.finditer(lowered):
         centre = _ago(today, found)
         slack = timedelta(days=_SLACK_DAYS[found[2]])
@@ -225,8 +225,10 @@ def _nearest_year(said: date, month: int, day: int | None) -> int:
     return min(near)[1] if near else said.year
 
 
-def _window(start: date, end: date, words: tuple[str, ...] = ()) -> Window:
-    return Window(start=_seconds(start), end=_seconds(end), said=f"{start} to {end}", words=words)
+def _window(start: date, end: date, words: tuple[str, ...] = ()) -> TimeWindow:
+    return TimeWindow(
+        start=_seconds(start), end=_seconds(end), said=f"{start} to {end}", words=words
+    )
 
 
 def _words_of(meant: date, *, whole_month: bool) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from recollect.search.bm25 import inverse_document_frequency
-from recollect.search.question import Question
-from recollect.search.substance import substance
+from recollect.search.question import Question, substance
 from recollect.search.tokenize import is_unspaced_pair, tokenize
 from recollect.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates

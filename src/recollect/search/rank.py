@@ -9,31 +9,320 @@ by segment and place in it; the points of a hit's parts add up to its score.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
-from recollect.search.evidence import (
-    Evidence,
-    date_points,
-    gather_evidence,
-    role_points,
-    speaker_points,
-    standing_points,
-)
-from recollect.search.fuse import Fused, fuse, vector_shares
-from recollect.search.lift import (
-    best_of_segments,
-    lift_neighbours,
-    lift_stretches,
-    stretch_of,
-    tools_and_users,
-)
+from recollect.search.bm25 import inverse_document_frequency, score_documents
+from recollect.search.dates import TimeWindow
 from recollect.search.question import Question
+from recollect.search.statements import STANDING_WORD
 from recollect.values.hit import Hit, PartName, ScorePart
-from recollect.values.lookup import Candidate, Candidates, EmbedderKind, Surroundings
+from recollect.values.lookup import Candidate, Candidates, EmbedderKind, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
+
+# SearchEvidence beside words and meaning: who said a passage, in what role, and when.
+#
+# Owns the points that each kind of evidence is worth (docs/sources.md). It must never leave a
+# passage out: evidence lifts. What always holds: evidence that speaks for nearly everything
+# speaks for nothing, so a window that most candidates lie in is ignored.
+
+
+SPEAKER_POINTS: Final = 0.3
+ROLE_POINTS: Final = 0.4
+DATE_POINTS: Final = 0.4
+STANDING_POINTS: Final = 0.4
+STANDING_MOST: Final = 8
+"""More of them would fill the block: a memory of years holds many."""
+WIDE_SHARE: Final = 0.7
+"""A window over more of the candidates than this tells nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEvidence:
+    """What is known about a search beside its words and vectors."""
+
+    speakers: frozenset[str]
+    """Whom the question names; only in a chat between people, where it tells who spoke."""
+    lifts_user: bool
+    windows: tuple[TimeWindow, ...] = field(default=())
+    between_people: bool = False
+    """No assistant among the candidates: a chat between people."""
+
+
+def gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
+    """What of a question's evidence tells these candidates apart."""
+    roles = {one.role for one in passages}
+    # where tools were used, what is looked for is as often in their output
+    has_tools = any(one.tool is not None for one in passages)
+    between_people = "assistant" not in roles
+    return SearchEvidence(
+        speakers=frozenset(question.speakers if between_people else ()),
+        lifts_user=not between_people and not has_tools and not question.asks_assistant,
+        windows=_telling(question.windows, passages),
+        between_people=between_people,
+    )
+
+
+def speaker_points(evidence: SearchEvidence, one: Candidate) -> float:
+    """The speaker is named in the question."""
+    return SPEAKER_POINTS if any(word in evidence.speakers for word in one.counts) else 0.0
+
+
+def role_points(evidence: SearchEvidence, one: Candidate) -> float:
+    """The user's own words, where the question does not want the assistant's."""
+    return ROLE_POINTS if evidence.lifts_user and one.role == "user" and not one.tool else 0.0
+
+
+def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
+    """An instruction that is to last bears on every question; the nearest few are lifted."""
+    standing = [at for at, one in enumerate(passages) if STANDING_WORD in one.counts]
+    if not standing:
+        return [0.0] * len(passages)
+    standing.sort(key=lambda at: (-round(scores[at], 6), passages[at].segment))
+    lifted = set(standing[:STANDING_MOST])
+    return [STANDING_POINTS if at in lifted else 0.0 for at in range(len(passages))]
+
+
+def date_points(evidence: SearchEvidence, one: Candidate) -> tuple[float, str]:
+    """Said in a window that the question names, or speaking of a day in it; and which."""
+    why = _when(evidence.windows, one)
+    return (DATE_POINTS, why) if why else (0.0, "")
+
+
+def _when(windows: Sequence[TimeWindow], one: Candidate) -> str:
+    """How the first of the windows that a passage belongs to holds it; empty where none does."""
+    for window in windows:
+        if window.start <= one.said_at <= window.end:
+            return f"said {window.said}"
+        if any(word in one.counts for word in window.words):
+            return f"speaks of {window.said}"
+    return ""
+
+
+def _telling(
+    windows: Sequence[TimeWindow], passages: Sequence[Candidate]
+) -> tuple[TimeWindow, ...]:
+    if not windows:
+        return ()
+    inside = sum(1 for one in passages if _when(windows, one))
+    return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
+
+
+# Fuses what words and vectors say of the passages into one score each.
+#
+# Owns how much each kind of evidence weighs, and that both are made comparable: each is taken
+# relative to the best of the search, so that no statistic of the whole memory is needed that only
+# one of two stores could give. It must never look at anything but the candidates. What always
+# holds: a fused score lies between 0 and 1; the same candidates give the same scores whatever
+# order they come in.
+
+
+VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
+    ("hash",): (0.2,),
+    ("static",): (0.5,),
+    ("onnx",): (0.5,),
+    ("remote",): (0.5,),
+    ("onnx", "static"): (0.4, 0.2),
+    ("static", "onnx"): (0.2, 0.4),
+}
+"""What the vectors of these embedders weigh; words have the rest (docs/sources.md)."""
+_WITHOUT_VECTOR: Final = 0.8
+"""A passage that has no vector (yet) is judged by its words, a little below what it could be."""
+_OF_SEVERAL: Final = 0.6
+"""What the vectors of any other set of embedders weigh together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """The score of every passage, with what it was made of, in the passages' order."""
+
+    words: list[float] = field(repr=False)
+    """BM25, as a share of the best."""
+    vectors: list[float] = field(repr=False)
+    """What all vectors together add."""
+    scores: list[float] = field(repr=False)
+
+
+def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
+    """What each embedder's vector weighs; words have what is left of 1."""
+    known = VECTOR_SHARES.get(tuple(kinds))
+    if known is not None:
+        return known
+    return tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
+
+
+def fuse(
+    passages: Sequence[Candidate],
+    statistics: Candidates,
+    words: Sequence[str],
+    shares: Sequence[float],
+) -> Fused:
+    """The fused score of every passage; `shares` are those of its similarities."""
+    raw = score_documents(
+        [one.counts for one in passages],
+        [one.length for one in passages],
+        average_length=statistics.average_length,
+        document_frequencies=statistics.document_frequencies,
+        documents=statistics.documents,
+        query=words,
+    )
+    best = max(raw, default=0.0) or 1.0
+    by_words = [score / best for score in raw]
+    by_vectors = [
+        near if near is not None else sum(shares) * _WITHOUT_VECTOR * lexical
+        for near, lexical in zip(_by_vectors(passages, shares), by_words, strict=True)
+    ]
+    text_share = 1.0 - sum(shares)
+    scores = [
+        text_share * lexical + near for lexical, near in zip(by_words, by_vectors, strict=True)
+    ]
+    return Fused(words=by_words, vectors=by_vectors, scores=scores)
+
+
+def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
+    """What the vectors add; where one is missing, those that are there stand for it.
+
+    None where a passage has no vector at all.
+
+    Embedder by embedder, over all passages: passage by passage took four times as long.
+    """
+    points = [0.0] * len(passages)
+    weights = [0.0] * len(passages)
+    total = 0.0
+    for at, share in enumerate(shares):
+        held = [one.similarities[at] for one in passages]
+        near = [similarity or 0.0 for similarity in held]
+        top = max(near, default=0.0)
+        if top > 0:
+            points = [
+                sofar + share * similarity / top if similarity > 0.0 else sofar
+                for sofar, similarity in zip(points, near, strict=True)
+            ]
+        total += share
+        weights = [
+            weight if similarity is None else weight + share
+            for weight, similarity in zip(weights, held, strict=True)
+        ]
+    return [
+        sofar * total / weight if weight else None
+        for sofar, weight in zip(points, weights, strict=True)
+    ]
+
+
+# Lifts passages by what stands around them: neighbours, and the stretch they stand in.
+#
+# A question finds the turn that shares its words; the answer often stands in the next one. Owns
+# how much a neighbour lends. It must never lend across sessions: the store names neighbours, and
+# a stretch is of one session. What always holds: nothing is ever lowered.
+
+
+NEIGHBOUR_SHARE: Final = 0.5
+"""What the best neighbour lends of its score."""
+SECOND_SHARE: Final = 0.8
+"""What is left of that at two places' distance (docs/sources.md)."""
+STRETCH_SEGMENTS: Final = 24
+STRETCH_SHARE: Final = 0.2
+_STRETCH_SATURATION: Final = 3.0
+"""How soon repeating a word in a stretch stops mattering: later than in one passage."""
+
+
+def best_of_segments(
+    passages: Sequence[Candidate], scores: Sequence[float]
+) -> dict[SegmentId, float]:
+    """Each segment's best score."""
+    best: dict[SegmentId, float] = {}
+    for one, score in zip(passages, scores, strict=True):
+        if score > best.get(one.segment, -1.0):
+            best[one.segment] = score
+    return best
+
+
+def lift_neighbours(
+    best: Mapping[SegmentId, float],
+    neighbours: Iterable[Neighbour],
+    tools: AbstractSet[SegmentId] = frozenset(),
+    users: AbstractSet[SegmentId] = frozenset(),
+) -> dict[SegmentId, float]:
+    """What each segment is lent by its best neighbour; `tools` are what tools were asked and
+    printed, `users` what the user said."""
+    lent: dict[SegmentId, float] = {}
+    for taker, lender, distance in lending(neighbours, tools, users):
+        score = best.get(lender)
+        if score is None:
+            continue
+        points = NEIGHBOUR_SHARE * score * SECOND_SHARE ** (distance - 1)
+        if points > lent.get(taker, 0.0):
+            lent[taker] = points
+    return lent
+
+
+def lending(
+    neighbours: Iterable[Neighbour],
+    tools: AbstractSet[SegmentId],
+    users: AbstractSet[SegmentId],
+) -> Iterator[tuple[SegmentId, SegmentId, int]]:
+    """Taker, lender and the places between them.
+
+    What a tool printed before a user's message answers the message before that one.
+    """
+    for one in neighbours:
+        far = abs(one.distance)
+        first, second = (one.of, one.segment) if one.distance > 0 else (one.segment, one.of)
+        yield second, first, far
+        if not (first in tools and second in users):
+            yield first, second, far
+
+
+def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
+    """The segments of tools, and those in which the user spoke."""
+    tools: set[SegmentId] = set()
+    users: set[SegmentId] = set()
+    for one in passages:
+        if one.tool is not None:
+            tools.add(one.segment)
+        elif one.role == "user":
+            users.add(one.segment)
+    return tools, users
+
+
+def stretch_of(one: Candidate) -> tuple[str, int]:
+    """The stretch of its session that a passage stands in."""
+    return one.session, one.sequence // STRETCH_SEGMENTS
+
+
+def lift_stretches(
+    passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
+) -> dict[tuple[str, int], float]:
+    """What each stretch lends: how well its passages together answer to the words."""
+    held: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for one in passages:
+        held[stretch_of(one)].update(one.counts)
+    worths = {
+        word: inverse_document_frequency(
+            document_frequency=statistics.document_frequencies.get(word, 0),
+            documents=statistics.documents,
+        )
+        for word in words
+    }
+    scores = {
+        stretch: math.fsum(
+            worth * counts[word] / (counts[word] + _STRETCH_SATURATION)
+            for word, worth in worths.items()
+            if counts[word]
+        )
+        for stretch, counts in held.items()
+    }
+    lowest, highest = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    if highest <= lowest:
+        return {}
+    return {
+        stretch: STRETCH_SHARE * (score - lowest) / (highest - lowest)
+        for stretch, score in scores.items()
+    }
+
 
 _DAY_SECONDS: Final = 86_400.0
 _DECIMALS: Final = 6
@@ -69,7 +358,7 @@ class Ranking:
     passages: tuple[Candidate, ...] = field(repr=False)
     scores: tuple[float, ...] = field(repr=False)
     _parts: tuple[tuple[float, ...], ...] = field(repr=False)
-    _evidence: Evidence = field(repr=False)
+    _evidence: SearchEvidence = field(repr=False)
     _question: Question = field(repr=False)
     _kinds: tuple[EmbedderKind, ...] = ()
 
@@ -182,7 +471,7 @@ def _parts_of(
     around: Surroundings,
     passages: Sequence[Candidate],
     fused: Fused,
-    evidence: Evidence,
+    evidence: SearchEvidence,
     weighing: Weighing,
 ) -> list[tuple[float, ...]]:
     """The points of every passage, in the order of `PartName`."""

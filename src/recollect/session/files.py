@@ -21,8 +21,7 @@ from typing import Final
 
 from recollect.config.places import data_home, file_name
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.stores.spool.durable import make_folder, sync_file, sync_folder
-from recollect.stores.spool.locks import same_file
+from recollect.stores.durable import make_folder, same_file, sync_file, sync_folder
 
 # Files that only their owner can read, and locks that the system takes back when a process dies
 

@@ -19,8 +19,15 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import names_in
-from recollect.search.question import Question, asking_part, orders_politely, wants_list
-from recollect.search.substance import is_echo, subject, substance
+from recollect.search.question import (
+    Question,
+    asking_part,
+    is_echo,
+    orders_politely,
+    subject,
+    substance,
+    wants_list,
+)
 from recollect.search.tokenize import tokenize
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, Candidate, Candidates

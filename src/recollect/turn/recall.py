@@ -22,13 +22,18 @@ from recollect.formats.recalled_block import passage_line, sitting_line, write_b
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
 from recollect.search.facts import FACTS_SHARE, LISTING_WORDS
-from recollect.search.fuse import vector_shares
-from recollect.search.lift import lending, tools_and_users
-from recollect.search.pack import MOST_OF_ONE, MOST_OF_RESULT, pack
-from recollect.search.question import Question, question_text, read_question
-from recollect.search.rank import Ranking, Weighing, rank, seeds
-from recollect.search.speakers import speaker_of
-from recollect.search.substance import is_echo, only_asks
+from recollect.search.names import speaker_of
+from recollect.search.passages import MOST_OF_ONE, MOST_OF_RESULT, pack
+from recollect.search.question import Question, is_echo, only_asks, question_text, read_question
+from recollect.search.rank import (
+    Ranking,
+    Weighing,
+    lending,
+    rank,
+    seeds,
+    tools_and_users,
+    vector_shares,
+)
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.recall_facts import recall_facts, types_asked

@@ -24,9 +24,8 @@ from recollect.search.facts import (
     list_facts,
     rank_facts,
 )
-from recollect.search.question import Question
-from recollect.search.standing import STANDING_WORD
-from recollect.search.substance import substance
+from recollect.search.question import Question, substance
+from recollect.search.statements import STANDING_WORD
 from recollect.values.fact import Evidence, Fact, FactType, fact_identity
 from recollect.values.hit import GateVerdict
 from recollect.values.lookup import AskedVector, CandidateQuery, FactQuery

@@ -22,11 +22,9 @@ from recollect.rules.segment_text import without_recalled_blocks
 from recollect.rules.sentences import bounded, one_line, sentence_spans
 from recollect.rules.weigh import Weigher
 from recollect.search.identifiers import shapes_in
-from recollect.search.names import names_in
-from recollect.search.question import what_asks
-from recollect.search.speakers import speaker_of
+from recollect.search.names import names_in, speaker_of
+from recollect.search.question import substance, what_asks
 from recollect.search.statements import is_error_line, is_order, statement_kind
-from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
 from recollect.turn.align import StatementCache
 from recollect.values.edit import Insert

@@ -49,7 +49,7 @@ async def open_store(
         store: Store = await postgres.PostgresStore.open(url, space=space)
         return store
     from recollect.stores.sqlite import SQLiteStore
-    from recollect.stores.sqlite.keys import read_key
+    from recollect.stores.sqlite.connection import read_key
 
     return await SQLiteStore.open(
         sqlite_path(url, space),
@@ -91,7 +91,7 @@ async def open_spool(
 
         return await asyncio.to_thread(FileSpool.open, spool_folder(), space=name)
     from recollect.stores.spool.encrypted import EncryptedSpool
-    from recollect.stores.sqlite.keys import read_key
+    from recollect.stores.sqlite.connection import read_key
 
     found = await asyncio.to_thread(read_key, key)
     return await EncryptedSpool.open(spool_folder(), space=name, key=found)

@@ -11,8 +11,14 @@ import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
 from recollect.embedders.hash import HashEmbedder
-from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
-from recollect.search.probes import PROBES, probe_texts, scale_of
+from recollect.search.calibrate import (
+    PROBES,
+    THRESHOLD,
+    Certainty,
+    calibrate,
+    probe_texts,
+    scale_of,
+)
 from recollect.values.lookup import AskedVector, Candidate, EmbedderKind, Scale
 
 SCALE = Scale(mean=0.06, spread=0.08)

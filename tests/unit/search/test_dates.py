@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recollect.search.dates import Window, days_meant, windows_asked
+from recollect.search.dates import TimeWindow, days_meant, windows_asked
 
 
 def at(day: str) -> float:
@@ -17,11 +17,11 @@ def at(day: str) -> float:
 WEDNESDAY = at("2023-05-10T12:00:00")
 
 
-def asked(question: str, now: float = WEDNESDAY) -> tuple[Window, ...]:
+def asked(question: str, now: float = WEDNESDAY) -> tuple[TimeWindow, ...]:
     return windows_asked(question, asked_at=now)
 
 
-def covers(windows: tuple[Window, ...], day: str) -> bool:
+def covers(windows: tuple[TimeWindow, ...], day: str) -> bool:
     return any(window.start <= at(day) + 43_200 <= window.end for window in windows)
 
 

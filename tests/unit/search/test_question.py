@@ -7,9 +7,14 @@ import time
 import pytest
 
 from recollect.search.identifiers import identifiers_in, words_of
-from recollect.search.names import date_words_in, names_in
+from recollect.search.names import (
+    date_words_in,
+    names_in,
+    speaker_of,
+    speaker_word,
+    speaker_words_asked,
+)
 from recollect.search.question import leans, question_text, read_question, wants_list, what_asks
-from recollect.search.speakers import speaker_of, speaker_word, speaker_words_asked
 from recollect.search.tokenize import tokenize
 from recollect.values.recalled import RecallRequest
 

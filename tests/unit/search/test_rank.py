@@ -9,11 +9,20 @@ import pytest
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.search.dates import windows_asked
-from recollect.search.evidence import ROLE_POINTS, SPEAKER_POINTS, STANDING_MOST
-from recollect.search.fuse import fuse, vector_shares
-from recollect.search.lift import NEIGHBOUR_SHARE, lift_neighbours
-from recollect.search.pack import MOST_OF_ONE, pack
-from recollect.search.rank import Ranking, Weighing, rank, seeds
+from recollect.search.passages import MOST_OF_ONE, pack
+from recollect.search.rank import (
+    NEIGHBOUR_SHARE,
+    ROLE_POINTS,
+    SPEAKER_POINTS,
+    STANDING_MOST,
+    Ranking,
+    Weighing,
+    fuse,
+    lift_neighbours,
+    rank,
+    seeds,
+    vector_shares,
+)
 from recollect.values.hit import Hit
 from recollect.values.lookup import Candidate, EmbedderKind, Neighbour, Surroundings
 from recollect.values.segment import SegmentId

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recollect.config.settings import Recall as RecallSettings
-from recollect.search.standing import STANDING_WORD, is_standing
+from recollect.search.statements import STANDING_WORD, is_standing
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.ingest import index
 from recollect.turn.recall import recall

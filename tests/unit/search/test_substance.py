@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.search.substance import only_asks
+from recollect.search.question import only_asks
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from recollect.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.session import SessionTranscript, migrate_file, open_transcript, read_session_file
 from recollect.session import transcript as session_file
 from recollect.session.undo import UNDONE_SUMMARY, NothingToUndo
-from recollect.stores.spool.durable import sync_file
+from recollect.stores.durable import sync_file
 
 _RNG = random.Random(7)
 SECRET = "ghp_" + "".join(_RNG.choices(string.ascii_letters + string.digits, k=36))

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool, file_spool, locks
-from recollect.stores.spool.frames import HEADER_BYTES
+from recollect.stores import durable as locks
+from recollect.stores.spool import FileSpool, file_spool
+from recollect.stores.spool.spool_file import HEADER_BYTES
 
 RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
 
@@ -575,7 +576,7 @@ def test_the_state_tells_what_the_living_hold_and_what_is_torn_or_damaged(tmp_pa
 _HOLD = """
 import signal, sys, os
 from pathlib import Path
-from recollect.stores.spool.locks import space_lock
+from recollect.stores.durable import space_lock
 with space_lock(Path(sys.argv[1])):
     print("held", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

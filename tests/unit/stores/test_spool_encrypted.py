@@ -16,7 +16,7 @@ import pytest
 
 from recollect.errors import StoreUnavailable, WrongKey
 from recollect.stores.spool.encrypted import EncryptedSpool
-from recollect.stores.sqlite.keys import EncryptionKey
+from recollect.stores.sqlite.connection import EncryptionKey
 
 KEY = EncryptionKey(b"\x07" * 32)
 KILLS = int(os.environ.get("RECOLLECT_SPOOL_KILLS", "5"))
@@ -139,7 +139,7 @@ APPENDS = """
 import asyncio, sys
 from pathlib import Path
 from recollect.stores.spool.encrypted import EncryptedSpool
-from recollect.stores.sqlite.keys import EncryptionKey
+from recollect.stores.sqlite.connection import EncryptionKey
 
 async def main():
     key = EncryptionKey(b"\\x07" * 32)

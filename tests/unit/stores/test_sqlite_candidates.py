@@ -9,7 +9,8 @@ from pathlib import Path
 import apsw
 
 from recollect.search.bm25 import Bm25Index, score_document
-from recollect.stores.sqlite import SQLiteStore, recent
+from recollect.stores.sqlite import SQLiteStore
+from recollect.stores.sqlite import lexical as recent
 from recollect.testing.store_contract.examples import START, worded
 from recollect.values.batch import Batch
 from recollect.values.lookup import Candidate, CandidateQuery, Candidates

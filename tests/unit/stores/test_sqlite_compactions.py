@@ -11,8 +11,8 @@ import pytest
 
 from recollect.formats.stored_records import join_state
 from recollect.stores.sqlite import SQLiteStore, connection
-from recollect.stores.sqlite.connection import Patience, connect, space_file
-from recollect.stores.sqlite.packing import pack_ids
+from recollect.stores.sqlite.connection import BusyWait, connect, space_file
+from recollect.stores.sqlite.rows import pack_ids
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.testing.store_contract.examples import (
     SESSION,
@@ -39,7 +39,7 @@ def _older_file(path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patched:
         patched.setattr(connection, "MIGRATIONS", MIGRATIONS[:3])
         file = space_file(path, space="mine", key=key, create=True, busy_seconds=1.0)
-        older = connect(file, Patience(1.0))
+        older = connect(file, BusyWait(1.0))
     about = pack_ids([new[0].segment.message_id, message_id("another")])
     packed = pack_ids(write.path), pack_ids(write.ids)
     older.execute(

@@ -11,10 +11,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.stores.fact_scores import word_number
+from recollect.stores.scoring import word_number
 from recollect.stores.sqlite import SQLiteStore, connection
-from recollect.stores.sqlite.connection import Patience, connect, space_file
-from recollect.stores.sqlite.packing import pack_list
+from recollect.stores.sqlite.connection import BusyWait, connect, space_file
+from recollect.stores.sqlite.rows import pack_list
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.testing.store_contract.examples import (
     START,
@@ -47,7 +47,7 @@ def _older_file(
     with monkeypatch.context() as patched:
         patched.setattr(connection, "MIGRATIONS", MIGRATIONS[:4])
         file = space_file(path, space="mine", key=key, create=True, busy_seconds=1.0)
-        older = connect(file, Patience(1.0))
+        older = connect(file, BusyWait(1.0))
     for one in facts:
         older.execute(
             "INSERT INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

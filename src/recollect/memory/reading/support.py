@@ -24,7 +24,7 @@ from recollect.rules.redaction import redact
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in
-from recollect.search.substance import substance
+from recollect.search.question import substance
 from recollect.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
 
 WORDS_SHARE: Final = 0.6

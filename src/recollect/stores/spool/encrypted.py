@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import durable
-from recollect.stores.spool.locks import LifeLock
+from recollect.stores import durable
+from recollect.stores.durable import LifeLock
 from recollect.stores.sqlite.connection import SpaceFile, require_file
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.lanes import Lane, checkpoint
+from recollect.stores.sqlite.database import Database, Lane, checkpoint
 from recollect.values.upkeep import SpoolState
 
 if TYPE_CHECKING:
-    from recollect.stores.sqlite.keys import EncryptionKey
+    from recollect.stores.sqlite.connection import EncryptionKey
 
 T = TypeVar("T")
 LOG = logging.getLogger("recollect.spool")

@@ -7,19 +7,99 @@ give the same candidates; ties go by segment id and ordinal.
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import repeat
+from typing import Any, Final
 
 import numpy as np
 
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.describe import COLUMNS, described
-from recollect.stores.sqlite.lexical import Scores, distinct, scores_of
-from recollect.stores.sqlite.matrix import Matrices, number_list
-from recollect.stores.sqlite.nearest import asked_vectors
-from recollect.stores.sqlite.packing import json_list, pack_text
-from recollect.stores.sqlite.recent import Recent
-from recollect.stores.sqlite.vectors import Numbers
-from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.lexical import Postings, Recent, Scores, counts_in, distinct, scores_of
+from recollect.stores.sqlite.rows import json_list, pack_text, readable, text_of, unpack_text
+from recollect.stores.sqlite.vectors import (
+    Matrices,
+    Numbers,
+    VectorSearch,
+    asked_vectors,
+    number_list,
+)
+from recollect.values.lookup import Candidate, CandidateQuery, Candidates, Neighbour, Surroundings
+from recollect.values.segment import SegmentId
+
+# Describes passages for a query: what `search` needs to score them, by whatever way they came.
+#
+# Owns the columns of a description. Always holds: of the same store, query and passage the same is
+# said, whether it was found by words, by vector or as a neighbour. A row that cannot be read is
+# left out and hides no other.
+
+
+COLUMNS: Final = """
+p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at, g.trust,
+p.start, p.stop, p.length, CAST(g.tool AS BLOB), g.cold
+"""
+"""Of passage `p`, segment `g` and session `s`."""
+
+# In the order of the fields. A frozen value sets its fields one by one, by name; for the hundreds
+# of a recall that took a tenth of it. Columns set through the slots take a third of that.
+_SLOTS: Final = tuple(getattr(Candidate, field.name).__set__ for field in fields(Candidate))
+
+
+def described(
+    rows: Sequence[Row], postings: Sequence[Postings], asked: Sequence[VectorSearch | None]
+) -> tuple[Candidate, ...]:
+    """What is to be said of these passages, rows of `COLUMNS`, in their order."""
+    try:
+        return _described(rows, postings, asked)
+    except (ValueError, TypeError):
+        legible = readable(rows, lambda row: (row, text_of(row[4]), unpack_text(row[12])))
+        return _described([row for row, _, _ in legible], postings, asked)
+
+
+def _described(
+    rows: Sequence[Row], postings: Sequence[Postings], asked: Sequence[VectorSearch | None]
+) -> tuple[Candidate, ...]:
+    if not rows:
+        return ()
+    (
+        numbers, segment, ordinal, key, session, sequence, role, said_at, trust, start, end,
+        length, tool, cold,
+    ) = zip(*rows, strict=True)  # fmt: skip
+    passages = np.array(numbers, dtype=np.int64)
+    sessions = {packed: text_of(packed) for packed in set(session)}
+    tools = {packed: unpack_text(packed) for packed in set(tool)}
+    columns: tuple[Iterable[Any], ...] = (
+        segment,
+        ordinal,
+        key,
+        [sessions[packed] for packed in session],
+        sequence,
+        role,
+        said_at,
+        trust,
+        start,
+        end,
+        length,
+        counts_in(postings, passages),
+        _similarities(asked, passages),
+        [tools[packed] for packed in tool],
+        map(bool, cold),
+    )
+    made = [object.__new__(Candidate) for _ in rows]
+    for put, column in zip(_SLOTS, columns, strict=True):
+        deque(map(put, made, column), maxlen=0)
+    return tuple(made)
+
+
+def _similarities(
+    asked: Sequence[VectorSearch | None], passages: Numbers
+) -> Iterable[tuple[float | None, ...]]:
+    if not asked:
+        return repeat((), len(passages))
+    nowhere = [None] * len(passages)
+    return zip(*(nowhere if one is None else one.cosines(passages) for one in asked), strict=True)
+
 
 _TOTALS: Final = "SELECT documents, words, cold_documents, cold_change FROM totals"
 _ALLOWED: Final = """
@@ -122,3 +202,108 @@ def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Number
         rows.sort(key=lambda row: row[1:])
         tied = np.array([row[0] for row in rows[:wanted]], dtype=np.int64)
     return np.concatenate([sure, tied])
+
+
+# Finds what stands around segments: the places before and behind them in their session.
+#
+# A place is a segment that is warm and indexed, and not left out by the query. Always holds: what
+# is said of a neighbour's passage is what `candidates` says of it (see `describe.py`).
+
+
+_WALK: Final = """
+(SELECT group_concat(sequence) FROM (
+  SELECT g.sequence FROM segment AS g INDEXED BY segment_place
+  WHERE g.session = a.session AND g.sequence {beyond} a.sequence
+    AND NOT g.cold AND g.noise IS NULL
+    AND g.sequence NOT IN (SELECT value FROM json_each(?2))
+    AND EXISTS (SELECT 1 FROM passage AS p WHERE p.segment = g.sequence)
+  ORDER BY g.sequence {order} LIMIT ?3
+))
+"""
+_NEAR: Final = f"""
+SELECT a.id, a.sequence, {_WALK.format(beyond="<", order="DESC")},
+  {_WALK.format(beyond=">", order="ASC")}
+FROM json_each(?1) AS j CROSS JOIN segment AS a ON a.id = j.value
+"""  # noqa: S608
+# A neighbour without the passages that were asked for has a row of its own.
+_NEIGHBOUR_ROWS: Final = f"""
+SELECT {COLUMNS} FROM json_each(?1) AS j CROSS JOIN segment AS g ON g.sequence = j.value
+JOIN session AS s ON s.number = g.session
+LEFT JOIN passage AS p ON p.segment = g.sequence AND p.ordinal < ?2
+"""  # noqa: S608
+
+Walk = tuple[str, list[int], list[int]]
+"""A segment, the places before it, and those behind it; the nearest first."""
+
+
+def find_around(
+    db: Database,
+    matrices: Matrices,
+    recent: Recent,
+    *,
+    ids: Sequence[SegmentId],
+    query: CandidateQuery,
+    reach: int,
+    passages_each: int,
+) -> Surroundings:
+    """The neighbours of these segments, with their first passages described for the query."""
+    recent.look(db)
+    asked = asked_vectors(db, matrices, query.vectors)
+    if not ids or reach <= 0:
+        return Surroundings()
+    left_out = recent.left_out(db, query.leave_out).sequences.tolist()
+    named, walks = _walked(db, ids, left_out, reach)
+    places = {near for _, before, behind in walks for near in (*before, *behind)}
+    found = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
+    named.update((row[5], row[1]) for row in found)
+    passages = [row for row in found if row[0] is not None]
+    newest = max((row[0] for row in passages), default=0)
+    postings = recent.counted(db, query.words, newest=newest) if passages else []
+    return Surroundings(
+        neighbours=_neighbours(walks, named), passages=described(passages, postings, asked)
+    )
+
+
+def _walked(
+    db: Database, ids: Sequence[str], left_out: list[int], reach: int
+) -> tuple[dict[int, str], list[Walk]]:
+    """The segments that are stored, by their sequence, and how to walk from each.
+
+    Few meet what is left out, and telling SQLite of it takes longer than all else: so only
+    those that do walk again.
+    """
+    rows = db.rows(_NEAR, (json_list(dict.fromkeys(ids)), "[]", reach))
+    walks = {row[0]: _walk(row) for row in rows}
+    avoided = frozenset(left_out)
+    meeting = [
+        of for of, before, behind in walks.values() if not avoided.isdisjoint((*before, *behind))
+    ]
+    if meeting:
+        again = db.rows(_NEAR, (json_list(meeting), json_list(left_out), reach))
+        walks.update((row[0], _walk(row)) for row in again)
+    return {row[1]: row[0] for row in rows}, list(walks.values())
+
+
+def _walk(row: Row) -> Walk:
+    return row[0], _numbers(row[2])[::-1], _numbers(row[3])
+
+
+def _numbers(joined: str | None) -> list[int]:
+    """Numbers that `group_concat` joined, ascending."""
+    return [] if joined is None else sorted(map(int, joined.split(",")))
+
+
+def _neighbours(walks: list[Walk], named: dict[int, str]) -> tuple[Neighbour, ...]:
+    found: list[Neighbour] = []
+    for of, before, behind in walks:
+        for step, places in ((-1, before), (1, behind)):
+            distance = 0
+            for near in places:
+                distance += step
+                if near in named:
+                    found.append(
+                        Neighbour(
+                            segment=SegmentId(named[near]), of=SegmentId(of), distance=distance
+                        )
+                    )
+    return tuple(found)

@@ -9,22 +9,223 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import scrypt
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 
-from recollect.errors import MissingExtra, StoreCorrupt, StoreError
-from recollect.stores.fact_scores import word_numbers
-from recollect.stores.sqlite.keys import EncryptionKey
-from recollect.stores.sqlite.packing import json_list, unpack_list
+from recollect.errors import (
+    BatchRefused,
+    MissingExtra,
+    RecollectError,
+    SettingsError,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    WrongKey,
+)
+from recollect.stores.scoring import word_numbers
+from recollect.stores.sqlite.rows import json_list, unpack_list
 from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.stores.sqlite.trouble import BUSY, encrypted, key_error, told
+
+# The key of an encrypted space, and where it is kept.
+#
+# Owns how a key is read and derived. It must never be logged, shown or written. Always holds: 64
+# hexadecimal digits, or 32 bytes that are said to be one, are a raw key and used as they are;
+# anything else is a passphrase, from which one key a space is derived once, so that opening stays
+# quick. The salt is the space's name, which is known wherever the file is opened: two spaces of one
+# name and passphrase have one key.
+
+
+RAW_KEY_BYTES = 32
+_RAW_HEX = re.compile(rb"[0-9a-fA-F]{64}")
+
+# The cost that RFC 7914 names for interactive use: 16 MiB and about 50 ms, once.
+_SCRYPT_COST = 1 << 14
+_SCRYPT_BLOCK = 8
+_SCRYPT_MEMORY_BYTES = 64 << 20
+
+
+class EncryptionKey:
+    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase."""
+
+    __slots__ = ("_derived", "_raw", "_secret")
+
+    def __init__(self, secret: bytes, *, raw: bool = False) -> None:
+        if not secret:
+            raise SettingsError("the encryption key is empty: give 64 hex digits or a passphrase")
+        if not raw and _RAW_HEX.fullmatch(secret):
+            secret, raw = bytes.fromhex(secret.decode()), True
+        if raw and len(secret) != RAW_KEY_BYTES:
+            raise SettingsError(f"a raw key has {RAW_KEY_BYTES} bytes, not {len(secret)}")
+        self._secret = secret
+        self._raw = raw
+        self._derived: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        return "EncryptionKey(...)"
+
+    def raw(self, space: str) -> bytes:
+        """The 32 bytes that encrypt this space; a passphrase gives each space another key."""
+        if self._raw:
+            return self._secret
+        derived = self._derived.get(space)
+        if derived is None:
+            derived = self._derived[space] = scrypt(
+                self._secret,
+                salt=b"recollect-sqlite\0" + space.encode("utf-8", "surrogatepass"),
+                n=_SCRYPT_COST,
+                r=_SCRYPT_BLOCK,
+                p=1,
+                maxmem=_SCRYPT_MEMORY_BYTES,
+                dklen=RAW_KEY_BYTES,
+            )
+        return derived
+
+
+def read_key(source: str) -> EncryptionKey:
+    """The key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`.
+
+    64 hexadecimal digits are a raw key, anything else is a passphrase.
+    """
+    kind, _, name = source.partition(":")
+    reader = _READERS.get(kind)
+    if reader is None or not name:
+        raise SettingsError(
+            "an encryption key is named as env:NAME, file:PATH or keyring:SERVICE/NAME"
+        )
+    text = reader(name).strip()
+    if not text:
+        raise SettingsError(f"there is no encryption key in {source}: put one there")
+    return EncryptionKey(text.encode())
+
+
+def _from_environment(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def _from_file(name: str) -> str:
+    path = Path(name).expanduser()
+    try:
+        mode = path.stat().st_mode
+        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(f"{path} can be read by others: chmod 600 it first")
+        return path.read_text()
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _from_keyring(name: str) -> str:
+    service, slash, user = name.rpartition("/")
+    if not slash or not service or not user:
+        raise SettingsError("a key of the keyring is named as keyring:SERVICE/NAME")
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError as error:
+        raise MissingExtra(feature="a key from the keyring", extra="encrypted") from error
+    try:
+        found: Any = keyring.get_password(service, user)
+    except KeyringError as error:
+        raise SettingsError(f"the keyring cannot be read: {type(error).__name__}") from error
+    return found or ""
+
+
+_READERS: dict[str, Callable[[str], str]] = {
+    "env": _from_environment,
+    "file": _from_file,
+    "keyring": _from_keyring,
+}
+
+
+# What SQLite complains of, as Recollect's own errors: the one place that knows both.
+#
+# Messages name the file and what to do next; they never carry SQL values.
+
+
+BUSY = (apsw.BusyError, apsw.LockedError)
+"""Somebody else holds what is needed: try again."""
+_DAMAGED = (apsw.CorruptError, apsw.FormatError)
+_AWAY = (
+    *BUSY,
+    apsw.IOError,
+    apsw.FullError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.AuthError,
+    apsw.NoMemError,
+    apsw.ProtocolError,
+    apsw.InterruptError,
+)
+_REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
+UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
+"""What apsw raises for a value that no column can hold."""
+_PLAIN_HEADER = b"SQLite format 3\0"
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn errors of the driver into errors of a store."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise store_error(error, path) from error
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be reached: {error.strerror}") from error
+
+
+def store_error(error: apsw.Error, path: Path) -> RecollectError:
+    """What an error of the driver means for whom asked."""
+    name = type(error).__name__
+    if isinstance(error, BUSY):
+        return StoreUnavailable(f"{path} is in use by another process for too long: try again")
+    if isinstance(error, apsw.NotADBError):
+        return StoreCorrupt(f"{path} is not a SQLite database: restore it from a copy")
+    if isinstance(error, _DAMAGED):
+        return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
+    if isinstance(error, apsw.FullError):
+        return StoreUnavailable(f"the disk of {path} is full: make room and try again")
+    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.CantOpenError):
+        return StoreUnavailable(
+            f"{path} cannot be opened for writing: check its permissions, and that its folder is "
+            "not read-only"
+        )
+    if isinstance(error, _REFUSED):
+        return BatchRefused(f"{path} cannot take a value of what was to be written ({name})")
+    if isinstance(error, _AWAY):
+        return StoreUnavailable(f"{path} cannot be read or written now ({name}): try again")
+    return StoreError(f"SQLite refused what was asked of {path} ({name})")
+
+
+def encrypted(path: Path) -> bool | None:
+    """Whether a file is encrypted, as far as its first bytes tell; None when it is empty."""
+    with path.open("rb") as file:
+        header = file.read(len(_PLAIN_HEADER))
+    if not header:
+        return None
+    return header != _PLAIN_HEADER
+
+
+def key_error(path: Path, *, given: bool) -> WrongKey | None:
+    """Why a file that cannot be read as a database needs another key; None when it does not."""
+    hidden = encrypted(path)
+    if hidden and given:
+        return WrongKey(f"{path} is encrypted with another key, or is not a database")
+    if hidden:
+        return WrongKey(f"{path} is encrypted, or is not a database: give its key")
+    if hidden is False and given:
+        return WrongKey(f"{path} is not encrypted, but a key was given: open it without one")
+    return None
+
 
 # A turn writes about ten pages whatever their size. From pages of 8 KiB vectors load a tenth
 # faster, but every turn syncs twice the bytes (both measured).
@@ -51,7 +252,7 @@ class SpaceFile:
     """Which file it was when the space was opened; None: not yet."""
 
 
-class Patience:
+class BusyWait:
     """How long one operation may still wait for other processes."""
 
     __slots__ = ("_ended", "_seconds", "_until")
@@ -126,7 +327,7 @@ def _make(file: SpaceFile) -> None:
     number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     try:
-        connect(replace(file, path=Path(made)), Patience(file.busy_seconds)).close()
+        connect(replace(file, path=Path(made)), BusyWait(file.busy_seconds)).close()
         with _folder_locked(path.parent):
             if not path.exists():  # else another process was quicker: its file counts
                 for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
@@ -182,7 +383,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def connect(file: SpaceFile, patience: Patience) -> apsw.Connection:
+def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
     """A connection to the space, ready for use."""
     _can_encrypt(file)
     patience.renew()
@@ -215,7 +416,7 @@ def _can_encrypt(file: SpaceFile) -> None:
     raise missing
 
 
-def _prepare(connection: apsw.Connection, file: SpaceFile, patience: Patience) -> None:
+def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -> None:
     connection.set_busy_handler(patience.wait)
     if file.key is not None:
         connection.pragma("cipher", _CIPHER)

@@ -7,13 +7,24 @@ decoded is left out of what is read, counted, and hides no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from recollect.errors import BatchRefused
-from recollect.stores.sqlite.trouble import UNSTORABLE
+from recollect.errors import BatchRefused, StoreError, StoreReplaced
+from recollect.stores.sqlite.connection import (
+    BUSY,
+    UNSTORABLE,
+    BusyWait,
+    SpaceFile,
+    connect,
+    file_number,
+    told,
+)
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -87,3 +98,160 @@ class Database:
 def _refused(error: Exception) -> BatchRefused:
     # Without the error itself, which may carry the value.
     return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
+
+
+# One thread with one connection: where SQLite's blocking calls run.
+#
+# A store has a lane to write and lanes to read, so that a long read never delays a write. Nothing
+# of SQLite ever runs on the event loop. Always holds: an operation is one transaction; whom it
+# was for may be cancelled at any time, the transaction ends as it would have.
+
+
+T = TypeVar("T")
+Work = Callable[[Database], T]
+
+# Readers that overlap all the time keep SQLite from starting its log anew; past this size we
+# wait for them.
+_LOG_MAX_BYTES = 64 << 20
+_LOG_LOOK_EVERY = 64
+_LOG_PATIENCE_SECONDS = 0.5
+_CLOSED = "this store is closed: open it again"
+
+
+class Lane:
+    """A thread, and the connection that only it uses; both come with the first operation."""
+
+    def __init__(self, file: SpaceFile, *, name: str) -> None:
+        self._file = file
+        self._patience = BusyWait(file.busy_seconds)
+        self._database: Database | None = None
+        self._opened_file = file.number
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"recollect-{name}")
+        self._closed = False
+        self._writes = 0
+
+    async def run(self, work: Work[T]) -> T:
+        """Run without a transaction."""
+        return await self._later(self._run, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run in one snapshot."""
+        return await self._later(self._read, work)
+
+    async def read_apart(self, work: Work[T]) -> T:
+        """Run in one snapshot of a connection of its own, for what takes long."""
+        if self._closed:
+            raise StoreError(_CLOSED)
+        apart = Lane(self._file, name="apart")
+        try:
+            result = await apart.read(work)
+        except BaseException:
+            apart.abandon()
+            raise
+        await apart.close()
+        return result
+
+    async def write(self, work: Work[T]) -> T:
+        """Run in one durable transaction."""
+        return await self._later(self._write, work)
+
+    async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
+        """Run in one durable transaction, and `then` after it, in the same thread."""
+
+        def both(_: Database) -> T:
+            return then(self._connected(), self._write(work))
+
+        return await self._later(self._run, both)
+
+    async def close(self) -> None:
+        """Wait for what runs, though not for locks of others; close the connection, end the
+        thread."""
+        if self._closed:
+            return
+        self._closed = True
+        self._patience.end()
+        self._executor.submit(self._disconnect)
+        await asyncio.to_thread(self._executor.shutdown, wait=True)
+
+    def abandon(self) -> None:
+        """As `close`, without waiting."""
+        self._closed = True
+        self._patience.end()
+        self._executor.submit(self._disconnect)
+        self._executor.shutdown(wait=False)
+
+    async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+        if self._closed:
+            raise StoreError(_CLOSED)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
+
+    def _connected(self) -> Database:
+        if self._opened_file not in (None, file_number(self._file.path)):
+            self._disconnect()
+            raise StoreReplaced(
+                f"{self._file.path} was removed or replaced while it was open: what was written to "
+                "it before is gone with it"
+            )
+        if self._database is None:
+            self._database = Database(connect(self._file, self._patience))
+            self._opened_file = file_number(self._file.path)
+        self._patience.renew()
+        return self._database
+
+    def _disconnect(self) -> None:
+        if self._database is not None:
+            self._patience.renew()
+            if file_number(self._file.path) != self._opened_file:
+                # Its log would be removed by name, and that name is the new file's now.
+                self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._database.connection.close(True)
+            self._database = None
+
+    def _run(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            return work(self._connected())
+
+    def _read(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            return self._transaction("BEGIN", work)
+
+    def _write(self, work: Work[T]) -> T:
+        with told(self._file.path):
+            result = self._transaction("BEGIN IMMEDIATE", work)
+            self._keep_log_short()
+            return result
+
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        database = self._connected()
+        while True:
+            try:
+                database.run(begin)
+                result = work(database)
+                database.run("COMMIT")
+            except BaseException as error:
+                if database.connection.in_transaction:
+                    database.run("ROLLBACK")
+                # The handler that waits is not asked where waiting could dead-lock.
+                if isinstance(error, BUSY) and self._patience.wait():
+                    continue
+                raise
+            return result
+
+    def _keep_log_short(self) -> None:
+        self._writes += 1
+        if self._writes % _LOG_LOOK_EVERY:
+            return
+        log = Path(f"{self._file.path}-wal")
+        if log.exists() and log.stat().st_size > _LOG_MAX_BYTES:
+            database = self._connected()
+            self._patience.renew(_LOG_PATIENCE_SECONDS)
+            checkpoint(database, "RESTART")
+
+
+def checkpoint(database: Database, mode: str) -> bool:
+    """Move the log into the file; False when other connections did not let it."""
+    try:
+        busy: int = database.value(f"PRAGMA wal_checkpoint({mode})")
+    except BUSY:
+        return False
+    return not busy

@@ -13,22 +13,141 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from recollect.errors import StaleFacts
-from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import all_rest_on, still_supported, writable
-from recollect.stores.marks import session_mark
+import numpy as np
+
+from recollect.errors import StaleFacts, StoreError
+from recollect.stores.invariants import all_rest_on, session_mark, still_supported, writable
+from recollect.stores.scoring import (
+    NO_NUMBERS,
+    Numbers,
+    Scores,
+    among,
+    best_of,
+    scores_by_words,
+    word_number,
+    word_numbers,
+)
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.fact_rows import (
+from recollect.stores.sqlite.rows import (
     INSERT_FACT,
     SELECT_FACT,
     fact_row,
+    json_list,
     named_in,
     numbered_fact,
+    pack_text,
+    readable,
+    text_of,
 )
-from recollect.stores.sqlite.marks import gone_segments, put_tombstones
-from recollect.stores.sqlite.packing import json_list, pack_text
-from recollect.stores.sqlite.rows import readable
-from recollect.values.fact import ExtractedTo, Fact, FactId, fact_identity
+from recollect.stores.sqlite.tombstones import gone_segments, put_tombstones
+from recollect.stores.sqlite.vectors import (
+    FLOAT_BYTES,
+    Matrix,
+    asked_vectors,
+    embedder_number,
+    number_list,
+)
+from recollect.values.fact import ExtractedTo, Fact, FactId, FactText, FactVectorSet, fact_identity
+from recollect.values.lookup import FactCandidate, FactCandidates, FactQuery
+
+# Vectors of facts: a row each, and in memory as the vectors of passages are.
+#
+# Owns `fact_vector`. There are thousands of facts where there are hundreds of thousands of
+# passages, so they need no blocks. The number of a fact names its content for good, so what was
+# loaded stays right. Always holds: only current facts have vectors, one of an embedder at most.
+
+
+_CURRENT: Final = """
+SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))
+"""
+_PUT: Final = "INSERT OR IGNORE INTO fact_vector (embedder, fact, numbers) VALUES (?, ?, ?)"
+_EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
+_MEMBERS: Final = "SELECT group_concat(fact) FROM fact_vector WHERE embedder = ?"
+_LOAD: Final = """
+SELECT fact, numbers FROM fact_vector
+WHERE embedder = ? AND fact IN (SELECT value FROM json_each(?)) ORDER BY fact
+"""
+_WAITING: Final = """
+SELECT id, CAST(content AS BLOB) FROM fact AS f
+WHERE current AND id > ?1 AND NOT EXISTS (
+  SELECT 1 FROM fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
+  WHERE e.name = ?2 AND v.fact = f.number
+)
+ORDER BY id LIMIT ?3
+"""
+
+
+def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
+    """Keep the vectors of current facts that have none of this embedder yet."""
+    if not vectors.vectors:
+        return
+    embedder = embedder_number(db, vectors)
+    size = FLOAT_BYTES * vectors.dimensions
+    numbers: dict[str, int] = dict(
+        db.rows(_CURRENT, (json_list(one.fact for one in vectors.vectors),))
+    )
+    new = [one for one in vectors.vectors if one.fact in numbers]
+    if any(len(one.values) != size for one in new):
+        raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
+    db.run_many(_PUT, [(embedder, numbers[one.fact], one.values) for one in new])
+
+
+def unembedded_facts(db: Database, embedder: str, limit: int) -> tuple[FactText, ...]:
+    """Current facts that have no vector of this embedder, by id."""
+    found: list[FactText] = []
+    last = ""
+    while len(found) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(found)
+        rows = db.rows(_WAITING, (last, embedder, wanted))
+        found += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
+        if len(rows) < wanted:
+            break
+        last = rows[-1][0]
+    return tuple(found)
+
+
+class FactMatrices:
+    """The vectors of a space's facts in memory, by embedder; used by one thread only."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Matrix] = {}
+
+    def fresh(self, db: Database, embedder: str) -> Matrix | None:
+        """The vectors of an embedder as this snapshot has them; None when it knows none."""
+        found = db.rows(_EMBEDDER, (embedder,))
+        if not found:
+            return None
+        number, dimensions = found[0]
+        held = self._held.get(embedder)
+        if held is None or held.dimensions != dimensions:
+            held = Matrix(number, dimensions)
+        members = np.sort(number_list(db.value(_MEMBERS, (number,))))
+        if not np.array_equal(members, held.passages):
+            held = _loaded(db, held, members)
+        self._held[embedder] = held
+        return held
+
+
+def _loaded(db: Database, old: Matrix, members: Numbers) -> Matrix:
+    """What is to be known now: what is known already, and the rest from the file."""
+    rows = old.find(members)
+    missing = members[rows < 0]
+    loaded: dict[int, bytes] = dict(db.rows(_LOAD, (old.embedder, json_list(missing.tolist()))))
+    size = FLOAT_BYTES * old.dimensions
+    values = np.zeros((len(members), old.dimensions), dtype="<f4")
+    known = rows >= 0
+    if old.rows:
+        values[known] = old.values[rows[known]]
+    for at in np.flatnonzero(~known).tolist():
+        numbers = loaded[int(members[at])]
+        if len(numbers) == size:  # a torn one is near nothing; `check` tells of it
+            values[at] = np.frombuffer(numbers, dtype="<f4")
+    fresh = Matrix(old.embedder, old.dimensions)
+    fresh.make_room(len(members))
+    if len(members):
+        fresh.append(0, unit=False, passages=members.tobytes(), numbers=values.tobytes())
+    return fresh
+
 
 _REVISION: Final = "SELECT facts_revision FROM totals"
 _MOVE_ON: Final = "UPDATE totals SET facts_revision = facts_revision + 1"
@@ -152,3 +271,84 @@ def _replace(db: Database, facts: Sequence[Fact]) -> None:
     )
     db.run_many(_PUT_WORD, list(words))
     move_on(db)
+
+
+# Finds the current facts that may answer: pinned ones, those that share words, the nearest.
+#
+# In one snapshot and one thread. Must never score for the caller, and never read facts that it does
+# not hand over. Always holds: the same store and query give the same candidates; ties go by id.
+
+
+_DOCUMENTS: Final = "SELECT count(*) FROM fact WHERE current"
+_HOLDING: Final = "SELECT group_concat(fact) FROM fact_word WHERE word = ?"
+_IN_SESSION: Final = """
+SELECT group_concat(number) FROM fact INDEXED BY fact_current
+WHERE current AND (session IS NULL OR session = ?)
+"""
+_PINNED: Final = "SELECT group_concat(number) FROM fact WHERE current AND pinned"
+_OF_TYPES: Final = """
+SELECT group_concat(number) FROM (
+  SELECT number FROM fact
+  WHERE current AND type IN (SELECT value FROM json_each(?))
+    AND (? OR session IS NULL OR session = ?)
+  ORDER BY at DESC, id LIMIT ?
+)
+"""
+_IDS: Final = "SELECT id, number FROM fact WHERE number IN (SELECT value FROM json_each(?))"
+_CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
+
+
+def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery) -> FactCandidates:
+    """What may answer the query, with what scoring it needs."""
+    documents: int = db.value(_DOCUMENTS)
+    allowed = _allowed(db, query.session)
+    words = tuple(dict.fromkeys(query.words))
+    postings = [number_list(db.value(_HOLDING, (word_number(word),))) for word in words]
+    by_words = among(*scores_by_words(postings, documents), allowed)
+    chosen = [_pinned(db, allowed), _best(db, *by_words, query.limit)]
+    if query.types:
+        session = None if query.session is None else pack_text(query.session)
+        given = (json_list(query.types), session is None, session, max(0, query.limit))
+        chosen.append(number_list(db.value(_OF_TYPES, given)))
+    asked = asked_vectors(db, matrices, query.vectors)
+    for one in asked:
+        if one is not None and query.limit > 0:
+            near = one.near(query.limit, allowed=allowed, left_out=NO_NUMBERS, warm=None)
+            chosen.append(_best(db, *near, query.limit))
+    numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
+    found = readable(db.rows(_CHOSEN, (numbers,)), numbered_fact)
+    places = np.array([number for number, _ in found], dtype=np.int64)
+    near_to = [[None] * len(found) if one is None else one.cosines(places) for one in asked]
+    similarities = zip(*near_to, strict=True) if near_to else [()] * len(found)
+    return FactCandidates(
+        facts=tuple(
+            FactCandidate(fact=fact, similarities=tuple(near))
+            for (_, fact), near in zip(found, similarities, strict=True)
+        ),
+        documents=documents,
+        document_frequencies={
+            word: len(facts) for word, facts in zip(words, postings, strict=True)
+        },
+    )
+
+
+def _allowed(db: Database, session: str | None) -> Numbers | None:
+    """The current facts of a session and of none, ascending; None when all may be chosen."""
+    if session is None:
+        return None
+    return np.sort(number_list(db.value(_IN_SESSION, (pack_text(session),))))
+
+
+def _pinned(db: Database, allowed: Numbers | None) -> Numbers:
+    pinned = number_list(db.value(_PINNED))
+    return pinned if allowed is None else pinned[np.isin(pinned, allowed)]
+
+
+def _best(db: Database, facts: Numbers, scores: Scores, limit: int) -> Numbers:
+    """The facts with the highest scores; ties by id."""
+    best = best_of(facts, scores, limit)
+    if best.settled:
+        return np.concatenate([best.sure, best.tied])
+    tied = sorted(db.rows(_IDS, (json_list(best.tied.tolist()),)))
+    taken = np.array([number for _, number in tied[: best.wanted]], dtype=np.int64)
+    return np.concatenate([best.sure, taken])

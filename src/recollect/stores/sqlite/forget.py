@@ -10,38 +10,56 @@ emptied after. Always holds: whatever could not be reached is told, one sentence
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from recollect.formats.stored_records import SoughtText
-from recollect.stores.marks import marks_of
-from recollect.stores.sqlite.compactions import forget_compactions, forget_text_in_compactions
-from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.facts import (
-    forget_facts,
-    forget_named_facts,
-    leave_sessions,
-    move_on,
-)
+from recollect.formats.held_text import HeldText
+from recollect.stores.invariants import marks_of
+from recollect.stores.sqlite.archive import write_batch
+from recollect.stores.sqlite.database import Database, Row, checkpoint
+from recollect.stores.sqlite.facts import forget_facts, forget_named_facts, leave_sessions, move_on
 from recollect.stores.sqlite.jobs import forget_jobs, forget_jobs_of_sessions, forget_text_in_jobs
-from recollect.stores.sqlite.lanes import checkpoint
-from recollect.stores.sqlite.ledger import forget_pieces, forget_text_in_pieces, forget_turns
-from recollect.stores.sqlite.marks import put_gone, put_tombstones
-from recollect.stores.sqlite.packing import json_list, text_of
-from recollect.stores.sqlite.passages import INDEXES, bags_of, passages_of, rebuild, remove_passages
-from recollect.stores.sqlite.rows import readable
+from recollect.stores.sqlite.ledger import (
+    forget_compactions,
+    forget_pieces,
+    forget_text_in_compactions,
+    forget_text_in_pieces,
+    forget_turns,
+)
+from recollect.stores.sqlite.passages import (
+    INDEXES,
+    add_passages,
+    bags_of,
+    cool_passages,
+    index_words,
+    passages_of,
+    rebuild,
+    remove_passages,
+)
+from recollect.stores.sqlite.rows import json_list, pack_list, pack_text, readable, text_of
 from recollect.stores.sqlite.sessions import (
     forget_quotes,
     forget_session,
     forget_text_in_states,
     known_session,
 )
+from recollect.stores.sqlite.tombstones import put_gone, put_tombstones
 from recollect.stores.sqlite.vectors import remove_vectors
+from recollect.values.batch import Batch
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
-from recollect.values.segment import SegmentId
-from recollect.values.upkeep import ForgetOrder, Forgotten, ScrubResult
+from recollect.values.segment import NewSegment, SegmentId
+from recollect.values.upkeep import (
+    ForgetOrder,
+    Forgotten,
+    HeldBody,
+    NewBody,
+    RewriteOrder,
+    Rewritten,
+    Room,
+    ScrubResult,
+)
 
 _BY_SEGMENT: Final = """
 SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
@@ -134,7 +152,7 @@ def _remove(db: Database, rows: list[Row]) -> _Gone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Meant:
+class _Targets:
     """What an order means here."""
 
     identities: set[str]
@@ -147,7 +165,7 @@ class _Meant:
     """Sessions that go as a whole."""
 
 
-def _meant(db: Database, order: ForgetOrder) -> _Meant:
+def _meant(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
     identities.update(one for (one,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
     named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
@@ -155,7 +173,7 @@ def _meant(db: Database, order: ForgetOrder) -> _Meant:
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
     places = [row for row in _at_places(db, order, sessions) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
-    return _Meant(
+    return _Targets(
         identities=identities,
         rows=[rows[sequence] for sequence in sorted(rows)],
         places=places,
@@ -173,7 +191,7 @@ def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Ro
     return db.rows(_OF_TIME, (first, end))
 
 
-def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten:
+def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgotten:
     """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
     asked = json_list({row[2] for row in meant.places})
     twins: dict[str, str] = {one: twin for one, twin, _ in db.rows(_TWINS, (asked,))}
@@ -194,7 +212,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
         states += forget_session(db, session)
     states += forget_quotes(db, unsaid)
     if order.matching:
-        text = SoughtText(order.matching)
+        text = HeldText(order.matching)
         gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
         put_tombstones(db, gone, order.at)
         pieces += len(gone)
@@ -209,21 +227,21 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Meant) -> Forgotten
     )
 
 
-def _emptied(db: Database, order: ForgetOrder, meant: _Meant) -> list[str]:
+def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
     """The sessions that went as a whole, or have no segment left at any of their places."""
     numbers = json_list({row[6] for row in meant.places})
     left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 
-def _remove_compactions(db: Database, order: ForgetOrder, meant: _Meant, unsaid: set[str]) -> int:
+def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsaid: set[str]) -> int:
     """Remove what stands for forgotten messages, or for places of its session that went."""
     places: dict[int, set[str]] = {}
     for row in meant.places:
         places.setdefault(row[6], set()).add(row[2])
     gone = forget_compactions(db, unsaid, places, set(meant.sessions))
     if order.matching:
-        gone += forget_text_in_compactions(db, SoughtText(order.matching))
+        gone += forget_text_in_compactions(db, HeldText(order.matching))
     put_tombstones(db, marks_of(gone, but_about=meant.identities), order.at)
     return len(gone)
 
@@ -292,3 +310,142 @@ def scrub(db: Database) -> ScrubResult:
         return ScrubResult(done=tuple(done), cannot=(LOG_IN_USE, COPIES))
     done.append("the write-ahead log was emptied")
     return ScrubResult(done=tuple(done), cannot=(COPIES,))
+
+
+# Reads and replaces stored texts in place: what redacting what is stored already is made of.
+#
+# Owns no table: it changes rows of others' and leaves who they are. Everything goes in one
+# transaction; the old bytes go with it, because freed cells are overwritten (`secure_delete`) and
+# the log is emptied after. Always holds: a row is replaced only while it is what was read; a
+# segment keeps its place, and has no passage, word or vector of its old text.
+
+
+_HELD: Final[dict[Room, str]] = {
+    "pieces": """
+        SELECT hash, NULL, body FROM piece WHERE hash > ? ORDER BY hash LIMIT ?
+    """,
+    "jobs": """
+        SELECT number, NULL, payload FROM job WHERE number > ? ORDER BY number LIMIT ?
+    """,
+    "job reasons": """
+        SELECT number, NULL, CAST(reason AS BLOB) FROM job
+        WHERE reason IS NOT NULL AND number > ? ORDER BY number LIMIT ?
+    """,
+    "compactions": """
+        SELECT c.id, CAST(s.name AS BLOB), c.body
+        FROM compaction AS c JOIN session AS s ON s.number = c.session
+        WHERE c.id > ? ORDER BY c.id LIMIT ?
+    """,
+    "states": """
+        SELECT number, CAST(name AS BLOB), state FROM session
+        WHERE state IS NOT NULL AND number > ? ORDER BY number LIMIT ?
+    """,
+}
+_PUT: Final[dict[Room, str]] = {
+    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
+    "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
+    "job reasons": """
+        UPDATE job SET reason = ? WHERE number = ? AND CAST(reason AS BLOB) = ?
+    """,
+    "compactions": "UPDATE compaction SET body = ? WHERE id = ? AND body = ?",
+    "states": "UPDATE session SET state = ? WHERE number = ? AND state = ?",
+}
+_FIND: Final = """
+SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
+"""
+_PUT_SEGMENT: Final = """
+UPDATE segment SET text = ?, tool = ?, topics = ?, entities = ?, foreign_line = ?, tokens = ?
+WHERE sequence = ?
+"""
+_COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
+
+
+def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[HeldBody, ...]:
+    """What a room holds beyond an id."""
+    first: Any = (after or "") if room == "pieces" else int(after or 0)
+    return tuple(
+        HeldBody(
+            room=room,
+            id=str(id_),
+            body=bytes(body),
+            session=None if name is None else text_of(name),
+        )
+        for id_, name, body in db.rows(_HELD[room], (first, limit))
+        if isinstance(body, bytes)
+    )
+
+
+def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
+    """Replace texts within the caller's transaction."""
+    # With the texts they rest on, so that no span is ever of another text.
+    if order.facts or order.facts_revision is not None:
+        write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
+    bodies = sum(_put(db, new) for new in order.bodies)
+    given = {new.segment.id: new for new in order.segments}
+    found = {
+        SegmentId(id_): (sequence, bool(cold), tokens)
+        for id_, sequence, cold, tokens in db.rows(_FIND, (json_list(given),))
+    }
+    vectors = _reindexed(db, [(*found[id_][:2], given[id_]) for id_ in given if id_ in found])
+    for id_, (sequence, _, tokens) in found.items():
+        _put_segment(db, given[id_], sequence)
+        db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
+    if found:  # a fact that was read from an old text would bring it back
+        move_on(db)
+    return Rewritten(
+        segments=tuple(id_ for id_ in given if id_ in found),
+        bodies=bodies,
+        vectors=vectors,
+        cannot=(COPIES,) if found or bodies or order.facts else (),
+    )
+
+
+def rewrite_with_log(db: Database, done: Rewritten) -> Rewritten:
+    """Empty the log after the transaction; what was done, and whether that worked."""
+    if empty_log(db):
+        return done
+    return replace(done, cannot=(LOG_IN_USE, *done.cannot))
+
+
+def _put(db: Database, new: NewBody) -> bool:
+    id_: Any = new.id if new.room == "pieces" else int(new.id)
+    body: Any = new.body
+    if new.room == "job reasons":
+        body = pack_text(new.body.decode("utf-8", "surrogatepass"))
+    db.run(_PUT[new.room], (body, id_, new.was))
+    return db.changed() == 1
+
+
+def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:
+    """Take the old passages out and index the new ones; how many vectors went."""
+    warm = passages_of(db, [sequence for sequence, cold, _ in given if not cold])
+    cold = passages_of(db, [sequence for sequence, cold, _ in given if cold])
+    said = words_of(db, warm, cold)
+    vectors = remove_vectors(db, [*warm, *cold])
+    if warm or cold:
+        remove_passages(db, warm=warm, cold=cold)
+    bags: list[Row] = add_passages(
+        db, [(at, new.passages) for at, _, new in given if new.segment.noise is None]
+    )
+    index_words(db, bags)
+    was_cold = [sequence for sequence, cold, _ in given if cold]
+    if was_cold:
+        cool_passages(db, passages_of(db, was_cold))
+    clear_separators(db, said)
+    return vectors
+
+
+def _put_segment(db: Database, new: NewSegment, sequence: int) -> None:
+    one = new.segment
+    db.run(
+        _PUT_SEGMENT,
+        (
+            pack_text(one.text),
+            pack_text(one.tool),
+            pack_list(one.topics),
+            pack_list(one.entities),
+            pack_text(one.foreign),
+            one.tokens,
+            sequence,
+        ),
+    )

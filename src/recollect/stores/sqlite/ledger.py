@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.formats.stored_records import SoughtText
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.packing import json_list, pack_ids, unpack_ids
+from recollect.formats.held_text import HeldText
+from recollect.stores.invariants import compaction_mark
+from recollect.stores.sqlite.database import Database, Row
+from recollect.stores.sqlite.rows import json_list, pack_ids, readable, text_of, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
+from recollect.stores.sqlite.tombstones import tombstoned, unquotable
+from recollect.values.compaction import CompactionRecord
 from recollect.values.ledger import Piece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.values.message import MessageId
 
@@ -33,13 +37,13 @@ SELECT hash, kind, exact, about, body FROM piece
 WHERE hash IN (SELECT value FROM json_each(?))
 """
 _EXPIRING: Final = "SELECT DISTINCT session FROM turn WHERE at < ?"
-_OF_SESSION: Final = """
+_TURNS_OF_SESSION: Final = """
 SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? ORDER BY number
 """
 _DROP_TURN: Final = "DELETE FROM turn WHERE session = ? AND number = ?"
 _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND number = ?"
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
-_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
+_PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
 
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 """What a head names besides rows."""
@@ -139,7 +143,7 @@ def _expire_session(db: Database, session: int, before: float) -> tuple[int, set
     full: list[str] = []
     resting: list[str] = []  # the rows of the last turn that stays
     removed, named, handed = 0, set(), False
-    for number, at, kept, head, packed in db.rows(_OF_SESSION, (session,)):
+    for number, at, kept, head, packed in db.rows(_TURNS_OF_SESSION, (session,)):
         own = _ids(packed)
         full = full[:kept] + own
         if at < before:
@@ -181,7 +185,7 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
     gone = set()
-    for hash_, packed in db.rows(_ABOUT):
+    for hash_, packed in db.rows(_PIECES_ABOUT):
         try:
             quotes = not forgotten.isdisjoint(unpack_ids(packed))
         except (ValueError, TypeError):
@@ -195,7 +199,7 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
 def forget_turns(db: Database, session: int) -> int:
     """Drop the turns of a session, and the pieces no other turn names; returns how many pieces."""
     named: set[str] = set()
-    for _, _, _, head, rows in db.rows(_OF_SESSION, (session,)):
+    for _, _, _, head, rows in db.rows(_TURNS_OF_SESSION, (session,)):
         named.update(_ids(rows), _named_by(head))
     db.run("DELETE FROM turn WHERE session = ?", (session,))
     if not named:
@@ -204,7 +208,7 @@ def forget_turns(db: Database, session: int) -> int:
     return db.changed()
 
 
-def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
+def forget_text_in_pieces(db: Database, text: HeldText) -> set[str]:
     """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"
@@ -239,3 +243,113 @@ def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
         rows=tuple(map(PieceHash, unpack_ids(rows or None))),
         **held,
     )
+
+
+# The compactions of sessions, as they are kept for receipts, diffs and undo.
+#
+# Owns `compaction`. A record that is there is never changed. Always holds: no record stands for a
+# message that was forgotten, nor for one of its session whose place was; and what was removed does
+# not come back. They stay when the ledger expires.
+
+
+SELECT_COMPACTION: Final = """
+SELECT c.id, CAST(s.name AS BLOB), c.number, c.at, c.about, c.body
+FROM compaction AS c JOIN session AS s ON s.number = c.session
+"""
+_ADD: Final = """
+INSERT OR IGNORE INTO compaction (session, number, at, about, body) VALUES (?, ?, ?, ?, ?)
+"""
+_OF_SESSION: Final = SELECT_COMPACTION + "WHERE c.session = ? ORDER BY c.number"
+_ONE: Final = SELECT_COMPACTION + "WHERE c.id = ?"
+_ABOUT: Final = "SELECT id, session, about FROM compaction"
+_DROP: Final = "DELETE FROM compaction WHERE id = ?"
+
+
+def covers_forgotten(
+    db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
+) -> set[str]:
+    """Whom these records stand for and may not; `said` are the identities this batch stores."""
+    return unquotable(db, {one for record in records for one in record.about}) - said
+
+
+def add_compactions(
+    db: Database,
+    records: Sequence[CompactionRecord],
+    forgotten: AbstractSet[str],
+    *,
+    but_of: str | None,
+) -> None:
+    """Keep records that are not kept yet, `but_of` a session whose write is stale.
+
+    None that stands for what was `forgotten`.
+    """
+    if not records:
+        return
+    refused = forgotten | tombstoned(db, map(compaction_mark, records))
+    for record in records:
+        if record.session == but_of or compaction_mark(record) in refused:
+            continue
+        if refused.isdisjoint(record.about):
+            session = session_number(db, record.session)
+            packed = pack_ids(record.about)
+            db.run(_ADD, (session, record.number, record.at, packed, record.body))
+
+
+def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
+    """The compactions of a session by number."""
+    rows = db.rows(_OF_SESSION, (known_session(db, session),))
+    return tuple(readable(rows, stored_compaction))
+
+
+def stored_compaction(row: Row) -> CompactionRecord:
+    """A row of `SELECT_COMPACTION`; ValueError or TypeError when it cannot be read."""
+    _, name, number, at, about, body = row
+    return CompactionRecord(
+        session=text_of(name),
+        number=int(number),
+        at=float(at),
+        body=bytes(body),
+        about=tuple(map(MessageId, unpack_ids(about))),
+    )
+
+
+def forget_compactions(
+    db: Database,
+    unsaid: AbstractSet[str],
+    places: Mapping[int, AbstractSet[str]],
+    whole: AbstractSet[int],
+) -> list[CompactionRecord | None]:
+    """Drop those that stand for the `unsaid`, for `places` of their session that went, or whose
+    session goes as a `whole`; what went, None for one that could not be read."""
+    if not (unsaid or places or whole):
+        return []
+    gone = [
+        id_
+        for id_, session, packed in db.rows(_ABOUT)
+        if session in whole or _stands_for(packed, unsaid, places.get(session, frozenset()))
+    ]
+    return [_dropped(db, id_) for id_ in gone]
+
+
+def forget_text_in_compactions(db: Database, text: HeldText) -> list[CompactionRecord | None]:
+    """Drop those whose body holds a text, looked at one at a time; what went."""
+    ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
+    body = "SELECT body FROM compaction WHERE id = ?"
+    gone = [id_ for id_ in ids if text.stands_in(db.value(body, (id_,)))]
+    return [_dropped(db, id_) for id_ in gone]
+
+
+def _stands_for(
+    packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
+) -> bool:
+    try:
+        about = unpack_ids(packed)
+    except (ValueError, TypeError):
+        return True  # it does not say for whom it stands
+    return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
+
+
+def _dropped(db: Database, id_: int) -> CompactionRecord | None:
+    held = readable(db.rows(_ONE, (id_,)), stored_compaction)
+    db.run(_DROP, (id_,))
+    return held[0] if held else None

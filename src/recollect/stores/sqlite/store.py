@@ -13,21 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recollect.stores.sqlite import check, cold, facts, forget, jobs, ledger, reading, rewrite
-from recollect.stores.sqlite.around import find_around
-from recollect.stores.sqlite.candidates import find_candidates
-from recollect.stores.sqlite.compactions import read_compactions
-from recollect.stores.sqlite.connection import SpaceFile, space_file
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.fact_candidates import find_fact_candidates
-from recollect.stores.sqlite.fact_vectors import FactMatrices, unembedded_facts
-from recollect.stores.sqlite.keys import EncryptionKey
-from recollect.stores.sqlite.lanes import Lane
-from recollect.stores.sqlite.marks import tombstoned
-from recollect.stores.sqlite.matrix import Matrices
-from recollect.stores.sqlite.recent import Recent
+from recollect.stores.sqlite import archive, check, facts, forget, jobs, ledger
+from recollect.stores.sqlite.candidates import find_around, find_candidates
+from recollect.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
+from recollect.stores.sqlite.database import Database, Lane
+from recollect.stores.sqlite.facts import FactMatrices, find_fact_candidates, unembedded_facts
+from recollect.stores.sqlite.ledger import read_compactions
+from recollect.stores.sqlite.lexical import Recent
+from recollect.stores.sqlite.passages import STEP, evict, replace_passages, warm
 from recollect.stores.sqlite.sessions import read_session
-from recollect.stores.sqlite.write import known_segments, write_batch
+from recollect.stores.sqlite.tombstones import tombstoned
+from recollect.stores.sqlite.vectors import Matrices
 from recollect.values.batch import Batch, StoredSession, Written
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import Fact, FactId, FactText
@@ -118,7 +114,7 @@ class SQLiteStore:
 
     async def write(self, batch: Batch) -> Written:
         """As `Archive.write`."""
-        return await self._writer.write(partial(write_batch, batch=batch))
+        return await self._writer.write(partial(archive.write_batch, batch=batch))
 
     async def session(self, session: SessionId) -> StoredSession | None:
         """As `Archive.session`."""
@@ -126,7 +122,7 @@ class SQLiteStore:
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
         """As `Archive.sessions`."""
-        return await self._reader.read(reading.sessions)
+        return await self._reader.read(archive.sessions)
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """As `Archive.candidates`."""
@@ -157,12 +153,12 @@ class SQLiteStore:
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """As `Archive.segments`."""
-        return await self._reader.read(partial(reading.segments_by_id, ids=ids))
+        return await self._reader.read(partial(archive.segments_by_id, ids=ids))
 
     async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
         """As `Archive.known`."""
         wanted = tuple(ids)
-        found = await self._reader.read(lambda db: known_segments(db, wanted))
+        found = await self._reader.read(lambda db: archive.known_segments(db, wanted))
         return frozenset(map(SegmentId, found))
 
     async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
@@ -181,12 +177,12 @@ class SQLiteStore:
     ) -> tuple[StoredSegment, ...]:
         """As `Archive.page`."""
         return await self._reader.read(
-            partial(reading.page, after=after, limit=limit, session=session, descending=descending)
+            partial(archive.page, after=after, limit=limit, session=session, descending=descending)
         )
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
         """As `Archive.passages`."""
-        return await self._reader.read(partial(reading.passages_by_id, id_=id))
+        return await self._reader.read(partial(archive.passages_by_id, id_=id))
 
     async def replace_passages(
         self,
@@ -195,18 +191,18 @@ class SQLiteStore:
         at: float,  # noqa: ARG002 - the file keeps no time of indexing
     ) -> None:
         """As `Archive.replace_passages`."""
-        await self._writer.write(partial(cold.replace_passages, passages=passages))
+        await self._writer.write(partial(replace_passages, passages=passages))
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         """As `Archive.unembedded`."""
-        return await self._reader.read(partial(reading.unembedded, embedder=embedder, limit=limit))
+        return await self._reader.read(partial(archive.unembedded, embedder=embedder, limit=limit))
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
     ) -> tuple[Vector, ...]:
         """As `Archive.vectors`."""
         return await self._searcher.read(
-            lambda db: reading.vectors(db, self._matrices, embedder, after=after, limit=limit)
+            lambda db: archive.vectors(db, self._matrices, embedder, after=after, limit=limit)
         )
 
     async def withdraw(
@@ -227,7 +223,7 @@ class SQLiteStore:
     ) -> tuple[Fact, ...]:
         """As `Archive.facts`."""
         return await self._reader.read(
-            partial(reading.facts, ids=ids, superseded=superseded, subjects=subjects)
+            partial(archive.facts, ids=ids, superseded=superseded, subjects=subjects)
         )
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
@@ -250,7 +246,7 @@ class SQLiteStore:
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """As `Archive.evict`."""
-        step = partial(cold.evict, max_segments=max_segments, said_before=said_before)
+        step = partial(evict, max_segments=max_segments, said_before=said_before)
         total = 0
         while moved := await self._writer.write(step):
             total += moved
@@ -259,9 +255,9 @@ class SQLiteStore:
     async def warm(self, ids: Sequence[SegmentId]) -> int:
         """As `Archive.warm`."""
         total = 0
-        for at in range(0, len(ids), cold.STEP):
-            some = ids[at : at + cold.STEP]
-            total += await self._writer.write(partial(cold.warm, ids=some))
+        for at in range(0, len(ids), STEP):
+            some = ids[at : at + STEP]
+            total += await self._writer.write(partial(warm, ids=some))
         return total
 
     # JobQueue
@@ -301,7 +297,7 @@ class SQLiteStore:
         def finish(db: Database) -> bool:
             if not jobs.finish(db, lease):
                 return False
-            write_batch(db, batch)
+            archive.write_batch(db, batch)
             return True
 
         return await self._writer.write(finish)
@@ -372,12 +368,12 @@ class SQLiteStore:
         self, room: Room, *, after: str | None = None, limit: int = 100
     ) -> tuple[HeldBody, ...]:
         """As `Upkeep.held`."""
-        return await self._reader.read(partial(rewrite.held, room=room, after=after, limit=limit))
+        return await self._reader.read(partial(forget.held, room=room, after=after, limit=limit))
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         """As `Upkeep.rewrite`."""
         return await self._writer.run_after(
-            partial(rewrite.rewrite, order=order), rewrite.told_of_log
+            partial(forget.rewrite, order=order), forget.rewrite_with_log
         )
 
     async def scrub(self) -> ScrubResult:

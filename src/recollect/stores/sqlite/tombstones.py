@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.packing import json_list
+from recollect.stores.sqlite.rows import json_list
 
 _ANY_TOMBSTONE: Final = "SELECT EXISTS (SELECT 1 FROM tombstone)"
 _TOMBSTONES: Final = """

@@ -1,0 +1,243 @@
+"""How both engines keep facts and what they rest on; what is left of one is `values.fact_support`.
+
+Pure. Always holds: what `pack_evidence` made reads back as it was; no fact is closed for one that
+may not be written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from recollect.errors import BatchRefused
+from recollect.values.batch import Batch
+from recollect.values.compaction import CompactionRecord
+from recollect.values.fact import Evidence, Fact, FactId, fact_identity
+from recollect.values.fact_support import all_rest_on, rests_on, still_supported
+from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, extract_key
+from recollect.values.segment import SegmentId
+
+__all__ = [
+    "all_rest_on",
+    "pack_evidence",
+    "rests_on",
+    "still_supported",
+    "unpack_evidence",
+    "writable",
+]
+
+
+# Which batches no store takes: times that are none, numbers that not every reader can hold.
+#
+# Both engines look here before they write anything, so that a batch is refused alike by both. Must
+# never name what was said. Always holds: numbers of a batch that passes are exact as JSON, as
+# float64 and in 64 bits.
+
+
+NUMBER_MAX: Final = 2**53
+
+
+def require_storable(batch: Batch) -> None:
+    """Raise BatchRefused for what no store can take."""
+    for name, time in _times(batch):
+        if not _is_number(time) or not _within(time):
+            raise BatchRefused(f"{name} of this batch is no time: the batch cannot be stored")
+    for name, number in _numbers(batch):
+        if not _is_whole(number) or not _within(number):
+            raise BatchRefused(
+                f"{name} of this batch is no whole number within 2**53: the batch cannot be stored"
+            )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _within(value: float) -> bool:
+    return -NUMBER_MAX <= value <= NUMBER_MAX  # a NaN is within nothing
+
+
+def _times(batch: Batch) -> Iterator[tuple[str, float]]:
+    yield "the time", batch.at
+    for new in batch.segments:
+        yield "the time of a segment", new.segment.said_at
+    for fact in batch.facts:
+        yield "the time of a fact", fact.at
+        for time in (fact.valid_to, fact.recorded_at):
+            if time is not None:
+                yield "the time of a fact", time
+    for job in batch.jobs:
+        yield "the time of a job", job.run_at
+    for turn in batch.turns:
+        yield "the time of a turn", turn.at
+    for record in batch.compactions:
+        yield "the time of a compaction", record.at
+
+
+def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
+    for new in batch.segments:
+        yield "the token count of a segment", new.segment.tokens
+        for passage in new.passages:
+            yield "the start of a passage", passage.start
+            yield "the end of a passage", passage.end
+    for vectors in batch.vectors:
+        yield "the dimensions of a set of vectors", vectors.dimensions
+    yield from _fact_numbers(batch)
+    for job in batch.jobs:
+        yield "the cost of a job", job.cost_tokens
+    for turn in batch.turns:
+        yield "the number of a turn", turn.number
+        yield "the kept rows of a turn", turn.kept_rows
+    for record in batch.compactions:
+        yield "the number of a compaction", record.number
+    if batch.session is not None:
+        yield "the turn of a session", batch.session.turn
+        yield "the path of a session", batch.session.path_from
+
+
+def _fact_numbers(batch: Batch) -> Iterator[tuple[str, int]]:
+    for fact in batch.facts:
+        for span in fact.evidence:
+            yield "the start of a span", span.start
+            yield "the end of a span", span.end
+    for fact_vectors in batch.fact_vectors:
+        yield "the dimensions of a set of vectors", fact_vectors.dimensions
+    for read in batch.extracted:
+        yield "how far a session was read", read.sequence
+    if batch.facts_revision is not None:
+        yield "the revision of facts", batch.facts_revision
+
+
+# What became of a session's write, for both engines to tell in one way.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOutcome:
+    """What a store did with the state that it was given."""
+
+    stale: bool = False
+    """It was left out: the session has moved on, or what is remembered of it is not enough."""
+    cleaned: bool = False
+    """It quoted what was forgotten: another state is stored than was given, or none."""
+
+
+# How a compaction that was forgotten by itself is told from one that comes later.
+#
+# A record is kept out by the messages it stands for; where those may still be said elsewhere, or
+# only its own text was forgotten, by a tombstone of its own. Both engines take it from here.
+# Always holds: the mark is a hash over the whole record, so that another compaction of the same
+# number is another one.
+
+
+def compaction_mark(record: CompactionRecord) -> str:
+    """What a tombstone for this record is kept by."""
+    hashed = blake2b(digest_size=16, person=b"recollect-cut")
+    for part in (
+        record.session.encode("utf-8", "surrogatepass"),
+        f"{record.number} {float(record.at).hex()}".encode(),
+        "\0".join(record.about).encode("utf-8", "surrogatepass"),
+        record.body,
+    ):
+        hashed.update(len(part).to_bytes(8, "little"))
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
+    """The marks of records that went, but of those that the tombstones of messages keep out."""
+    return [
+        compaction_mark(record)
+        for record in gone
+        if record is not None and but_about.isdisjoint(record.about)
+    ]
+
+
+def session_mark(session: str) -> str:
+    """What the place up to which a session was read is kept by; its name may be forgotten."""
+    named = session.encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
+
+
+# Which jobs are a session's own, so that they go when it is forgotten; both engines ask here.
+#
+# Pure. Always holds: a job that names a session, by its key or in its payload, is found, whoever
+# has it; one that cannot be read names none.
+
+
+KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
+"""The kinds of jobs that name a session."""
+
+
+def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
+    """The numbers of those jobs, each of one of `KINDS` with key and payload, that name one of
+    these sessions."""
+    names = frozenset(sessions)
+    keys = {extract_key(name, left=left) for name in names for left in (False, True)}
+    return [
+        number for number, key, payload in jobs if key in keys or _session_named(payload) in names
+    ]
+
+
+def _session_named(payload: bytes) -> str | None:
+    try:
+        read: Any = json.loads(payload)
+    except (ValueError, TypeError):
+        return None
+    named = read.get("session") if isinstance(read, dict) else None
+    return named if isinstance(named, str) else None
+
+
+def writable(
+    given: Iterable[Fact],
+    held: Mapping[FactId, Fact],
+    *,
+    tombstones: AbstractSet[str],
+    gone: AbstractSet[str],
+) -> list[Fact]:
+    """What of the facts of a batch is to be written where these are `held`.
+
+    A fact that another of the batch replaces stays as it is held where that one is refused: else
+    nothing would hold any more. One that is new then holds.
+    """
+    wanted = {fact.id: fact for fact in given}
+    kept: dict[FactId, Fact] = {}
+    for fact in wanted.values():
+        left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
+        if left is not None:
+            kept[left.id] = left
+    refused = wanted.keys() - kept.keys() - held.keys()
+    for fact in [one for one in kept.values() if one.superseded_by in refused]:
+        kept[fact.id] = held.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in kept.values() if held.get(fact.id) != fact]
+
+
+def pack_evidence(evidence: Sequence[Evidence]) -> str | None:
+    """Spans as a column holds them; None for none."""
+    if not evidence:
+        return None
+    return json.dumps([[one.segment, one.start, one.end] for one in evidence])
+
+
+def unpack_evidence(packed: str | bytes | None) -> tuple[Evidence, ...]:
+    """What `pack_evidence` made; ValueError when it cannot be read."""
+    if packed is None:
+        return ()
+    match json.loads(packed):
+        case [*spans]:
+            return tuple(map(_span, spans))
+    raise ValueError("not a list of spans")
+
+
+def _span(item: object) -> Evidence:
+    match item:
+        case [str(segment), int(start), int(end)]:
+            return Evidence(segment=SegmentId(segment), start=start, end=end)
+    raise ValueError("not a span")
