@@ -1,10 +1,11 @@
 """Says how likely it is that memory holds something on a question, on an absolute scale.
 
 Relative scores always find a best. Owns the one number that can be compared across questions,
-memories and their sizes, so that asking about nothing in memory recalls nothing; how it was
-fitted is in docs/gate.md. Must never depend on the order of the candidates. What always holds:
-the number lies between 0 and 1; words that memory never heard of count against it at their full
-worth, and a question about names that it never heard of counts against it twice.
+memories and their sizes, so that asking about nothing in memory recalls nothing (docs/gate.md), and
+the probes that make similarities of one embedder comparable with another's: sixteen questions and
+the statements that answer them say what a model gives for unrelated pairs. Always holds: the number
+lies between 0 and 1 and does not depend on the order of the candidates; words that memory never
+heard of count against it at their full worth, names that it never heard of twice.
 """
 
 from __future__ import annotations
@@ -22,15 +23,6 @@ from recollect.search.names import SPEAKS_FROM, date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.values.lookup import AskedVector, Candidate, Candidates, Scale
-
-# Tells how near an embedder puts texts that have nothing to do with each other.
-#
-# A cosine of 0.4 is much for one model and nothing for another. Sixteen questions and the
-# statements that answer them, on sixteen different things, say what a model gives for unrelated
-# pairs: the mean and spread of those cosines make its similarities comparable with any other's.
-# Must never be asked of a memory: these texts are ours. What always holds: the same model gives
-# the same scale.
-
 
 PROBES: Final = (
     (

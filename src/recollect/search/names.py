@@ -1,9 +1,10 @@
-"""Reads proper names out of a question, and whether it is German, where every noun looks like one.
+"""Names: those of a question, those of who speaks; and whether a text is German.
 
-A name that memory never heard of is strong evidence that memory holds nothing on the question.
-Owns what counts as a name: a capitalised word that no sentence begins with. Must never take the
-first word of a sentence, a month or a weekday for one, nor a question in which everything is
-capitalised, nor the nouns of a German one. Scripts without capitals have no names here.
+A name that memory never heard of is strong evidence that memory holds nothing on the question; a
+name is a capitalised word that no sentence begins with, no month, no weekday, and no noun of a
+German text. Chats between people begin a message with `Name:`; its passages are indexed by a word
+of their own, `by=name`. Always holds: a speaker's name is one to three words, of which the first
+and the last are capitalised, and a colon; a label ("Note: …") is none.
 """
 
 from __future__ import annotations
@@ -97,15 +98,6 @@ def date_words_in(question: str) -> frozenset[str]:
         if at in months or is_weekday or is_day or _YEAR.fullmatch(low):
             found.update(tokenize(low))
     return frozenset(found)
-
-
-# Who speaks: the name that a message begins with, and the names a question holds.
-#
-# Chats between people, and channels that put a name before what is said, begin a message with
-# `Name:`. The passages of such a message are indexed by a word of their own, `by=name`, so that a
-# question that names a speaker finds what that speaker said. Must never take more than the first
-# line's beginning for a name, nor a label ("Note: …", "The plan: …"). What always holds: a name is
-# one to three words, of which the first and the last are capitalised, and a colon.
 
 
 _SPEAKER: Final = re.compile(

@@ -1,12 +1,14 @@
-"""Cuts a message into passages: the pieces that are indexed and recalled.
+"""Cuts a message into passages, the pieces that are indexed and recalled, and packs the best.
 
-Owns where a text is cut. It must never change a character: a passage is a span of its source.
-What always holds: passages come in order, do not overlap and leave out nothing but white space;
-none is empty, none is longer than `WHOLE_MAX_CHARS`; the time is linear in the text.
+Owns where a text is cut and in which order a block is filled. A short message stays whole. A longer
+one is cut at its line ends, a longer line at its sentence ends, a longer sentence at a space or,
+where there is none, anywhere; what was cut is packed again up to the target. The three sizes are
+the ones recall was measured with (docs/sources.md).
 
-A short message stays whole. A longer one is cut at its line ends, a longer line at its sentence
-ends, a longer sentence at a space or, where there is none, anywhere; what was cut is packed
-again up to the target. The three sizes are the ones recall was measured with (docs/sources.md).
+Always holds: passages come in order, do not overlap and leave out nothing but white space; none is
+empty, none longer than `WHOLE_MAX_CHARS`; the time is linear in the text. A budget is never
+exceeded, and a larger one never spends fewer tokens: where it first chooses otherwise, it takes
+more than the smaller one had left.
 """
 
 from __future__ import annotations
@@ -100,14 +102,6 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         assert next_word is not None, "a sentence ends with a character that is not white space"
         start = next_word.start()
     yield start, end
-
-
-# Packs the best passages into a budget of tokens.
-#
-# Owns the order in which a block is filled: by rank, at most so many passages of one message,
-# what does not fit is skipped for what does. It must never exceed the budget. What always holds:
-# the same ranking and costs give the same choice, and a larger budget never spends fewer tokens:
-# where it first chooses otherwise, it takes more than the smaller one had left.
 
 
 Ranked = TypeVar("Ranked")

@@ -1,8 +1,10 @@
 """Reads a question: its words, whom and when it asks about, and whose words it wants.
 
-Owns what is taken out of a question before anything is looked up. It must never look at memory.
-What always holds: `words` are the tokenizer's own, each once, in the order of the question;
-`marks` are asked of the store beside them and never count as words of the text.
+Owns what is taken out of a question before anything is looked up, what counts as asking, and which
+words only keep a conversation going: "sounds good, please continue" shares words with a hundred
+messages and asks about none. Must never look at memory, nor drop a word from a search. Always
+holds: `words` are the tokenizer's own, each once, in the order of the question; `marks` are asked
+of the store beside them and never count as words of the text.
 """
 
 from __future__ import annotations
@@ -17,14 +19,6 @@ from recollect.search.statements import STANDING_WORD
 from recollect.search.tokenize import tokenize
 from recollect.values.lookup import Candidate
 from recollect.values.recalled import Asks, RecallRequest
-
-# Tells what a message asks about from what only keeps a conversation going.
-#
-# "Sounds good, please continue" shares words with a hundred earlier messages and asks about none of
-# them; a question that was asked before answers nobody. Owns the lists of such words, what counts
-# as the same question again, and what only asks. Must never drop a word from a search: it only says
-# whether there is something to ask by, or to be told.
-
 
 _FILLERS: Final = """
 ok okay yes yeah yep no nope sure fine good great nice cool perfect awesome excellent wonderful

@@ -1,9 +1,11 @@
 """Ranks candidates for a question, and can say of each why it stands where it stands.
 
-Owns the order of evidence: words and vectors are fused first, then what stands around lends,
-then speaker, role and date lift, and age lowers where that is asked for. Must never read
-anything but the values it is given, so that every store ranks alike. What always holds: ties go
-by segment and place in it; the points of a hit's parts add up to its score.
+Owns the order of evidence and what each kind is worth (docs/sources.md): words and vectors are
+fused first, each relative to the best of the search; then neighbours and the stretch of the session
+lend, then speaker, role, date and standing instructions lift, and age lowers where that is asked
+for. Must never read anything but the values it is given, so that every store ranks alike. Always
+holds: ties go by segment and place in it; the points of a hit's parts add up to its score; nothing
+is lent across sessions; evidence that speaks for nearly everything speaks for nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +24,6 @@ from recollect.search.statements import STANDING_WORD
 from recollect.values.hit import Hit, PartName, ScorePart
 from recollect.values.lookup import Candidate, Candidates, EmbedderKind, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
-
-# SearchEvidence beside words and meaning: who said a passage, in what role, and when.
-#
-# Owns the points that each kind of evidence is worth (docs/sources.md). It must never leave a
-# passage out: evidence lifts. What always holds: evidence that speaks for nearly everything
-# speaks for nothing, so a window that most candidates lie in is ignored.
-
 
 SPEAKER_POINTS: Final = 0.3
 ROLE_POINTS: Final = 0.4
@@ -109,15 +104,6 @@ def _telling(
         return ()
     inside = sum(1 for one in passages if _when(windows, one))
     return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
-
-
-# Fuses what words and vectors say of the passages into one score each.
-#
-# Owns how much each kind of evidence weighs, and that both are made comparable: each is taken
-# relative to the best of the search, so that no statistic of the whole memory is needed that only
-# one of two stores could give. It must never look at anything but the candidates. What always
-# holds: a fused score lies between 0 and 1; the same candidates give the same scores whatever
-# order they come in.
 
 
 VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
@@ -210,13 +196,6 @@ def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[
         sofar * total / weight if weight else None
         for sofar, weight in zip(points, weights, strict=True)
     ]
-
-
-# Lifts passages by what stands around them: neighbours, and the stretch they stand in.
-#
-# A question finds the turn that shares its words; the answer often stands in the next one. Owns
-# how much a neighbour lends. It must never lend across sessions: the store names neighbours, and
-# a stretch is of one session. What always holds: nothing is ever lowered.
 
 
 NEIGHBOUR_SHARE: Final = 0.5

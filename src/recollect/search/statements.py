@@ -1,8 +1,10 @@
-"""Recognises what was settled in words: decisions, constraints, open tasks, failed attempts.
+"""Recognises what was settled in words: standing instructions, decisions, tasks, attempts, errors.
 
-Owns the turns of phrase, English and Chinese, what an order looks like, and a line of an error.
-Must never take a question for an answer. What always holds: the same sentence is of the same
-kind, or of none, whoever said it; a miss costs a probe, never a message.
+Owns the turns of phrase, English and Chinese, and what an order looks like. "Always answer in
+metric units" bears on questions that share no word with it, so messages of this kind are marked
+when they are indexed, always come as candidates, and are lifted. Must never take a question for an
+answer, nor mark what was said in passing. Always holds: the same sentence is of the same kind, or
+of none, in any process; a miss costs a probe, never a message.
 """
 
 from __future__ import annotations
@@ -11,15 +13,6 @@ import re
 from typing import Final
 
 from recollect.values.compaction import ProbeKind
-
-# Recognises standing instructions: what the user wants from now on, not only now.
-#
-# "Always answer in metric units" bears on questions that share no word with it, so no search for
-# words or meaning finds it. Messages of this kind are marked when they are indexed, always come as
-# candidates, and are lifted. Must never mark what was said in passing: it takes a short message
-# that begins as an order and says that it is to last. English and Chinese. What always holds: the
-# same message is marked or not, in any process.
-
 
 STANDING_WORD: Final = "is=standing"
 """What passages of standing instructions are indexed by."""

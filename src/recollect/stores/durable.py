@@ -1,9 +1,10 @@
-"""Locks between processes on files of a folder; the system lets go of them when one dies.
+"""Files that last and are gone when they are removed, and locks between processes.
 
-Two kinds: a life lock says that the process that owns a spool file is alive, a space lock is
-held briefly around each change. Always holds: nobody waits for a lock without an end; who has
-a life lock has it on the file that stands under that name now, not on one that was removed
-meanwhile.
+Owns the few places where a file is synced, overwritten or locked; raises OSError as the system
+does. A life lock says that the process that owns a file is alive, a space lock is held briefly
+around each change; the system lets go of both when a process dies. Always holds: nobody waits for
+a lock without an end; who has a life lock has it on the file that stands under that name now, not
+on one that was removed meanwhile.
 """
 
 from __future__ import annotations
@@ -18,12 +19,6 @@ from pathlib import Path
 from typing import Final
 
 from recollect.errors import StoreUnavailable
-
-# Writing so that it lasts, and removing so that it is gone, through the system's own calls.
-#
-# Owns the few places where a file is synced or overwritten. Raises OSError as the system does;
-# who calls it says what that means.
-
 
 _CHUNK_BYTES: Final = 1 << 20
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
@@ -47,10 +42,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder only its owner can look into, durable itself."""
+    """A folder, and what is missing above it, each for its owner only, and durable."""
     if folder.is_dir():
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.parent.exists():
+        make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
     sync_folder(folder.parent)
 
 

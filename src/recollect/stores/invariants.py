@@ -1,7 +1,8 @@
-"""How both engines keep facts and what they rest on; what is left of one is `values.fact_support`.
+"""What every store decides alike: which batches are refused, which facts and jobs may stand.
 
-Pure. Always holds: what `pack_evidence` made reads back as it was; no fact is closed for one that
-may not be written.
+Pure, and used by both engines, so that they answer alike. Must never name what was said. Always
+holds: numbers of a batch that passes are exact as JSON, as float64 and in 64 bits; no fact is
+closed for one that may not be written; a mark is a hash over the whole of what it stands for.
 """
 
 from __future__ import annotations
@@ -29,13 +30,6 @@ __all__ = [
     "unpack_evidence",
     "writable",
 ]
-
-
-# Which batches no store takes: times that are none, numbers that not every reader can hold.
-#
-# Both engines look here before they write anything, so that a batch is refused alike by both. Must
-# never name what was said. Always holds: numbers of a batch that passes are exact as JSON, as
-# float64 and in 64 bits.
 
 
 NUMBER_MAX: Final = 2**53
@@ -129,14 +123,6 @@ class SessionOutcome:
     """It quoted what was forgotten: another state is stored than was given, or none."""
 
 
-# How a compaction that was forgotten by itself is told from one that comes later.
-#
-# A record is kept out by the messages it stands for; where those may still be said elsewhere, or
-# only its own text was forgotten, by a tombstone of its own. Both engines take it from here.
-# Always holds: the mark is a hash over the whole record, so that another compaction of the same
-# number is another one.
-
-
 def compaction_mark(record: CompactionRecord) -> str:
     """What a tombstone for this record is kept by."""
     hashed = blake2b(digest_size=16, person=b"recollect-cut")
@@ -164,12 +150,6 @@ def session_mark(session: str) -> str:
     """What the place up to which a session was read is kept by; its name may be forgotten."""
     named = session.encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
-
-
-# Which jobs are a session's own, so that they go when it is forgotten; both engines ask here.
-#
-# Pure. Always holds: a job that names a session, by its key or in its payload, is found, whoever
-# has it; one that cannot be read names none.
 
 
 KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)

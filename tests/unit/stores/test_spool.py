@@ -391,7 +391,8 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool, file_spool, locks
+from recollect.stores import durable as locks
+from recollect.stores.spool import FileSpool, file_spool
 
 async def main():
     spool = FileSpool.open(Path(sys.argv[1]), space="alice")

@@ -1,4 +1,4 @@
-"""Surroundings and withdrawing on SQLite: older files, damaged rows, writes in between, bytes."""
+"""Surroundings and withdrawing on SQLite: damaged rows, writes in between, bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import apsw
-import pytest
 
-from recollect.stores.sqlite import SQLiteStore, connection
-from recollect.stores.sqlite.schema import MIGRATIONS
+from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract.examples import (
     START,
     asked,
@@ -22,7 +20,7 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery, Surroundings
+from recollect.values.lookup import Candidate, CandidateQuery
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -35,25 +33,6 @@ def _raw(path: Path) -> bytes:
 
 def _batch(new: tuple[NewSegment, ...]) -> Batch:
     return Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-
-
-def test_older_file_has_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "space.db"
-    new = segments(9)
-
-    async def fill() -> None:
-        async with await SQLiteStore.open(path, space="mine") as store:
-            await store.write(_batch(new))
-
-    async def look() -> Surroundings:
-        async with await SQLiteStore.open(path, space="mine") as store:
-            assert (await store.check()).problems == ()
-            return await store.around(ids(new)[4:5], CandidateQuery())
-
-    monkeypatch.setattr(connection, "MIGRATIONS", MIGRATIONS[:2])
-    asyncio.run(fill())
-    monkeypatch.undo()
-    assert {one.distance for one in asyncio.run(look()).neighbours} == {-2, -1, 1, 2}
 
 
 def test_what_is_written_in_between_is_seen(tmp_path: Path) -> None:

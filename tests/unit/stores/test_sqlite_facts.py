@@ -1,4 +1,4 @@
-"""Facts in a SQLite file: an older file gets their history; what is forgotten leaves no byte."""
+"""Facts in a SQLite file: what is forgotten leaves no byte."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import apsw
-import pytest
-
 from recollect.stores.scoring import word_number
-from recollect.stores.sqlite import SQLiteStore, connection
-from recollect.stores.sqlite.connection import BusyWait, connect, space_file
-from recollect.stores.sqlite.rows import pack_list
-from recollect.stores.sqlite.schema import MIGRATIONS
+from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract.examples import (
     START,
     asked,
@@ -38,67 +32,6 @@ ODD = ("port", "\ud800", "世界")
 
 def _raw(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
-
-
-def _older_file(
-    path: Path, facts: tuple[Fact, ...], key: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file as the version before wrote it."""
-    with monkeypatch.context() as patched:
-        patched.setattr(connection, "MIGRATIONS", MIGRATIONS[:4])
-        file = space_file(path, space="mine", key=key, create=True, busy_seconds=1.0)
-        older = connect(file, BusyWait(1.0))
-    for one in facts:
-        older.execute(
-            "INSERT INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (one.id, one.type, one.at, one.superseded_by, one.trust, pack_list(one.sources),
-             pack_list(one.words), one.content, one.context, one.foreign),
-        ).fetchall()  # fmt: skip
-    older.close()
-
-
-@pytest.mark.parametrize("key", [None, KEY])
-def test_older_file_keeps_its_facts_and_finds_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
-) -> None:
-    path = tmp_path / "space.db"
-    facts = (
-        fact("old", content="the port was 1", superseded_by=FactId("new")),
-        fact("new", content="the port is 2", at=START + 1, foreign='1\t{"id":"new"}'),
-        replace(fact("odd", at=START + 2), words=ODD),
-    )
-    _older_file(path, facts, key, monkeypatch)
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="mine", key=key) as store:
-            assert await store.facts(superseded=True) == facts
-            assert (await store.check()).problems == ()
-            found = await store.fact_candidates(FactQuery(words=ODD))
-            assert [one.fact.id for one in found.facts] == ["new", "odd"]
-            assert found.document_frequencies == {"port": 2, "\ud800": 1, "世界": 1}
-            assert await store.facts_revision() == 0
-            await store.write(Batch(at=START, facts=(replace(facts[1], pinned=True), fact("more"))))
-            assert len(await store.facts(superseded=True)) == 4
-            assert (await store.check()).problems == ()
-
-    asyncio.run(run())
-
-
-def test_words_that_cannot_be_read_do_not_stop_the_migration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "space.db"
-    _older_file(path, (fact("torn"), fact("whole")), None, monkeypatch)
-    raw = apsw.Connection(str(path))
-    raw.execute("UPDATE fact SET words = '[torn' WHERE id = 'torn'").fetchall()
-    raw.close()
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="mine") as store:
-            assert [one.id for one in await store.facts()] == ["whole"]
-            assert any("fact" in problem for problem in (await store.check()).problems)
-
-    asyncio.run(run())
 
 
 def test_forgotten_fact_is_in_no_byte(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -129,19 +130,45 @@ def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
     _refused(torn, StoreCorrupt)
 
 
-def test_older_file_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+LATER_STEP = (
+    "ALTER TABLE segment ADD COLUMN said_on TEXT",
+    "UPDATE segment SET said_on = date(said_at, 'unixepoch')",
+    "CREATE INDEX segment_day ON segment (said_on)",
+    "CREATE TABLE day AS SELECT said_on, count(*) AS segments FROM segment GROUP BY said_on",
+)
+"""A step as a later release would take it: a column that is filled, an index, a table."""
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+def test_older_file_is_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
+) -> None:
     path = tmp_path / "space.db"
-    asyncio.run(_filled(path))
-    before = asyncio.run(_stats(path))
-    newer = (*MIGRATIONS, ("CREATE TABLE extra (a)", "INSERT INTO extra VALUES (7)"))
-    monkeypatch.setattr(connection, "MIGRATIONS", newer)
-    after = asyncio.run(_stats(path))
+
+    async def opened(new: Batch | None = None) -> Stats:
+        async with await SQLiteStore.open(path, space="mine", key=key) as store:
+            if new is not None:
+                await store.write(new)
+            assert (await store.check()).problems == ()
+            return await store.stats()
+
+    def rows(query: str) -> list[Any]:
+        file = connection.space_file(path, space="mine", key=key, create=False, busy_seconds=1.0)
+        with closing(connection.connect(file, connection.BusyWait(1.0))) as database:
+            return database.execute(query).fetchall()
+
+    before = asyncio.run(opened(full_batch(1)))
+    monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, LATER_STEP))
+    after = asyncio.run(opened())
     assert (after.segments, after.passages) == (before.segments, before.passages)
-    asyncio.run(_stats(path))  # once, not at every opening
-    with apsw.Connection(str(path)) as database:
-        assert database.execute("SELECT a FROM extra").fetchall() == [(7,)]
+    assert rows("SELECT value FROM meta WHERE key = 'schema'") == [(2,)]
+    assert rows("SELECT sum(segments) FROM day") == [(before.segments,)]
+    assert rows("SELECT count(*) FROM segment WHERE said_on IS NULL") == [(0,)]
+    asyncio.run(opened(full_batch(2)))  # goes on as before, and takes the step once
+    assert rows("SELECT sum(segments) FROM day") == [(before.segments,)]
     monkeypatch.undo()
-    assert "update Recollect" in _refused(path, StoreCorrupt)
+    with pytest.raises(StoreCorrupt, match="update Recollect"):
+        asyncio.run(opened())
 
 
 def test_failed_migration_leaves_the_version_before(

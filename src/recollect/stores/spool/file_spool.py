@@ -1,10 +1,10 @@
 """The spool of a space as files in a folder: what waits for a store that cannot take it.
 
 Each process that spools has a file of its own, and takes over those of processes that died.
-Owns who may change which file when, and that all of it happens off the event loop; how a file
-is written is `spool_file`'s. Always holds: `append` is durable when it returns; records of one
-process are handed over in the order they came; `rewrite` reaches the files of processes that
-are alive, too.
+`SpaceFiles` owns the names, the lock and the records that a store refused; `FileSpool` who may
+change which file when, off the event loop. Always holds: `append` is durable when it returns;
+records of one process are handed over in the order they came; `rewrite` reaches the files of
+processes that are alive, too; a record is set aside once, however often a process dies over it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,6 @@ from recollect.stores.spool.spool_file import (
     SpoolFile,
 )
 from recollect.values.upkeep import SpoolState
-
-# All spool files of one space in a folder, whosever they are: found, counted, set aside.
-#
-# Owns their names, the lock around them and the records that a store refused. Blocking, like
-# `SpoolFile`. Always holds: a record is set aside once, however often a process dies over it.
 
 
 class SpaceFiles:

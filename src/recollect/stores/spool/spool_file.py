@@ -1,9 +1,11 @@
-"""One file of records that wait, opened by whoever may change it now.
+"""One file of records that wait: how they stand in it, and how it is changed.
 
-Owns reading, appending, marking as taken, rewriting and emptying of one file. Blocking, and
-never locks: `FileSpool` does both off the event loop and under the space's lock. Always holds:
-`append` is durable when it returns; the file is replaced as a whole or not at all; a record
-that cannot be read is set aside in a file beside it and told.
+Blocking, and never locks: `FileSpool` calls it off the event loop and under the space's lock. A
+frame is a mark, the record's number and length with a checksum of their own, a checksum of the
+payload, a state byte, and the payload. The mark and the key of the checksum come from the file's
+random token, so nothing that was said can look like a frame when a reader has to find its way
+again. Always holds: `append` is durable when it returns; the file is replaced as a whole or not at
+all; a frame is read whole and right, or named as torn or damaged, set aside beside it and told.
 """
 
 from __future__ import annotations
@@ -23,16 +25,6 @@ from typing import Final, Literal, TypeAlias
 
 from recollect.stores import durable
 from recollect.stores.durable import MODE, same_file
-
-# How records stand in a spool file, and how they are found again in a damaged one.
-#
-# Pure: reads through a function it is given, and never writes. A frame is a mark, the record's
-# number and length with a checksum of their own, a checksum of the payload, a state byte, and the
-# payload. Always holds: a frame is either read whole and right, or named as torn or damaged.
-#
-# The mark and the key of the checksum come from the file's random token, so nothing that was said
-# can look like a frame when a reader has to find its way again.
-
 
 TOKEN_BYTES: Final = 12
 GREATEST_PAYLOAD_BYTES: Final = 2**32 - 1

@@ -1,6 +1,8 @@
-"""Plain reads: segments, pages of them, sessions, passages, facts, vectors for export.
+"""Writes a batch, and reads plainly: segments, sessions, passages, facts, vectors for export.
 
-A record that cannot be read is left out (see `rows.py`). Must never change anything.
+A batch is written in the caller's transaction, all of it or nothing. Must never read a clock:
+times come with the batch. Always holds: writing a batch again changes nothing, and nothing is
+written of what a tombstone stands for; a record that cannot be read is left out (see `rows.py`).
 """
 
 from __future__ import annotations
@@ -42,12 +44,6 @@ from recollect.values.segment import (
     Vector,
 )
 from recollect.values.upkeep import SessionSummary
-
-# Writes a batch: all of it in the caller's transaction, or nothing.
-#
-# Must never read a clock: times come with the batch. Always holds: writing a batch again changes
-# nothing, and nothing is written of what a tombstone stands for.
-
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"

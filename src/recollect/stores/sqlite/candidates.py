@@ -1,8 +1,10 @@
-"""Finds the passages that may answer a query: the best by words and the best by each vector.
+"""Finds the passages that may answer a query, and what stands around them in their session.
 
-All ways look through everything, in one snapshot and one thread. Must never score for the
-caller: it chooses, and hands over what `search` needs. Always holds: the same store and query
-give the same candidates; ties go by segment id and ordinal.
+The best by words and the best by each vector, in one snapshot and one thread. Must never score for
+the caller: it chooses, and hands over what `search` needs. Always holds: the same store and query
+give the same candidates; ties go by segment id and ordinal; of a passage the same is said whether
+it was found by words, by vector or as a neighbour; a row that cannot be read is left out and hides
+no other.
 """
 
 from __future__ import annotations
@@ -27,13 +29,6 @@ from recollect.stores.sqlite.vectors import (
 )
 from recollect.values.lookup import Candidate, CandidateQuery, Candidates, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
-
-# Describes passages for a query: what `search` needs to score them, by whatever way they came.
-#
-# Owns the columns of a description. Always holds: of the same store, query and passage the same is
-# said, whether it was found by words, by vector or as a neighbour. A row that cannot be read is
-# left out and hides no other.
-
 
 COLUMNS: Final = """
 p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at, g.trust,
@@ -202,12 +197,6 @@ def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Number
         rows.sort(key=lambda row: row[1:])
         tied = np.array([row[0] for row in rows[:wanted]], dtype=np.int64)
     return np.concatenate([sure, tied])
-
-
-# Finds what stands around segments: the places before and behind them in their session.
-#
-# A place is a segment that is warm and indexed, and not left out by the query. Always holds: what
-# is said of a neighbour's passage is what `candidates` says of it (see `describe.py`).
 
 
 _WALK: Final = """

@@ -1,4 +1,4 @@
-"""Whether a space is as it should be: SQLite's own check, FTS5's, and our invariants.
+"""Whether a space is as it should be: SQLite's own check, the indexes, and our invariants.
 
 Tells counts and places, never content. Must never mend anything.
 """
@@ -28,11 +28,6 @@ from recollect.stores.sqlite.rows import (
 )
 from recollect.stores.sqlite.sessions import read_path
 from recollect.values.upkeep import CheckResult, Stats
-
-# Whether the index and the vectors of facts are those of the current facts.
-#
-# Tells counts, never content. Must never mend anything.
-
 
 _CURRENT: Final = """
 SELECT count(*) FROM fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)

@@ -1,12 +1,14 @@
-"""Opening the file of a space: permissions, cipher, pragmas, schema.
+"""Opening the file of a space: key, permissions, cipher, pragmas, schema, and what can go wrong.
 
-Owns everything that must be set on a connection. Always holds: a connection that is handed out
-reads and writes this space, in the newest version of the schema, and what it commits survives
-the loss of power.
+Owns everything that must be set on a connection, how a key is read and derived, and what SQLite's
+errors mean for who asked. Always holds: a connection that is handed out reads and writes this
+space, in the newest version of the schema, and what it commits survives the loss of power; a key
+is never logged, shown or written; messages name the file and what to do next, never a value.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -32,40 +34,57 @@ from recollect.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from recollect.stores.scoring import word_numbers
-from recollect.stores.sqlite.rows import json_list, unpack_list
+from recollect.stores.durable import make_folder, sync_folder
 from recollect.stores.sqlite.schema import MIGRATIONS
 
-# The key of an encrypted space, and where it is kept.
-#
-# Owns how a key is read and derived. It must never be logged, shown or written. Always holds: 64
-# hexadecimal digits, or 32 bytes that are said to be one, are a raw key and used as they are;
-# anything else is a passphrase, from which one key a space is derived once, so that opening stays
-# quick. The salt is the space's name, which is known wherever the file is opened: two spaces of one
-# name and passphrase have one key.
-
-
-RAW_KEY_BYTES = 32
-_RAW_HEX = re.compile(rb"[0-9a-fA-F]{64}")
-
+_KEY_BYTES = 32
+_HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
 # The cost that RFC 7914 names for interactive use: 16 MiB and about 50 ms, once.
-_SCRYPT_COST = 1 << 14
-_SCRYPT_BLOCK = 8
-_SCRYPT_MEMORY_BYTES = 64 << 20
+_SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES}
+
+# A turn writes about ten pages whatever their size. From pages of 8 KiB vectors load a tenth
+# faster, but every turn syncs twice the bytes (both measured).
+_PAGE_BYTES = 4096
+_CACHE_KIB = 32_768
+_CIPHER = "aegis"
+"""As quick as no cipher where the processor knows AES, three times chacha20 (measured)."""
+_STATEMENTS = 200
+FileNumber: TypeAlias = tuple[int, int]
+"""A file's device and its number there: what a path meant when it was opened."""
+_VERSION = "schema"
+_SPACE = "space"
+
+BUSY = (apsw.BusyError, apsw.LockedError)
+"""Somebody else holds what is needed: try again."""
+_REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
+_AWAY = (
+    apsw.IOError,
+    apsw.AuthError,
+    apsw.NoMemError,
+    apsw.ProtocolError,
+    apsw.InterruptError,
+)
+UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
+"""What apsw raises for a value that no column can hold."""
+_PLAIN_HEADER = b"SQLite format 3\0"
 
 
 class EncryptionKey:
-    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase."""
+    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase.
+
+    From a passphrase one key a space is derived, once. The salt is the space's name, which is
+    known wherever the file is opened: two spaces of one name and passphrase have one key.
+    """
 
     __slots__ = ("_derived", "_raw", "_secret")
 
     def __init__(self, secret: bytes, *, raw: bool = False) -> None:
         if not secret:
             raise SettingsError("the encryption key is empty: give 64 hex digits or a passphrase")
-        if not raw and _RAW_HEX.fullmatch(secret):
+        if not raw and _HEX_KEY.fullmatch(secret):
             secret, raw = bytes.fromhex(secret.decode()), True
-        if raw and len(secret) != RAW_KEY_BYTES:
-            raise SettingsError(f"a raw key has {RAW_KEY_BYTES} bytes, not {len(secret)}")
+        if raw and len(secret) != _KEY_BYTES:
+            raise SettingsError(f"a raw key has {_KEY_BYTES} bytes, not {len(secret)}")
         self._secret = secret
         self._raw = raw
         self._derived: dict[str, bytes] = {}
@@ -74,58 +93,46 @@ class EncryptionKey:
         return "EncryptionKey(...)"
 
     def raw(self, space: str) -> bytes:
-        """The 32 bytes that encrypt this space; a passphrase gives each space another key."""
+        """The 32 bytes that encrypt this space."""
         if self._raw:
             return self._secret
-        derived = self._derived.get(space)
-        if derived is None:
-            derived = self._derived[space] = scrypt(
-                self._secret,
-                salt=b"recollect-sqlite\0" + space.encode("utf-8", "surrogatepass"),
-                n=_SCRYPT_COST,
-                r=_SCRYPT_BLOCK,
-                p=1,
-                maxmem=_SCRYPT_MEMORY_BYTES,
-                dklen=RAW_KEY_BYTES,
-            )
-        return derived
+        if space not in self._derived:
+            salt = b"recollect-sqlite\0" + space.encode("utf-8", "surrogatepass")
+            self._derived[space] = scrypt(self._secret, salt=salt, **_SCRYPT)
+        return self._derived[space]
 
 
 def read_key(source: str) -> EncryptionKey:
-    """The key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`.
-
-    64 hexadecimal digits are a raw key, anything else is a passphrase.
-    """
+    """The key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`."""
     kind, _, name = source.partition(":")
-    reader = _READERS.get(kind)
-    if reader is None or not name:
+    readers: dict[str, Callable[[str], str | None]] = {
+        "env": os.environ.get,
+        "file": _key_file,
+        "keyring": _keyring_entry,
+    }
+    if kind not in readers or not name:
         raise SettingsError(
             "an encryption key is named as env:NAME, file:PATH or keyring:SERVICE/NAME"
         )
-    text = reader(name).strip()
+    text = (readers[kind](name) or "").strip()
     if not text:
         raise SettingsError(f"there is no encryption key in {source}: put one there")
     return EncryptionKey(text.encode())
 
 
-def _from_environment(name: str) -> str:
-    return os.environ.get(name, "")
-
-
-def _from_file(name: str) -> str:
+def _key_file(name: str) -> str:
     path = Path(name).expanduser()
     try:
-        mode = path.stat().st_mode
-        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise SettingsError(f"{path} can be read by others: chmod 600 it first")
         return path.read_text()
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _from_keyring(name: str) -> str:
-    service, slash, user = name.rpartition("/")
-    if not slash or not service or not user:
+def _keyring_entry(name: str) -> str | None:
+    service, _, user = name.rpartition("/")
+    if not service or not user:
         raise SettingsError("a key of the keyring is named as keyring:SERVICE/NAME")
     try:
         import keyring
@@ -139,105 +146,38 @@ def _from_keyring(name: str) -> str:
     return found or ""
 
 
-_READERS: dict[str, Callable[[str], str]] = {
-    "env": _from_environment,
-    "file": _from_file,
-    "keyring": _from_keyring,
-}
-
-
-# What SQLite complains of, as Recollect's own errors: the one place that knows both.
-#
-# Messages name the file and what to do next; they never carry SQL values.
-
-
-BUSY = (apsw.BusyError, apsw.LockedError)
-"""Somebody else holds what is needed: try again."""
-_DAMAGED = (apsw.CorruptError, apsw.FormatError)
-_AWAY = (
-    *BUSY,
-    apsw.IOError,
-    apsw.FullError,
-    apsw.CantOpenError,
-    apsw.ReadOnlyError,
-    apsw.PermissionsError,
-    apsw.AuthError,
-    apsw.NoMemError,
-    apsw.ProtocolError,
-    apsw.InterruptError,
-)
-_REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
-UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
-"""What apsw raises for a value that no column can hold."""
-_PLAIN_HEADER = b"SQLite format 3\0"
-
-
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
     """Turn errors of the driver into errors of a store."""
     try:
         yield
     except apsw.Error as error:
-        raise store_error(error, path) from error
+        raise _store_error(error, path) from error
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be reached: {error.strerror}") from error
 
 
-def store_error(error: apsw.Error, path: Path) -> RecollectError:
-    """What an error of the driver means for whom asked."""
+def _store_error(error: apsw.Error, path: Path) -> RecollectError:
     name = type(error).__name__
-    if isinstance(error, BUSY):
-        return StoreUnavailable(f"{path} is in use by another process for too long: try again")
-    if isinstance(error, apsw.NotADBError):
-        return StoreCorrupt(f"{path} is not a SQLite database: restore it from a copy")
-    if isinstance(error, _DAMAGED):
-        return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
-    if isinstance(error, apsw.FullError):
-        return StoreUnavailable(f"the disk of {path} is full: make room and try again")
-    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.CantOpenError):
-        return StoreUnavailable(
-            f"{path} cannot be opened for writing: check its permissions, and that its folder is "
-            "not read-only"
-        )
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{path} is in use by another process for too long: try again")
+        case apsw.NotADBError():
+            return StoreCorrupt(f"{path} is not a SQLite database: restore it from a copy")
+        case apsw.CorruptError() | apsw.FormatError():
+            return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
+        case apsw.FullError():
+            return StoreUnavailable(f"the disk of {path} is full: make room and try again")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return StoreUnavailable(
+                f"{path} cannot be opened for writing: check its permissions, and that its folder "
+                "is not read-only"
+            )
     if isinstance(error, _REFUSED):
         return BatchRefused(f"{path} cannot take a value of what was to be written ({name})")
     if isinstance(error, _AWAY):
         return StoreUnavailable(f"{path} cannot be read or written now ({name}): try again")
     return StoreError(f"SQLite refused what was asked of {path} ({name})")
-
-
-def encrypted(path: Path) -> bool | None:
-    """Whether a file is encrypted, as far as its first bytes tell; None when it is empty."""
-    with path.open("rb") as file:
-        header = file.read(len(_PLAIN_HEADER))
-    if not header:
-        return None
-    return header != _PLAIN_HEADER
-
-
-def key_error(path: Path, *, given: bool) -> WrongKey | None:
-    """Why a file that cannot be read as a database needs another key; None when it does not."""
-    hidden = encrypted(path)
-    if hidden and given:
-        return WrongKey(f"{path} is encrypted with another key, or is not a database")
-    if hidden:
-        return WrongKey(f"{path} is encrypted, or is not a database: give its key")
-    if hidden is False and given:
-        return WrongKey(f"{path} is not encrypted, but a key was given: open it without one")
-    return None
-
-
-# A turn writes about ten pages whatever their size. From pages of 8 KiB vectors load a tenth
-# faster, but every turn syncs twice the bytes (both measured).
-_PAGE_BYTES = 4096
-_CACHE_KIB = 32_768
-_CIPHER = "aegis"
-"""As quick as no cipher where the processor knows AES, three times chacha20 (measured)."""
-_STATEMENTS = 200
-FileNumber: TypeAlias = tuple[int, int]
-"""A file's device and its number there: what a path meant when it was opened."""
-_VERSION = "schema"
-_SPACE = "space"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +199,6 @@ class BusyWait:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until = 0.0
         self._ended = False
         self.renew()
 
@@ -302,7 +241,7 @@ def space_file(
 def require_file(file: SpaceFile, *, create: bool) -> None:
     """See that the file is there and is one that can be a memory, or make it."""
     path = file.path
-    with told(path):
+    with store_errors(path):
         if not path.exists():
             if not create:
                 raise StoreError(f"there is no memory at {path}: check the path")
@@ -323,7 +262,7 @@ def _make(file: SpaceFile) -> None:
     somebody else, and is not taken for a new memory.
     """
     path = file.path
-    _make_folder(path.parent)
+    make_folder(path.parent)
     number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     try:
@@ -333,7 +272,7 @@ def _make(file: SpaceFile) -> None:
                 for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
                     Path(f"{path}{left}").unlink(missing_ok=True)
                 Path(made).rename(path)
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
     finally:
         Path(made).unlink(missing_ok=True)
 
@@ -341,11 +280,6 @@ def _make(file: SpaceFile) -> None:
 @contextmanager
 def _folder_locked(folder: Path) -> Iterator[None]:
     """Keep other processes from making files of this kind in the folder meanwhile."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -363,34 +297,18 @@ def file_number(path: Path) -> FileNumber | None:
     return (found.st_dev, found.st_ino) if found.st_size else None
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and what is missing above it, each for its owner only, and durable."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name in a folder survives the loss of power only when the folder is synced."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
     """A connection to the space, ready for use."""
-    _can_encrypt(file)
+    if file.key is not None and not hasattr(apsw, "mc_version"):
+        missing = MissingExtra(feature="an encrypted space", extra="encrypted")
+        hint = "pip install --force-reinstall --no-deps apsw-sqlite3mc"
+        missing.args = (f"{missing}; it goes on top of an apsw that is there already by: {hint}",)
+        raise missing
     patience.renew()
     while True:
         connection: apsw.Connection | None = None
         try:
-            with told(file.path):
+            with store_errors(file.path):
                 connection = apsw.Connection(
                     str(file.path),
                     flags=apsw.SQLITE_OPEN_READWRITE,
@@ -407,15 +325,6 @@ def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
         return connection
 
 
-def _can_encrypt(file: SpaceFile) -> None:
-    if file.key is None or hasattr(apsw, "mc_version"):
-        return
-    missing = MissingExtra(feature="an encrypted space", extra="encrypted")
-    hint = "pip install --force-reinstall --no-deps apsw-sqlite3mc"
-    missing.args = (f"{missing}; it goes on top of an apsw that is there already by: {hint}",)
-    raise missing
-
-
 def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -> None:
     connection.set_busy_handler(patience.wait)
     if file.key is not None:
@@ -424,9 +333,9 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
     try:
         mode = connection.pragma("journal_mode")
     except apsw.NotADBError as error:
-        raise key_error(file.path, given=file.key is not None) or error from error
-    if file.key is not None and encrypted(file.path) is False:
-        raise key_error(file.path, given=True) or StoreError(f"{file.path} cannot be opened")
+        raise _key_error(file) or error from error
+    if file.key is not None and (wrong := _key_error(file, readable=True)):
+        raise wrong
     connection.pragma("temp_store", 2)  # in memory: what is said must not reach other files
     connection.pragma("cache_size", -_CACHE_KIB)
     if mode != "wal":
@@ -438,14 +347,30 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
     _bring_up_to_date(connection, file)
 
 
+def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
+    """Why a file needs another key, as far as its first bytes tell; None when it does not."""
+    path = file.path
+    with path.open("rb") as opened:
+        header = opened.read(len(_PLAIN_HEADER))
+    if not header:
+        return None
+    if header == _PLAIN_HEADER:
+        if file.key is None:
+            return None
+        return WrongKey(f"{path} is not encrypted, but a key was given: open it without one")
+    if readable:
+        return None
+    if file.key is not None:
+        return WrongKey(f"{path} is encrypted with another key, or is not a database")
+    return WrongKey(f"{path} is encrypted, or is not a database: give its key")
+
+
 def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
     if _version(connection, file) == len(MIGRATIONS):
         return
-    connection.create_scalar_function("word_numbers", _word_numbers, 1, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection, file)
-        for migration in MIGRATIONS[version:]:
+        for migration in MIGRATIONS[_version(connection, file) :]:
             for statement in migration:
                 connection.execute(statement).fetchall()
         kept = {_SPACE: file.space, _VERSION: len(MIGRATIONS)}
@@ -456,16 +381,6 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
             connection.execute("ROLLBACK")
 
 
-def _word_numbers(*given: apsw.SQLiteValue) -> str:
-    """The words of a fact as a migration indexes them; none where they cannot be read."""
-    (packed,) = given
-    try:
-        words = unpack_list(packed) if isinstance(packed, str | bytes) else []
-    except ValueError:
-        words = []
-    return json_list(word_numbers(words))
-
-
 def _version(connection: apsw.Connection, file: SpaceFile) -> int:
     """The schema's version; raises for another space's file, and for what is not ours."""
     # In one statement: another process may make the tables between two.
@@ -474,8 +389,8 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
         if tables:
             raise StoreCorrupt(f"{file.path} is no memory of Recollect: name another file")
         return 0
-    held = dict(connection.execute("SELECT key, value FROM meta"))
-    version, space = held.get(_VERSION), held.get(_SPACE)
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    version = meta.get(_VERSION)
     if not isinstance(version, int):
         raise StoreCorrupt(f"{file.path} does not say its version: restore it from a copy")
     if version > len(MIGRATIONS):
@@ -483,6 +398,6 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
             f"{file.path} is of version {version}, this Recollect knows {len(MIGRATIONS)}: "
             "update Recollect"
         )
-    if space != file.space:
+    if meta.get(_SPACE) != file.space:
         raise StoreError(f"{file.path} belongs to another space: open it under its own name")
     return version

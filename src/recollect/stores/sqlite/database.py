@@ -1,8 +1,10 @@
-"""A connection as the other modules use it: rows as lists, never a half-read cursor.
+"""A connection as the other modules use it, and the thread in which its blocking calls run.
 
-apsw runs statements lazily, as their rows are asked for; here every statement has ended when
-its call returns, so none holds a snapshot open by accident. A row with a text that cannot be
-decoded is left out of what is read, counted, and hides no other.
+apsw runs statements lazily, as their rows are asked for; here every statement has ended when its
+call returns, so none holds a snapshot open by accident. A store has a lane to write and lanes to
+read, so that a long read never delays a write. Always holds: nothing of SQLite runs on the event
+loop; an operation is one transaction, and ends as it would have though whom it was for is
+cancelled; a row with a text that cannot be decoded is left out, counted, and hides no other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from recollect.stores.sqlite.connection import (
     SpaceFile,
     connect,
     file_number,
-    told,
+    store_errors,
 )
 
 Row: TypeAlias = tuple[Any, ...]
@@ -98,13 +100,6 @@ class Database:
 def _refused(error: Exception) -> BatchRefused:
     # Without the error itself, which may carry the value.
     return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
-
-
-# One thread with one connection: where SQLite's blocking calls run.
-#
-# A store has a lane to write and lanes to read, so that a long read never delays a write. Nothing
-# of SQLite ever runs on the event loop. Always holds: an operation is one transaction; whom it
-# was for may be cancelled at any time, the transaction ends as it would have.
 
 
 T = TypeVar("T")
@@ -208,15 +203,15 @@ class Lane:
             self._database = None
 
     def _run(self, work: Work[T]) -> T:
-        with told(self._file.path):
+        with store_errors(self._file.path):
             return work(self._connected())
 
     def _read(self, work: Work[T]) -> T:
-        with told(self._file.path):
+        with store_errors(self._file.path):
             return self._transaction("BEGIN", work)
 
     def _write(self, work: Work[T]) -> T:
-        with told(self._file.path):
+        with store_errors(self._file.path):
             result = self._transaction("BEGIN IMMEDIATE", work)
             self._keep_log_short()
             return result

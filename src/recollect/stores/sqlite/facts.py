@@ -1,10 +1,13 @@
-"""Facts as a space keeps them: written, replaced, forgotten; the revision they are at.
+"""Facts as a space keeps them: written, replaced, forgotten, found; the revision they are at.
 
-Owns `fact`, `fact_word` and `extracted`. A fact that changes is another row under a new number:
-its words are indexed anew and its vectors go. Always holds: only current facts have words in the
-index; the revision grows with every transaction that changes facts, or segments that a fact may
-be read from, and with no other; no fact is written that a tombstone stands for, or that rests on
-forgotten segments.
+Owns `fact`, `fact_word`, `fact_vector` and `extracted`. A fact that changes is another row under a
+new number: its words are indexed anew and its vectors go. There are few enough that each vector
+has a row. Must never score for the caller, nor read facts that it does not hand over.
+
+Always holds: only current facts have words in the index and vectors; the revision grows with every
+transaction that changes facts, or segments that a fact may be read from, and with no other; no
+fact is written that a tombstone stands for, or that rests on forgotten segments; the same store
+and query give the same candidates, ties by id.
 """
 
 from __future__ import annotations
@@ -49,13 +52,6 @@ from recollect.stores.sqlite.vectors import (
 )
 from recollect.values.fact import ExtractedTo, Fact, FactId, FactText, FactVectorSet, fact_identity
 from recollect.values.lookup import FactCandidate, FactCandidates, FactQuery
-
-# Vectors of facts: a row each, and in memory as the vectors of passages are.
-#
-# Owns `fact_vector`. There are thousands of facts where there are hundreds of thousands of
-# passages, so they need no blocks. The number of a fact names its content for good, so what was
-# loaded stays right. Always holds: only current facts have vectors, one of an embedder at most.
-
 
 _CURRENT: Final = """
 SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))
@@ -271,12 +267,6 @@ def _replace(db: Database, facts: Sequence[Fact]) -> None:
     )
     db.run_many(_PUT_WORD, list(words))
     move_on(db)
-
-
-# Finds the current facts that may answer: pinned ones, those that share words, the nearest.
-#
-# In one snapshot and one thread. Must never score for the caller, and never read facts that it does
-# not hand over. Always holds: the same store and query give the same candidates; ties go by id.
 
 
 _DOCUMENTS: Final = "SELECT count(*) FROM fact WHERE current"

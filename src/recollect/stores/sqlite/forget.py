@@ -1,10 +1,11 @@
-"""Forgets: removes segments and all that quotes them, and sees to it that no byte stays.
+"""Forgets and rewrites what is stored, and sees to it that no byte of it stays.
 
 By content an identity goes wherever it was said; by place single segments go, and what quotes
 their words stays while these are said elsewhere. Everything goes in one transaction, tombstones
-included. The bytes go with it, because deleted
-cells are overwritten (`secure_delete`, and FTS5's own); the log, which still has older pages, is
-emptied after. Always holds: whatever could not be reached is told, one sentence each.
+included. The bytes go with it, because deleted cells are overwritten (`secure_delete`, and FTS5's
+own); the log, which still has older pages, is emptied after. Always holds: whatever could not be
+reached is told, one sentence each; a row is rewritten only while it is what was read; a rewritten
+segment keeps its place, and has no passage, word or vector of its old text.
 """
 
 from __future__ import annotations
@@ -310,14 +311,6 @@ def scrub(db: Database) -> ScrubResult:
         return ScrubResult(done=tuple(done), cannot=(LOG_IN_USE, COPIES))
     done.append("the write-ahead log was emptied")
     return ScrubResult(done=tuple(done), cannot=(COPIES,))
-
-
-# Reads and replaces stored texts in place: what redacting what is stored already is made of.
-#
-# Owns no table: it changes rows of others' and leaves who they are. Everything goes in one
-# transaction; the old bytes go with it, because freed cells are overwritten (`secure_delete`) and
-# the log is emptied after. Always holds: a row is replaced only while it is what was read; a
-# segment keeps its place, and has no passage, word or vector of its old text.
 
 
 _HELD: Final[dict[Room, str]] = {

@@ -1,7 +1,10 @@
-"""What was sent, turn by turn: pieces stored once, turns that name what they added.
+"""What was sent, turn by turn, and the compactions of sessions.
 
-Owns `piece` and `turn`. Always holds: a turn's rows are those of the turn recorded before it,
-up to `kept_rows`, and its own after them; `expire` keeps that true for the turns that stay.
+Owns `piece`, `turn` and `compaction`. Pieces are stored once, turns name what they added. Always
+holds: a turn's rows are those of the turn recorded before it, up to `kept_rows`, and its own after
+them, and `expire` keeps that true for the turns that stay. A compaction that is there is never
+changed, stays when the ledger expires, and stands for no message that was forgotten, nor for one
+of its session whose place was; what was removed does not come back.
 """
 
 from __future__ import annotations
@@ -243,13 +246,6 @@ def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
         rows=tuple(map(PieceHash, unpack_ids(rows or None))),
         **held,
     )
-
-
-# The compactions of sessions, as they are kept for receipts, diffs and undo.
-#
-# Owns `compaction`. A record that is there is never changed. Always holds: no record stands for a
-# message that was forgotten, nor for one of its session whose place was; and what was removed does
-# not come back. They stay when the ledger expires.
 
 
 SELECT_COMPACTION: Final = """

@@ -2,9 +2,14 @@
 
 Reads the occurrences of each word from the index (fts5vocab) and adds BM25 up with numpy: FTS5's
 own rank takes several times as long, values common words at nothing, and does not tell counts.
-The score here only chooses whom to hand over: `search` scores. It is the same formula, added up
-in the same order, so the best by it are the best by `search` too. Always holds: statistics are
-those of the warm index, whatever is looked through.
+The score here only chooses whom to hand over: `search` scores.
+
+`Recent` keeps what the last searches read: a recall asks for candidates, and then for what stands
+around the best of them, with the same query; between the two the turn's own messages may be
+written. Used by one thread only. Always holds: statistics are those of the warm index, whatever is
+looked through; what is handed out is what the current snapshot says. That can be told because a
+passage's words and its session never change, its number is never used again, and each move and
+removal is counted.
 """
 
 from __future__ import annotations
@@ -171,15 +176,6 @@ def _lengths(db: Database, passages: Numbers) -> Numbers:
 def _damping(lengths: Numbers, average_length: float) -> Scores:
     relative: Scores = lengths / average_length if average_length else np.ones(len(lengths))
     return _SATURATION * (1.0 - _LENGTH_SHARE + _LENGTH_SHARE * relative)
-
-
-# What the last searches read of the index, for what is asked with the same words right after.
-#
-# A recall asks for candidates, and then for what stands around the best of them, with the same
-# query; between the two the turn's own messages may be written. What every turn asks for, the
-# passages of memory files, is kept from turn to turn. Used by one thread only. Always holds: what
-# is handed out is what the current snapshot says. That can be told because a passage's words and
-# its session never change, its number is never used again, and each move and removal is counted.
 
 
 _STATE: Final = "SELECT next_sequence, next_passage, cold_change FROM totals"

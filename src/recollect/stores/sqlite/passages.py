@@ -1,9 +1,10 @@
-"""Passages: their spans, and their words in the index.
+"""Passages: their spans, their words in the index, and their moves between warm and cold.
 
 Owns the tables `passage`, `words` and `cold_words`, the bags beside them, and their counters. A
 passage's number is counted upwards and never used again; its low bits are its length in words,
 so that scoring the hits of a word needs no look at any other table. Always holds: a passage
-stands in `words` when its segment is warm and in `cold_words` when it is cold, never in both.
+stands in `words` when its segment is warm and in `cold_words` when it is cold, never in both;
+cold segments keep their text, spans and vectors; counters change in the same transaction.
 """
 
 from __future__ import annotations
@@ -142,12 +143,6 @@ def _take(db: Database, name: IndexName, passages: dict[int, int]) -> list[Row]:
     db.run_many(_UNINDEX.format(name=name), bags)
     db.run(_DROP_BAG.format(name=name), (numbers,))
     return bags
-
-
-# Moves segments between the warm index and the cold one, and indexes them anew.
-#
-# Cold segments keep their text, spans and vectors; only their words stand in another table. Always
-# holds: the counters of the warm index change in the same transaction.
 
 
 _WARM_COUNT: Final = "SELECT segments - cold - noise FROM totals"

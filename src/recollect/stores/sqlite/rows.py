@@ -1,7 +1,9 @@
-"""Segments as rows, and back.
+"""Values as columns and rows hold them, and back: ids, texts, words, segments, facts.
 
-Owns the columns of `segment`. A row that cannot be read is left out and never hides the others:
-free text is read as bytes and decoded here, one row at a time. `check` tells of such rows.
+Owns the columns of `segment` and `fact`. Ids of 32 hexadecimal digits are packed to 16 bytes each,
+others kept as JSON; text that UTF-8 cannot hold (a lone surrogate) is kept as bytes. Free text is
+read as bytes and decoded here, one row at a time. Always holds: what was packed comes back equal;
+a row that cannot be read is left out, never hides the others, and `check` tells of it.
 """
 
 from __future__ import annotations
@@ -17,13 +19,6 @@ from recollect.stores.sqlite.schema import ESCAPE_SIGN
 from recollect.values.fact import Change, Fact, FactId, FactType, MadeBy
 from recollect.values.message import EntryKey, MessageId, Role
 from recollect.values.segment import Segment, SegmentId, Source, StoredSegment, Trust
-
-# How ids, texts and lists stand in columns: small, and each readable by itself.
-#
-# Ids of 32 hexadecimal digits are packed to 16 bytes each; others are kept as JSON. Text that
-# UTF-8 cannot hold (a lone surrogate) is kept as bytes. Always holds: what was packed comes back
-# equal, or `ValueError` is raised for the one record that cannot be read.
-
 
 _ID_CHARS = 32
 _ID_BYTES = 16
@@ -100,13 +95,6 @@ def text_of(packed: Any) -> str:
 def json_list(items: Iterable[Any]) -> str:
     """Values for `IN (SELECT value FROM json_each(?))`."""
     return json.dumps(list(items))
-
-
-# Words as FTS5 keeps them: as they are, but for what its tokenizer would change.
-#
-# The tokenizer splits at white space and folds A to Z (see `schema.py`). So these, and the few
-# signs it cannot be told to keep, are written as an escape; it cannot stand in a word itself,
-# because it is escaped too. Always holds: two words are equal if and only if their forms are.
 
 
 _SPECIAL = re.compile("[\\x00-\\x20\\x7fA-Z'\"\ud800-\udfff]")
@@ -214,12 +202,6 @@ def one_of(value: Any, allowed: frozenset[str]) -> Any:
     if value not in allowed:
         raise ValueError("not one of the words it may be")
     return cast("Any", value)
-
-
-# Facts as rows, and back.
-#
-# Owns the columns of `fact`. As in `rows.py`, a row that cannot be read is left out and never hides
-# the others. Always holds: what was written comes back equal.
 
 
 _COLUMNS: Final = (

@@ -1,12 +1,12 @@
 """The tables of a space, and how an older file becomes a newer one.
 
-Owns the schema. Every change is a new entry of `MIGRATIONS`, never an edit of an old one.
-Always holds: a migration and its version are one transaction, so a process that dies in one
-leaves the version before it.
+Owns the schema. Every change after a release is a new entry of `MIGRATIONS`, never an edit of an
+old one. Always holds: a migration and its version are one transaction, so a process that dies in
+one leaves the version before it.
 
 `words` and `cold_words` are fed with words that `search` made, which stand in tables beside them:
 without the words of a passage FTS5 cannot remove it to the last byte. Their tokenizer takes every
-character but white space as part of a word; what it would fold is escaped (see `words.py`).
+character but white space as part of a word; what it would fold is escaped (see `rows.py`).
 The number of a passage carries its length (see `passages.py`), so that scoring needs no join.
 """
 
@@ -22,8 +22,6 @@ _WORD_SIGNS: Final = "".join(
 ESCAPE_SIGN: Final = "\x02"
 _TOKENIZER: Final = f"\"ascii tokenchars '{_WORD_SIGNS}{ESCAPE_SIGN}'\""
 
-_META = "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
-
 _TOTALS = """
 CREATE TABLE totals (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -37,7 +35,9 @@ CREATE TABLE totals (
   documents INTEGER NOT NULL DEFAULT 0,
   words INTEGER NOT NULL DEFAULT 0,
   cold_documents INTEGER NOT NULL DEFAULT 0,
-  cold_change INTEGER NOT NULL DEFAULT 0
+  cold_change INTEGER NOT NULL DEFAULT 0,
+  next_fact INTEGER NOT NULL DEFAULT 1,
+  facts_revision INTEGER NOT NULL DEFAULT 0
 )
 """
 
@@ -47,7 +47,6 @@ CREATE TABLE session (
   name NOT NULL UNIQUE,
   turn INTEGER,
   length INTEGER NOT NULL DEFAULT 0,
-  about,
   state BLOB
 )
 """
@@ -116,7 +115,8 @@ CREATE TABLE embedder (
   name TEXT NOT NULL UNIQUE,
   dimensions INTEGER NOT NULL,
   next_block INTEGER NOT NULL DEFAULT 1,
-  change INTEGER NOT NULL DEFAULT 0
+  change INTEGER NOT NULL DEFAULT 0,
+  complete_to INTEGER NOT NULL DEFAULT 0
 )
 """
 
@@ -140,9 +140,14 @@ CREATE TABLE vector_at (
 ) WITHOUT ROWID
 """
 
+# A fact has a number that is never given again: one that is replaced is another row, so that what
+# was made of the old one (words, vectors) can never be taken for its own. Words stand as numbers
+# made of them (`stores/scoring.py`); `fact_word` and `fact_vector` hold current facts only.
 _FACT = """
 CREATE TABLE fact (
-  id TEXT PRIMARY KEY,
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  current INTEGER NOT NULL,
   type TEXT NOT NULL,
   at REAL NOT NULL,
   superseded_by TEXT,
@@ -151,7 +156,35 @@ CREATE TABLE fact (
   words,
   content NOT NULL,
   context NOT NULL,
-  foreign_line
+  foreign_line,
+  valid_to REAL,
+  recorded_at REAL,
+  subject NOT NULL DEFAULT '',
+  attribute NOT NULL DEFAULT '',
+  evidence,
+  made_by TEXT NOT NULL DEFAULT 'import',
+  change TEXT,
+  session,
+  pinned INTEGER NOT NULL DEFAULT 0,
+  joint INTEGER NOT NULL DEFAULT 0
+)
+"""
+
+_FACT_WORD = """
+CREATE TABLE fact_word (
+  word INTEGER NOT NULL,
+  fact INTEGER NOT NULL REFERENCES fact (number),
+  PRIMARY KEY (word, fact)
+) WITHOUT ROWID
+"""
+
+_FACT_VECTOR = """
+CREATE TABLE fact_vector (
+  id INTEGER PRIMARY KEY,
+  embedder INTEGER NOT NULL REFERENCES embedder (number),
+  fact INTEGER NOT NULL REFERENCES fact (number),
+  numbers BLOB NOT NULL,
+  UNIQUE (embedder, fact)
 )
 """
 
@@ -194,16 +227,54 @@ CREATE TABLE turn (
 ) WITHOUT ROWID
 """
 
-_FIRST: Final = (
-    _META,
+_COMPACTION = """
+CREATE TABLE compaction (
+  id INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL REFERENCES session (number),
+  number INTEGER NOT NULL,
+  at REAL NOT NULL,
+  about,
+  body BLOB NOT NULL,
+  UNIQUE (session, number)
+)
+"""
+
+# Whom a state quotes stands apart from the state, for it may be thousands.
+_QUOTED = """
+CREATE TABLE quoted (
+  session INTEGER NOT NULL REFERENCES session (number),
+  chunk INTEGER NOT NULL,
+  ids NOT NULL,
+  PRIMARY KEY (session, chunk)
+) WITHOUT ROWID
+"""
+
+_MODEL_USE = """
+CREATE TABLE model_use (
+  day TEXT NOT NULL,
+  purpose TEXT NOT NULL,
+  calls INTEGER NOT NULL,
+  input_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  PRIMARY KEY (day, purpose)
+) WITHOUT ROWID
+"""
+
+# `segment_warm` serves eviction (the oldest warm ones), `segment_place` the neighbours that every
+# recall asks for: a long session has stretches that went cold.
+_TABLES: Final = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     _TOTALS,
     "INSERT INTO totals (id) VALUES (1)",
     _SESSION,
     _PATH,
+    _QUOTED,
     _SEGMENT,
     "CREATE INDEX segment_session ON segment (session, sequence, said_at)",
     "CREATE INDEX segment_message ON segment (message_id)",
     "CREATE INDEX segment_cold ON segment (sequence) WHERE cold",
+    "CREATE INDEX segment_warm ON segment (said_at, sequence) WHERE NOT cold AND noise IS NULL",
+    "CREATE INDEX segment_place ON segment (session, sequence) WHERE NOT cold AND noise IS NULL",
     _PASSAGE,
     *_word_table("words"),
     *_word_table("cold_words"),
@@ -211,152 +282,26 @@ _FIRST: Final = (
     _VECTOR_BLOCK,
     _VECTOR_AT,
     _FACT,
+    "CREATE INDEX fact_current ON fact (session, number) WHERE current",
+    "CREATE INDEX fact_pinned ON fact (number) WHERE current AND pinned",
+    _FACT_WORD,
+    "CREATE INDEX fact_word_fact ON fact_word (fact)",
+    _FACT_VECTOR,
+    "CREATE INDEX fact_vector_fact ON fact_vector (fact)",
+    "CREATE TABLE extracted (session TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID",
     _JOB,
     "CREATE INDEX job_due ON job (state, run_at, number)",
     "CREATE INDEX job_key ON job (kind, key)",
     "CREATE TABLE budget (day TEXT PRIMARY KEY, spent_tokens INTEGER NOT NULL) WITHOUT ROWID",
+    _MODEL_USE,
     "CREATE TABLE paused (kind TEXT PRIMARY KEY) WITHOUT ROWID",
     _PIECE,
     _TURN,
+    _COMPACTION,
     "CREATE TABLE tombstone (message_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE gone_segment (id TEXT PRIMARY KEY) WITHOUT ROWID",
-)
-
-# Eviction asks for the oldest warm segments, embedding for what came after the last full stretch.
-_SECOND: Final = (
-    """
-    CREATE INDEX segment_warm ON segment (said_at, sequence) WHERE NOT cold AND noise IS NULL
-    """,
-    "ALTER TABLE embedder ADD COLUMN complete_to INTEGER NOT NULL DEFAULT 0",
-)
-
-# Neighbours are asked for in every recall; a long session has stretches that went cold.
-_THIRD: Final = (
-    """
-    CREATE INDEX segment_place ON segment (session, sequence) WHERE NOT cold AND noise IS NULL
-    """,
-)
-
-# Compactions; whom a state quotes, apart from the state, for it may be thousands; the identities
-# of segments that are gone, so that what stands for them is kept out of a later batch, too.
-_FOURTH: Final = (
-    """
-    CREATE TABLE compaction (
-      id INTEGER PRIMARY KEY,
-      session INTEGER NOT NULL REFERENCES session (number),
-      number INTEGER NOT NULL,
-      at REAL NOT NULL,
-      about,
-      body BLOB NOT NULL,
-      UNIQUE (session, number)
-    )
-    """,
-    """
-    CREATE TABLE quoted (
-      session INTEGER NOT NULL REFERENCES session (number),
-      chunk INTEGER NOT NULL,
-      ids NOT NULL,
-      PRIMARY KEY (session, chunk)
-    ) WITHOUT ROWID
-    """,
-    """
-    INSERT INTO quoted (session, chunk, ids)
-    SELECT number, 0, about FROM session WHERE about IS NOT NULL
-    """,
-    "ALTER TABLE session DROP COLUMN about",
-    "ALTER TABLE gone_segment ADD COLUMN message_id TEXT",
+    "CREATE TABLE gone_segment (id TEXT PRIMARY KEY, message_id TEXT) WITHOUT ROWID",
     "CREATE INDEX gone_message ON gone_segment (message_id)",
 )
 
-# Facts with their history, evidence and place, found by words and vectors. A fact has a number that
-# is never given again: one that is replaced is another row, so that what was made of the old one
-# (words, vectors) can never be taken for its own. Words stand as numbers made of them (see
-# `stores/fact_scores.py`); `fact_word` and `fact_vector` hold current facts only.
-_FIFTH: Final = (
-    """
-    CREATE TABLE fact_with_history (
-      number INTEGER PRIMARY KEY,
-      id TEXT NOT NULL UNIQUE,
-      current INTEGER NOT NULL,
-      type TEXT NOT NULL,
-      at REAL NOT NULL,
-      superseded_by TEXT,
-      trust TEXT NOT NULL,
-      sources,
-      words,
-      content NOT NULL,
-      context NOT NULL,
-      foreign_line,
-      valid_to REAL,
-      recorded_at REAL,
-      subject NOT NULL DEFAULT '',
-      attribute NOT NULL DEFAULT '',
-      evidence,
-      made_by TEXT NOT NULL DEFAULT 'import',
-      change TEXT,
-      session,
-      pinned INTEGER NOT NULL DEFAULT 0,
-      joint INTEGER NOT NULL DEFAULT 0
-    )
-    """,
-    """
-    INSERT INTO fact_with_history (id, current, type, at, superseded_by, trust, sources, words,
-      content, context, foreign_line)
-    SELECT id, superseded_by IS NULL, type, at, superseded_by, trust, sources, words, content,
-      context, foreign_line
-    FROM fact ORDER BY at, id
-    """,
-    "DROP TABLE fact",
-    "ALTER TABLE fact_with_history RENAME TO fact",
-    "CREATE INDEX fact_current ON fact (session, number) WHERE current",
-    "CREATE INDEX fact_pinned ON fact (number) WHERE current AND pinned",
-    """
-    CREATE TABLE fact_word (
-      word INTEGER NOT NULL,
-      fact INTEGER NOT NULL REFERENCES fact (number),
-      PRIMARY KEY (word, fact)
-    ) WITHOUT ROWID
-    """,
-    "CREATE INDEX fact_word_fact ON fact_word (fact)",
-    """
-    INSERT INTO fact_word (word, fact)
-    SELECT j.value, f.number FROM fact AS f, json_each(word_numbers(f.words)) AS j WHERE f.current
-    """,
-    """
-    CREATE TABLE fact_vector (
-      id INTEGER PRIMARY KEY,
-      embedder INTEGER NOT NULL REFERENCES embedder (number),
-      fact INTEGER NOT NULL REFERENCES fact (number),
-      numbers BLOB NOT NULL,
-      UNIQUE (embedder, fact)
-    )
-    """,
-    "CREATE INDEX fact_vector_fact ON fact_vector (fact)",
-    "CREATE TABLE extracted (session TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID",
-    "ALTER TABLE totals ADD COLUMN next_fact INTEGER NOT NULL DEFAULT 1",
-    "ALTER TABLE totals ADD COLUMN facts_revision INTEGER NOT NULL DEFAULT 0",
-    "UPDATE totals SET next_fact = (SELECT coalesce(max(number), 0) + 1 FROM fact)",
-)
-
-_SIXTH = (
-    """
-    CREATE TABLE model_use (
-      day TEXT NOT NULL,
-      purpose TEXT NOT NULL,
-      calls INTEGER NOT NULL,
-      input_tokens INTEGER NOT NULL,
-      output_tokens INTEGER NOT NULL,
-      PRIMARY KEY (day, purpose)
-    ) WITHOUT ROWID
-    """,
-)
-
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
-    _FIRST,
-    _SECOND,
-    _THIRD,
-    _FOURTH,
-    _FIFTH,
-    _SIXTH,
-)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES,)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

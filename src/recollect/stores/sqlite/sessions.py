@@ -1,8 +1,10 @@
-"""What a session is remembered as: its state, and its path in chunks.
+"""What a session is remembered as: its state, its path, and whom the state quotes.
 
-Owns `session` and `path`; whom a state quotes stands in `quoted`. A turn writes the new end of
-the path only, as a chunk of its own; a branch cuts the chunk it leaves in two. Always holds:
-chunks follow each other without a gap, and together they are as long as the session says.
+Owns `session`, `path` and `quoted`. A turn writes the new end of the path only, as a chunk of its
+own; a branch cuts the chunk it leaves in two. A state whose past was cut quotes thousands of
+messages: of these, too, only chunks that changed are written. Always holds: chunks follow each
+other without a gap, and together they are as long as the session says; an identity in `quoted`
+was not forgotten when it was written, and forgetting takes it out.
 """
 
 from __future__ import annotations
@@ -20,14 +22,6 @@ from recollect.stores.sqlite.rows import pack_ids, pack_text, text_of, unpack_id
 from recollect.stores.sqlite.tombstones import unquotable
 from recollect.values.batch import SessionWrite, StoredSession
 from recollect.values.message import EntryKey, MessageId
-
-# Whom a session's state quotes: a list of identities, in chunks.
-#
-# Owns `quoted`. A state whose past was cut stands for thousands of messages and is written every
-# turn; only chunks that changed are written. Always holds: an identity that stands here was not
-# forgotten when it was written, and forgetting takes it out, so what has not changed needs no
-# second look.
-
 
 # 4 KiB of packed ids: a page.
 _CHUNK: Final = 256

@@ -1,9 +1,14 @@
-"""Vectors in blocks: many in one row, so that loading them is one copy a block.
+"""Vectors: in blocks in the file, as one matrix in memory, and compared with a query's.
 
-Owns `embedder`, `vector_block` and `vector_at`. A block is never changed: what takes a vector
-out, or joins small blocks, writes a new one under a new number, so a number names its content
-and caches need no more than the numbers. Always holds: `vector_at` names exactly the passages
-that stand in the blocks of an embedder; no warm passage up to its `complete_to` waits for one.
+Owns `embedder`, `vector_block` and `vector_at`. A block holds many vectors in one row, so that
+loading them is one copy a block, and is never changed: what takes a vector out, or joins small
+blocks, writes a new one under a new number. So a number names its content, and being fresh in
+memory means to hold the blocks that the file holds. Used by one thread only.
+
+Always holds: `vector_at` names exactly the passages that stand in the blocks of an embedder; no
+warm passage up to its `complete_to` waits for one; a `Matrix` is what one snapshot of the file
+says; a passage's cosine is the same whatever passages stand beside it, and by whatever way it was
+found.
 """
 
 from __future__ import annotations
@@ -214,13 +219,6 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
     return removed
 
 
-# The vectors of an embedder in memory: loaded at the first question, kept fresh after.
-#
-# Owns the cache. Blocks never change (see `vectors.py`), so being fresh means to hold the blocks
-# that the file holds: blocks of other processes are added, the rest is not read again. Used by
-# one thread only. Always holds: a `Matrix` is what one snapshot of the file says.
-
-
 _EMBEDDER_STATE: Final = "SELECT number, dimensions, change FROM embedder WHERE name = ?"
 _BLOCK_SIZES: Final = "SELECT number, count FROM vector_block WHERE embedder = ? ORDER BY number"
 _LOAD: Final = """
@@ -377,13 +375,6 @@ def _scales_of(values: Floats) -> Floats:
     scales: Floats = np.zeros(len(values), dtype="<f4")
     np.divide(1.0, lengths, out=scales, where=usable, casting="same_kind")
     return scales
-
-
-# Compares a query's vectors with those of the passages: who is near, and how near.
-#
-# Looks through all vectors of an embedder in float32, and decides in float64 wherever that could
-# change who is chosen. Must never order for the caller. Always holds: a passage's cosine is the
-# same whatever passages stand beside it, and by whatever way it was found.
 
 
 # float32 sums of some thousand products are right within this; what is that near the last
