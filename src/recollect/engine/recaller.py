@@ -24,8 +24,8 @@ from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.ports import Archive, Embedder, Store
 from recollect.rules.redaction import redact
 from recollect.rules.vectors import what_is_wrong
+from recollect.search.calibrate import probe_texts, scale_of
 from recollect.search.openclaw import WarmIndex
-from recollect.search.probes import probe_texts, scale_of
 from recollect.search.question import question_text
 from recollect.turn.query import phrase
 from recollect.turn.recall import recall

@@ -42,8 +42,7 @@ from recollect.session.forget_entries import (
 )
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.workspace import LONG_TERM_NOTES, MOST_BYTES
-from recollect.stores.spool.durable import sync_folder
-from recollect.stores.spool.locks import same_file
+from recollect.stores.durable import same_file, sync_folder
 from recollect.values.upkeep import ForgetOrder
 
 # Forgetting in the daily notes of a workspace: lines that hold a forgotten text

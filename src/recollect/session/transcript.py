@@ -57,8 +57,7 @@ from recollect.session.files import (
 )
 from recollect.session.redact_files import redact_entry
 from recollect.session.undo import NothingToUndo, UndoPlan, plan_undo
-from recollect.stores.spool.durable import sync_file, sync_folder
-from recollect.stores.spool.locks import same_file
+from recollect.stores.durable import same_file, sync_file, sync_folder
 
 # The file under a transcript: opened under its lock, mended after a crash, added to by lines
 

@@ -33,9 +33,9 @@ from recollect.rules.segment_text import (
 from recollect.rules.topics import topics_of
 from recollect.rules.trust import fetched_calls, trust_of
 from recollect.search.dates import days_meant
+from recollect.search.names import speaker_of, speaker_words
 from recollect.search.passages import Passage, split_passages
-from recollect.search.speakers import speaker_of, speaker_words
-from recollect.search.standing import STANDING_WORD, is_standing
+from recollect.search.statements import STANDING_WORD, is_standing
 from recollect.search.tokenize import tokenize
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob

@@ -17,9 +17,8 @@ from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
 from recollect.ports import Archive
 from recollect.rules.noise import is_noise, strip_channel_prefix
-from recollect.search.question import leans, what_asks
-from recollect.search.speakers import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
-from recollect.search.substance import only_asks
+from recollect.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
+from recollect.search.question import leans, only_asks, what_asks
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.lookup import CandidateQuery

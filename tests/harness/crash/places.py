@@ -21,7 +21,7 @@ from recollect.ports import Store
 from recollect_bench.postgres_server import PostgresServer, Version
 
 _HERE: Final = "tests.harness.crash.places"
-_SQLITE_MODULES: Final = ("recollect.wiring", "recollect.stores.sqlite.keys")
+_SQLITE_MODULES: Final = ("recollect.wiring", "recollect.stores.sqlite.connection")
 _POSTGRES_MODULES: Final = (
     "recollect.wiring",
     "recollect.stores.postgres.store",

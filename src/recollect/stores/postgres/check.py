@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.fact_scores import word_numbers
 from recollect.stores.postgres.driver import big_endian, plain
 from recollect.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
@@ -22,6 +21,7 @@ from recollect.stores.postgres.read import read_tags
 from recollect.stores.postgres.sessions import decode_chunk
 from recollect.stores.postgres.signs import ALL as ALL_SIGNS
 from recollect.stores.postgres.signs import Layout
+from recollect.stores.scoring import word_numbers
 from recollect.values.upkeep import CheckResult, Stats
 
 # Whether facts can be read, and their index and vectors are those of the current ones.

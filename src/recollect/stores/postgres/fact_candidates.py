@@ -12,7 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.stores.fact_scores import (
+from recollect.stores.postgres.driver import big_endian, escaped, int8s, plain, texts, vector
+from recollect.stores.postgres.facts import COLUMNS, readable_facts
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
+from recollect.stores.scoring import (
     NO_NUMBERS,
     Numbers,
     Scores,
@@ -21,10 +25,6 @@ from recollect.stores.fact_scores import (
     scores_by_words,
     word_number,
 )
-from recollect.stores.postgres.driver import big_endian, escaped, int8s, plain, texts, vector
-from recollect.stores.postgres.facts import COLUMNS, readable_facts
-from recollect.stores.postgres.pool import Transaction
-from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
 from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, FactQuery
 
 _NEAR: Final = 2e-6

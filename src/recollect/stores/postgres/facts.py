@@ -17,15 +17,14 @@ from uuid import UUID
 import numpy as np
 
 from recollect.errors import BatchRefused
-from recollect.stores.fact_scores import word_numbers
-from recollect.stores.fact_support import (
+from recollect.stores.invariants import (
     all_rest_on,
     pack_evidence,
+    session_mark,
     still_supported,
     unpack_evidence,
     writable,
 )
-from recollect.stores.marks import session_mark
 from recollect.stores.postgres import write_vectors
 from recollect.stores.postgres.driver import (
     escaped,
@@ -38,6 +37,7 @@ from recollect.stores.postgres.driver import (
 )
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.space import SpaceState
+from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, FactText, FactVectorSet
 from recollect.values.segment import SegmentId

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from recollect.formats.stored_records import SoughtText
-from recollect.stores.marks import marks_of
+from recollect.stores.invariants import KINDS, jobs_of_sessions, marks_of
 from recollect.stores.postgres import facts, ledger
 from recollect.stores.postgres import ledger as compactions
 from recollect.stores.postgres import sessions as quotes
@@ -32,7 +32,6 @@ from recollect.stores.postgres.postings import Ints, erase, mark_dead, purge_dea
 from recollect.stores.postgres.sessions import forget_sessions, path_of, state_without
 from recollect.stores.postgres.space import SpaceState, advance, lock_space
 from recollect.stores.postgres.write import GONE
-from recollect.stores.session_jobs import KINDS, jobs_of_sessions
 from recollect.values.fact import FactId, fact_identity
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from recollect.formats.stored_records import SoughtText
-from recollect.stores.marks import compaction_mark
+from recollect.stores.invariants import compaction_mark
 from recollect.stores.postgres.driver import (
     bools,
     byteas,

@@ -16,7 +16,7 @@ import msgspec
 
 from recollect.errors import FormatError
 from recollect.formats.stored_records import without_quotes
-from recollect.stores.outcome import SessionOutcome
+from recollect.stores.invariants import SessionOutcome
 from recollect.stores.postgres.driver import byteas, escaped, int4s, plain, texts, uuids
 from recollect.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
 from recollect.stores.postgres.pool import Cursor, Transaction

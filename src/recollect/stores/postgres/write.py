@@ -14,9 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from recollect.errors import StaleFacts
-from recollect.stores.limits import require_storable
-from recollect.stores.marks import compaction_mark
-from recollect.stores.outcome import SessionOutcome
+from recollect.stores.invariants import SessionOutcome, compaction_mark, require_storable
 from recollect.stores.postgres import facts, jobs, ledger, sessions
 from recollect.stores.postgres.driver import (
     bools,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import marks_of
 from recollect.stores.sqlite.archive import write_batch
 from recollect.stores.sqlite.database import Database, Row, checkpoint
@@ -213,7 +213,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
         states += forget_session(db, session)
     states += forget_quotes(db, unsaid)
     if order.matching:
-        text = HeldText(order.matching)
+        text = SoughtText(order.matching)
         gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
         put_tombstones(db, gone, order.at)
         pieces += len(gone)
@@ -242,7 +242,7 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsai
         places.setdefault(row[6], set()).add(row[2])
     gone = forget_compactions(db, unsaid, places, set(meant.sessions))
     if order.matching:
-        gone += forget_text_in_compactions(db, HeldText(order.matching))
+        gone += forget_text_in_compactions(db, SoughtText(order.matching))
     put_tombstones(db, marks_of(gone, but_about=meant.identities), order.at)
     return len(gone)
 

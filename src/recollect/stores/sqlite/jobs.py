@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import KINDS, jobs_of_sessions
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.rows import (
@@ -281,7 +281,7 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
     return len(gone)
 
 
-def forget_text_in_jobs(db: Database, text: HeldText) -> int:
+def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
     """Drop the jobs whose payload or reason holds a text."""
     held = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
     gone = [(row[0],) for row in held if any(map(text.stands_in, row[1:]))]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.formats.held_text import HeldText
+from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import compaction_mark
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.rows import json_list, pack_ids, readable, text_of, unpack_ids
@@ -211,7 +211,7 @@ def forget_turns(db: Database, session: int) -> int:
     return db.changed()
 
 
-def forget_text_in_pieces(db: Database, text: HeldText) -> set[str]:
+def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
     """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"
@@ -327,7 +327,7 @@ def forget_compactions(
     return [_dropped(db, id_) for id_ in gone]
 
 
-def forget_text_in_compactions(db: Database, text: HeldText) -> list[CompactionRecord | None]:
+def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
     """Drop those whose body holds a text, looked at one at a time; what went."""
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"

@@ -14,8 +14,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from recollect.errors import FormatError
-from recollect.formats.held_text import HeldText
-from recollect.formats.session_state import without_quotes
+from recollect.formats.stored_records import SoughtText, without_quotes
 from recollect.stores.invariants import SessionOutcome
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import pack_ids, pack_text, text_of, unpack_ids
@@ -256,7 +255,7 @@ def forget_session(db: Database, number: int) -> int:
     return int(remembered)
 
 
-def forget_text_in_states(db: Database, text: HeldText) -> int:
+def forget_text_in_states(db: Database, text: SoughtText) -> int:
     """Take all quotes out of states that hold a text; returns how many states."""
     changed = 0
     for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
