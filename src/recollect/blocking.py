@@ -19,13 +19,12 @@ from recollect.compaction.undo import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
 from recollect.ports import Spool
-from recollect.values.certificate import Certificate
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 from recollect.values.segment import Trust
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.upkeep import Certificate, ForgetOrder
 
 if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
     from recollect.engine.facts.book import FactBook

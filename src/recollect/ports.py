@@ -17,37 +17,45 @@ from collections.abc import (
 )
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.batch import (
+    Batch,
+    JobRecord,
+    Lease,
+    LedgerPiece,
+    PieceHash,
+    QueueState,
+    RebuiltTurn,
+    StoredSession,
+    WriteResult,
+)
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import Fact, FactId, FactText
 from recollect.values.history import SessionId, SpaceId
-from recollect.values.job import JobRecord, Lease, QueueState
-from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import (
+from recollect.values.message import MessageId
+from recollect.values.model import Answer, FormatName, ModelUse, Overflow, Prompt, ReplyEvent
+from recollect.values.recall import (
     CandidateQuery,
     Candidates,
     EmbedderKind,
     FactCandidates,
     FactQuery,
+    Recalled,
+    RecalledFact,
+    RecallRequest,
     Surroundings,
 )
-from recollect.values.message import MessageId
-from recollect.values.model import Answer, ModelUse, Prompt, ReplyEvent
-from recollect.values.overflow import Overflow
-from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
-from recollect.values.request import FormatName
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,
     Forgotten,
-    HeldBody,
     RewriteOrder,
     Rewritten,
     Room,
     ScrubResult,
     SessionSummary,
     Stats,
+    StoredBody,
 )
 
 _Picked = TypeVar("_Picked")
@@ -182,7 +190,7 @@ class Archive(Protocol):
     told by `check`, and never hides the others.
     """
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         """Write a batch, all of it or nothing, durable when this returns.
 
         A fact is never closed for one that this batch holds and a tombstone keeps out.
@@ -390,7 +398,7 @@ class Ledger(Protocol):
         """One turn with all its rows named; None when it was not kept."""
         ...
 
-    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """These pieces; those that expired or were forgotten are missing."""
         ...
 
@@ -422,7 +430,7 @@ class Upkeep(Protocol):
 
     async def held(
         self, room: Room, *, after: str | None = None, limit: int = 100
-    ) -> tuple[HeldBody, ...]:
+    ) -> tuple[StoredBody, ...]:
         """What a room holds, beyond the id `after`, in an order that stays."""
         ...
 

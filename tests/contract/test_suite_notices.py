@@ -17,19 +17,18 @@ from recollect.errors import StaleFacts
 from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import CONTRACT, run_check
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, Lease, WriteResult
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import Fact, FactId, FactVectorSet
 from recollect.values.history import SessionId
-from recollect.values.job import Lease
-from recollect.values.lookup import (
+from recollect.values.message import MessageId
+from recollect.values.recall import (
     CandidateQuery,
     Candidates,
     FactCandidates,
     FactQuery,
     Surroundings,
 )
-from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.upkeep import ForgetOrder, Forgotten, RewriteOrder, Rewritten, Room
 
@@ -47,20 +46,20 @@ class Whole:
 
 
 class WritesInTwo(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(Batch(at=batch.at, segments=batch.segments))
         await self.real.write(replace(batch, segments=()))
         return written
 
 
 class SaysStoredAgain(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         return replace(written, stored=(*written.stored, *written.known), known=())
 
 
 class KeepsUnderAnotherName(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         again = tuple(
             replace(new, segment=replace(new.segment, id=SegmentId(new.segment.id[::-1])))
@@ -193,7 +192,7 @@ class WithdrawsNothing(Whole):
 class LeavesNoTombstone(Whole):
     """What was forgotten gets in again, under an identity that no tombstone stands for."""
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         again = tuple(
             replace(
@@ -249,7 +248,7 @@ class KeepsCompactions(Whole):
 
 
 class ReplacesCompactions(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         self.newest = {**getattr(self, "newest", {}), **_by_place(batch)}
         return written
@@ -265,7 +264,7 @@ def _by_place(batch: Batch) -> dict[tuple[str, int], CompactionRecord]:
 
 
 class RecordsStaleCompactions(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         await self.real.write(Batch(at=batch.at, compactions=batch.compactions))
         return written
@@ -274,25 +273,25 @@ class RecordsStaleCompactions(Whole):
 class KeepsTheCut(Whole):
     """Says that the state quotes nobody."""
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if batch.session is not None:
             batch = replace(batch, session=replace(batch.session, about=()))
         return await self.real.write(batch)
 
 
 class CleansInSilence(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         return replace(await self.real.write(batch), session_cleaned=False)
 
 
 class TakesEveryQuoteForCleaned(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         quotes = batch.session is not None and bool(batch.session.about)
         return replace(await self.real.write(batch), session_cleaned=quotes)
 
 
 class KeepsTheRecordOfNoCut(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         unnamed = tuple(replace(one, about=()) for one in batch.compactions)
         await self.real.write(Batch(at=batch.at, compactions=unnamed))
@@ -300,7 +299,7 @@ class KeepsTheRecordOfNoCut(Whole):
 
 
 class RecordsStaleTurns(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         if written.session_stale:
             await self.real.write(Batch(at=batch.at, turns=batch.turns))
@@ -308,20 +307,20 @@ class RecordsStaleTurns(Whole):
 
 
 class EnqueuesAgain(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         await self.real.write(Batch(at=batch.at, jobs=batch.jobs))
         return written
 
 
 class TakesAnyNumber(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         facts = tuple(replace(one, at=0.0 if isnan(one.at) else one.at) for one in batch.facts)
         return await self.real.write(replace(batch, facts=facts))
 
 
 class IgnoresSpans(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         sets = tuple(
             replace(one, vectors=tuple(replace(vector, span=None) for vector in one.vectors))
             for one in batch.vectors
@@ -374,7 +373,7 @@ class ForgetsWhenClosed(Whole):
 
 
 class DecidesAnyway(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         return await self.real.write(replace(batch, facts_revision=None))
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
@@ -384,7 +383,7 @@ class DecidesAnyway(Whole):
 class LooksBeforeItWrites(Whole):
     """The revision is compared, but not in the transaction that writes."""
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if batch.facts_revision not in (None, await self.real.facts_revision()):
             raise StaleFacts
         await asyncio.sleep(0.01)
@@ -432,7 +431,7 @@ class KeepsVectorsOfOldWords(Whole):
         super().__init__(real)
         self.vectors: list[FactVectorSet] = []
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         self.vectors.extend(batch.fact_vectors)
         await self.real.write(Batch(at=batch.at, fact_vectors=tuple(self.vectors)))
@@ -440,19 +439,19 @@ class KeepsVectorsOfOldWords(Whole):
 
 
 class TakesNothingForJoint(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         facts = tuple(replace(one, joint=False) for one in batch.facts)
         return await self.real.write(replace(batch, facts=facts))
 
 
 class OverlooksEvidence(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         facts = tuple(replace(one, evidence=()) for one in batch.facts)
         return await self.real.write(replace(batch, facts=facts))
 
 
 class ForgetsFactsForNow(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         known = {one.id for one in await self.real.facts(superseded=True)}
         again = tuple(
@@ -521,7 +520,7 @@ class Unmoved(Whole):
     async def facts_revision(self) -> int:
         return await self.real.facts_revision() - self.hidden
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if batch.facts_revision is not None:
             batch = replace(batch, facts_revision=batch.facts_revision + self.hidden)
         return await self.real.write(batch)
@@ -549,7 +548,7 @@ class RewritesUnseen(Unmoved):
 
 
 class ClosesForNothing(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         written = await self.real.write(batch)
         for one in batch.facts:
             if one.superseded_by is not None:
@@ -590,7 +589,7 @@ class CountsForgottenWords(Whole):
 
 
 class MendsKeys(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         jobs = tuple(
             replace(one, key=one.key.encode("utf-8", "replace").decode()) for one in batch.jobs
         )
@@ -633,7 +632,7 @@ class StopsAtTheUnreadable(Whole):
 
 
 class LeavesTheUnreadable(Whole):
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         broken = (await self.real.check()).problems
         return await self.real.write(replace(batch, facts=()) if broken else batch)
 

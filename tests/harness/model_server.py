@@ -30,7 +30,7 @@ from tests.harness.model_wires import (
 )
 
 from recollect.testing.scripted_replies import Fails, Says, WireName
-from recollect.values.request import Usage
+from recollect.values.model import Usage
 
 Step: TypeAlias = Says | Fails
 OverflowManner: TypeAlias = Literal["error", "inside", "silent"]

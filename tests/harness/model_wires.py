@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.model import StopReason
-from recollect.values.request import Usage
+from recollect.values.model import StopReason, Usage
 
 Events: TypeAlias = list[tuple[str, Mapping[str, Any]]]
 """Of a stream: the name, empty where the wire has none, and the data."""

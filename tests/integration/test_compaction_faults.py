@@ -43,8 +43,7 @@ from recollect.providers.calls import Retries
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
-from recollect.values.model import Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 WIRES = ("anthropic", "openai-chat", "openai-responses")

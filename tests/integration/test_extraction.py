@@ -21,7 +21,7 @@ from recollect.formats.transcripts import read_transcript
 from recollect.memory.jobs import RunResult, day_of
 from recollect.ports import Model, Store
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact
 from recollect.wiring import open_store

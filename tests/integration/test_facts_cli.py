@@ -19,7 +19,7 @@ from recollect.session import open_transcript, transcript_file
 from recollect.surfaces.cli import main
 from recollect.surfaces.cli.facts import SUBCOMMANDS
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, Fact, FactId, fact_id
+from recollect.values.fact import EvidenceSpan, Fact, FactId, fact_id
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 from recollect.wiring import open_store
@@ -123,7 +123,7 @@ def segment(text: str, name: str = "one", **changes: Any) -> Segment:
 def resting(content: str, on: Segment, **changes: Any) -> Fact:
     """A fact whose words stand in a message."""
     start = on.text.index(content)
-    span = Evidence(segment=on.id, start=start, end=start + len(content))
+    span = EvidenceSpan(segment=on.id, start=start, end=start + len(content))
     return fact(content, sources=(on.id,), evidence=(span,), session=on.session, **changes)
 
 
@@ -283,8 +283,8 @@ def test_why_shows_the_words_in_their_sentence_and_the_line(facts: Facts) -> Non
     rest = resting("the port is 9000", own)
     spans = (
         *rest.evidence,
-        Evidence(segment=imported.id, start=5, end=21),
-        Evidence(segment=heard.id, start=0, end=4_000),
+        EvidenceSpan(segment=imported.id, start=5, end=21),
+        EvidenceSpan(segment=heard.id, start=0, end=4_000),
     )
     rest = replace(rest, sources=(own.id, imported.id, heard.id, gone), evidence=spans)
     facts.write([rest], [own, imported, heard])

@@ -30,9 +30,9 @@ from recollect.surfaces.cli import main
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
-from recollect.values.fact import Evidence, Fact
-from recollect.values.lookup import CandidateQuery, FactQuery
+from recollect.values.fact import EvidenceSpan, Fact
 from recollect.values.model import Prompt
+from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment, Segment
 from recollect.values.upkeep import ROOMS
 from recollect.wiring import open_store
@@ -140,7 +140,7 @@ def facts_of(segments: dict[str, Segment]) -> tuple[Fact, ...]:
     plan, before, stays = segments[PLAN], segments[BEFORE], segments[STAYS]
 
     def made(name: str, said: str, *rests_on: Segment, **more: Any) -> Fact:
-        spans = tuple(Evidence(segment=one.id, start=0, end=len(one.text)) for one in rests_on)
+        spans = tuple(EvidenceSpan(segment=one.id, start=0, end=len(one.text)) for one in rests_on)
         return examples.fact(
             name,
             content=said,

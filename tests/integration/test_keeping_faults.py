@@ -20,7 +20,7 @@ from recollect.errors import BatchRefused, StoreUnavailable
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.edit import Shorten
 from recollect.values.report import Report
 from recollect.wiring import open_store
@@ -52,7 +52,7 @@ class Failing(SQLiteStore):
     failure: BaseException | None = None
     seconds = 0.0
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         await asyncio.sleep(self.seconds)
         if self.failure is not None:
             raise self.failure

@@ -27,7 +27,7 @@ from recollect.config.settings import Redaction
 from recollect.engine.background import runner_of
 from recollect.engine.keeper import keep_note
 from recollect.rules.redaction import redact
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall

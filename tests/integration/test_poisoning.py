@@ -29,7 +29,7 @@ from recollect.turn.ingest import index
 from recollect.values.fact import EXTRACTED_TYPES, Fact, FactDraft
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import Prompt
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import Segment, SegmentId, StoredSegment
 from recollect.wiring import open_store
 

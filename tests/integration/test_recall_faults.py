@@ -27,7 +27,7 @@ from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.lookup import CandidateQuery, Candidates, EmbedderKind
+from recollect.values.recall import CandidateQuery, Candidates, EmbedderKind
 from recollect.wiring import open_memory
 
 DIMENSIONS = 64

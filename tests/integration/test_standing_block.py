@@ -14,7 +14,7 @@ from recollect import open_memory
 from recollect.engine.session import Context
 from recollect.formats.recalled_block import STANDING_NOTE
 from recollect.values.edit import Insert
-from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring.stores import open_store
 

@@ -28,8 +28,8 @@ from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli.store_options import Place, with_store
-from recollect.values.batch import Batch, SessionWrite, Written
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.batch import Batch, SessionWrite, WriteResult
+from recollect.values.recall import Recalled, RecallRequest
 from recollect.wiring import open_spool, open_store
 
 WINDOW = 6_000
@@ -535,7 +535,7 @@ class Slow(SQLiteStore):
 
     seconds = 0.0
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         await asyncio.sleep(self.seconds)
         return await super().write(batch)
 

@@ -35,8 +35,7 @@ from recollect.providers.calls import Retries
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
 from recollect.values.compaction import CompactionResult, NoSummary, Summarised
-from recollect.values.model import Answer, Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Answer, Overflow, Prompt
 
 WINDOW = 12_000
 SAID = "I cannot help with that."

@@ -27,7 +27,7 @@ from recollect.turn.align import align
 from recollect.values.edit import LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.message import MessageId
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 SECRET_NAMES = ["cobalt", "heron", "lattice", "marlin", "nutmeg", "opal", "quartz", "saffron"]

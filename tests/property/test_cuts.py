@@ -23,9 +23,9 @@ from recollect.compaction.replace_past import replace_past
 from recollect.compaction.undo import undo
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
-from recollect.rules.groups import group
+from recollect.rules.calls import group
 from recollect.rules.identity import ROOT, chain
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.testing.provider_rules import violations
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.apply import apply
@@ -33,8 +33,8 @@ from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, View
 from recollect.values.message import EntryKey, MessageId, ToolResult
+from recollect.values.model import FormatName
 from recollect.values.reason import NOT_RUN
-from recollect.values.request import FormatName
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 2_000 if os.environ.get("RECOLLECT_SOAK") else 60

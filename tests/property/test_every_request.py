@@ -23,9 +23,9 @@ from recollect.engine import Context, Engine, Session
 from recollect.formats.json_text import array_spans, object_spans
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.history import Composed, Entry
+from recollect.values.model import FormatName
 from recollect.values.reason import Cause
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
-from recollect.values.request import FormatName
+from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else 1_000

@@ -27,9 +27,9 @@ from recollect.search.tokenize import tokenize
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, Fact, FactDraft, FactId
-from recollect.values.lookup import FactQuery
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
 from recollect.values.model import Answer, Prompt
+from recollect.values.recall import FactQuery
 from recollect.values.segment import SegmentId, Trust
 from recollect_bench.facts.chains import check_through_store
 from recollect_bench.facts.chains.tell import START, Said, in_order, make_chains, unrelated
@@ -61,7 +61,7 @@ def draft_of(said: Said) -> FactDraft:
         type=said.type,
         content=said.content,
         at=said.at,
-        evidence=(Evidence(segment=segment, start=0, end=len(said.content)),),
+        evidence=(EvidenceSpan(segment=segment, start=0, end=len(said.content)),),
         trust="high",
         made_by="rules",
         session=f"session-{said.chain % 7}",

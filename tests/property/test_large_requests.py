@@ -16,7 +16,7 @@ import pytest
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 WORDS = [
     "crane",

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 from tests.unit.turn.memories import Memory, entries, memory, user
 
-from recollect.rules.tokens import count_text, count_text_openclaw
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher, count_text, count_text_openclaw
 from recollect.search.calibrate import calibrate
 from recollect.search.dates import days_meant, windows_asked
 from recollect.search.identifiers import identifiers_in, words_of
@@ -28,7 +27,7 @@ from recollect.search.rank import Weighing, fuse, rank
 from recollect.turn.inject import inject
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId
-from recollect.values.lookup import (
+from recollect.values.recall import (
     AskedVector,
     Candidate,
     EmbedderKind,

@@ -27,8 +27,7 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Insert
 from recollect.values.history import behind_cut
-from recollect.values.model import Answer, Prompt
-from recollect.values.request import FormatName
+from recollect.values.model import Answer, FormatName, Prompt
 
 COMPACTIONS = 10
 WINDOWS = (4_000, 16_000, 64_000, 200_000, 1_000_000)

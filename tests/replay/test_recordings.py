@@ -22,8 +22,8 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.rules.message_redaction import TextMask
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.message import CallId
-from recollect.values.request import FormatName
-from recollect.values.transcript import Transcript
+from recollect.values.model import FormatName
+from recollect.values.transcript import RecordedSession
 
 WINDOWS = (8_000, 32_000, 128_000)
 PI = ("pi_before-compaction.jsonl.gz", "pi_large-session.jsonl.gz")
@@ -48,7 +48,7 @@ def refused(format_name: FormatName, body: Any) -> list[Any]:
     return violations(format_name, body, ids_unique_across_messages=strict)
 
 
-def replay(transcript: Transcript, window: int) -> Replay:
+def replay(transcript: RecordedSession, window: int) -> Replay:
     engine = Engine(build({"window_tokens": window}))
     session = Session("replay")
     done = Replay()
@@ -79,7 +79,7 @@ def replay(transcript: Transcript, window: int) -> Replay:
     return done
 
 
-def load(path: Path) -> tuple[Transcript, ...]:
+def load(path: Path) -> tuple[RecordedSession, ...]:
     return read_transcripts(path.read_bytes(), name=path.name)
 
 
@@ -113,7 +113,7 @@ def test_a_coding_session(data: Path, name: str, window: int) -> None:
         assert done.left_out > 0
 
 
-def runs(data: Path) -> Iterator[Transcript]:
+def runs(data: Path) -> Iterator[RecordedSession]:
     yield from load(data / "transcripts" / TAU)
 
 

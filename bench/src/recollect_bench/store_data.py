@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.job import NewJob
-from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import (
     NewPassage,
     NewSegment,

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from recollect.ports import Store
 from recollect.rules.identity import segment_id
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch
 from recollect.values.history import SessionId
-from recollect.values.lookup import AskedVector, EmbedderKind, Scale
 from recollect.values.message import EntryKey
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import AskedVector, EmbedderKind, RecallRequest, Scale
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect_bench.store_data import SEGMENTS_PER_SESSION, STARTED_AT, Corpus
 

@@ -20,7 +20,7 @@ from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo, is_undo, standing_compactions
 from recollect.values.compaction import CompactionResult
 from recollect.values.history import SessionState
-from recollect.values.request import Usage
+from recollect.values.model import Usage
 
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from recollect.agent.flush_result import FlushResult
 from recollect.values.compaction import CompactionResult
+from recollect.values.model import Usage
 from recollect.values.report import Report
-from recollect.values.request import Usage
 
 EndReason: TypeAlias = Literal["done", "aborted", "failed", "max-steps", "command"]
 FailureKind: TypeAlias = Literal["overflow", "refused", "unavailable", "model"]

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from recollect.values.certificate import Certificate
 from recollect.values.fact import Fact
 from recollect.values.segment import SPEAKERS
+from recollect.values.upkeep import Certificate
 
 if TYPE_CHECKING:
     from recollect.engine.facts.told import FactSource, FactWhy, FactWritten

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from recollect.agent.events import Compacted, FailureKind
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow
 
 UNSAID = Overflow(pattern_name="unsaid")
 """A provider refused for size and said nothing more."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.compaction.render import defuse
-from recollect.rules.clean_text import quote_labels
+from recollect.rules.text import quote_labels
 from recollect.values.model import Answer
 from recollect.values.reason import Cause, Reason
 

@@ -14,8 +14,7 @@ from typing import TypeAlias
 from recollect.compaction.accept import Accepted, Rejected, accept
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.values.compaction import Spent
-from recollect.values.model import Answer, Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Answer, Overflow, Prompt
 from recollect.values.reason import Cause, Reason
 
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]

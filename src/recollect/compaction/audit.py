@@ -14,7 +14,7 @@ from typing import Final
 from recollect.compaction.consumed import consumed
 from recollect.compaction.prompts import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import without_recalled_blocks
+from recollect.rules.text import without_recalled_blocks
 from recollect.search.identifiers import identifiers_in
 from recollect.search.question import substance
 from recollect.search.tokenize import tokenize

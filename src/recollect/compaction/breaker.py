@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recollect.config.settings import Compaction
-from recollect.values.breaker import Breaker
 from recollect.values.compaction import CompactionResult
+from recollect.values.history import Breaker
 
 REFILLS = 3
 """So many rapid refills in a row open the breaker; the figure of notes/formats.md F 14."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
-from recollect.rules.groups import group
+from recollect.rules.calls import group
 from recollect.values.history import Entry
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 MOST_RATIO = 0.4
 """Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
-from recollect.rules.sentences import one_line, sentence_spans
+from recollect.rules.text import one_line, sentence_spans
 
 Change: TypeAlias = Literal["dropped", "new", "kept"]
 

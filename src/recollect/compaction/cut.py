@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from recollect.compaction.shown import shown_tokens
 from recollect.compaction.ties import ties
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Edit
 from recollect.values.history import Entry, behind_cut, newest_cut
 from recollect.values.message import Text, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.wire import WireRules
 
 SLACK = 1.5
 """So many times what may be kept is kept where that saves a turn or an exchange from being split.

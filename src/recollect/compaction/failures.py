@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from recollect.rules.clean_text import clean_text
-from recollect.rules.segment_text import UNKNOWN_TOOL
+from recollect.rules.text import UNKNOWN_TOOL, clean_text
 from recollect.values.compaction import ToolFailure
 from recollect.values.history import Entry
 from recollect.values.message import CallId, ToolCall, ToolResult

@@ -14,7 +14,7 @@ from recollect.compaction.chunk import chunk
 from recollect.compaction.fit import level
 from recollect.compaction.render import excerpt, render
 from recollect.values.history import Entry
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 _BOTH_ENDS_TOKENS = 60
 """Of less only the beginning is shown: the mark between two ends weighs a dozen."""

@@ -15,7 +15,7 @@ from typing import Final
 from recollect.compaction.holds import WORDED, holds_literally
 from recollect.compaction.render import defuse
 from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
-from recollect.rules.sentences import bounded
+from recollect.rules.text import bounded
 from recollect.values.compaction import Probe
 
 _LINE_CHARS: Final = 200

@@ -19,7 +19,7 @@ from typing import Final
 from recollect.compaction.exact import exact_things
 from recollect.compaction.holds import says_something, without
 from recollect.compaction.speech import Speaker, Speech, speeches
-from recollect.rules.sentences import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
 from recollect.search.statements import is_error_line, statement_kind, tells_the_error
 from recollect.values.compaction import Probe, ProbeKind
 from recollect.values.history import Entry

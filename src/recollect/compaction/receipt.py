@@ -18,7 +18,7 @@ from typing import Final
 from recollect.compaction.holds import holds, says_something, without
 from recollect.compaction.pin import Pinned, pin
 from recollect.errors import RecollectError
-from recollect.values.compaction import Finding, Probe, Receipt, Standing
+from recollect.values.compaction import Probe, ProbeFinding, Receipt, Standing
 
 MOST_RECALLS: Final = 60
 """Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
@@ -136,14 +136,14 @@ async def _asked(
 
 def _findings(
     probes: Sequence[Probe], missing: frozenset[Probe], recalled: set[Probe], pinned: Pinned
-) -> tuple[Finding, ...]:
-    def finding(probe: Probe) -> Finding:
+) -> tuple[ProbeFinding, ...]:
+    def finding(probe: Probe) -> ProbeFinding:
         standing: Standing = "lost"
         if probe not in missing or probe in pinned.probes:
             standing = "in summary"
         elif probe in recalled:
             standing = "recallable"
-        return Finding(probe=probe, standing=standing, pinned=probe in pinned.probes)
+        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned.probes)
 
     return tuple(map(finding, probes))
 

@@ -15,9 +15,8 @@ from typing import Final
 
 from recollect.compaction.consumed import CONSUMED_NOTE, consumed
 from recollect.formats.summaries import OWN_TAGS
-from recollect.rules.clean_text import clean_text, quote_labels
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import ERROR_MARK, without_recalled_blocks
+from recollect.rules.text import ERROR_MARK, clean_text, quote_labels, without_recalled_blocks
 from recollect.values.history import Entry
 from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
 

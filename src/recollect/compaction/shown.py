@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.rules.weigh import CALL_TOKENS, MESSAGE_TOKENS, Weigher
+from recollect.rules.tokens import CALL_TOKENS, MESSAGE_TOKENS, Weigher
 from recollect.values.edit import Edit, LeaveOut, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, Part, Text, ToolResult

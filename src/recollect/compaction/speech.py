@@ -18,7 +18,7 @@ from recollect.compaction.consumed import consumed
 from recollect.compaction.fit import HEADINGS
 from recollect.formats.summaries import PINNED_HEADING, PINNED_LINE, PINNED_NOTE, part_pinned
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import without_recalled_blocks
+from recollect.rules.text import without_recalled_blocks
 from recollect.values.history import Entry
 from recollect.values.message import CallId, EntryKey, MessageId, Text, ToolCall, ToolResult
 

@@ -29,8 +29,8 @@ from recollect.formats.summaries import part_pinned
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
 from recollect.values.history import Entry
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.wire import WireRules
 
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.rules.groups import group
+from recollect.rules.calls import group
 from recollect.values.history import Entry
 from recollect.values.message import CallId, ToolCall, ToolResult
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 
 def ties(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from recollect.rules.clean_text import clean_text
+from recollect.rules.text import clean_text
 from recollect.values.history import Entry
 from recollect.values.message import ToolCall, ToolResult
 

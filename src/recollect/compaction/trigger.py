@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.config.settings import Compaction
-from recollect.rules.budget import Limits
+from recollect.rules.budget import WindowLimits
 from recollect.values.compaction import Due
 from recollect.values.reason import Cause, Reason
 
@@ -28,7 +28,7 @@ class TriggerResult:
 def trigger(
     *,
     used_tokens: int | None,
-    limits: Limits,
+    limits: WindowLimits,
     settings: Compaction,
     compactions: int,
     flushed_in: int | None = None,

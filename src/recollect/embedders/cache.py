@@ -25,7 +25,7 @@ import numpy as np
 
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 # The file of an embedding cache: rows of vectors, found by a hash, the longest unused go first.
 #

@@ -31,7 +31,7 @@ from recollect.embedders.local import (
     unit_vectors,
 )
 from recollect.errors import EmbedderError
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 # A folder that holds a sentence-transformer exported to ONNX: what is in it, and how it is run.
 #

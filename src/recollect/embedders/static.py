@@ -28,7 +28,7 @@ from recollect.embedders.local import (
     unit_vectors,
 )
 from recollect.errors import EmbedderError, MissingExtra
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 EXTRA: Final = "static"
 FEATURE: Final = "the static embedder"

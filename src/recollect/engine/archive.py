@@ -24,7 +24,7 @@ from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store
-from recollect.values.batch import Batch, SessionWrite, Written
+from recollect.values.batch import Batch, SessionWrite, WriteResult
 from recollect.values.history import SessionId
 from recollect.values.model import ModelUse
 
@@ -63,7 +63,7 @@ class Kept:
     """Where a batch is durable now, and what went wrong where it is not in the store."""
 
     where: Where
-    written: Written | None = None
+    written: WriteResult | None = None
     said: str = ""
     waits: bool = False
     """It is durable nowhere, and waits in memory to be written."""
@@ -440,7 +440,7 @@ class DurableArchive:
         if self._held:
             self._start_draining()
 
-    async def _written(self, batch: Batch) -> Written:
+    async def _written(self, batch: Batch) -> WriteResult:
         await self.store()
         begun = time.monotonic()
         written = await self._on_store(lambda store: store.write(batch))
@@ -656,7 +656,7 @@ class DurableArchive:
     async def _take_held(self, record: bytes) -> Kept:
         return Kept(where="store", written=await self._take(record))
 
-    async def _take(self, record: bytes) -> Written | None:
+    async def _take(self, record: bytes) -> WriteResult | None:
         """One batch that waited into the store.
 
         What can never be written is set aside, since it must not keep everything behind it out
@@ -703,5 +703,5 @@ def _add_use(use: ModelUse, day: str) -> Callable[[Store], Awaitable[None]]:
     return lambda store: store.add_model_use(use, day=day)
 
 
-async def _write(store: Store, record: bytes) -> Written:
+async def _write(store: Store, record: bytes) -> WriteResult:
     return await store.write(read_batch(record))

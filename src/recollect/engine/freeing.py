@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recollect.engine.turn_path import TurnPath, is_block, without_blocks
-from recollect.rules.moments import WORTHWHILE_SHARE
+from recollect.rules.budget import WORTHWHILE_SHARE
 from recollect.turn.prune import PruneResult, prune
 from recollect.turn.query import QueryResult, last_exchange
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Shorten
 from recollect.values.message import ToolResult
-from recollect.values.moment import Moment
 from recollect.values.reason import NOT_RUN, Cause, Reason
+from recollect.values.report import BatchMoment
 
 PRUNED_ENOUGH_RATIO = 0.8
 """Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
@@ -26,7 +26,7 @@ TRIM_ROUNDS = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
 
-async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
+async def free(path: TurnPath, moment: BatchMoment, asked: QueryResult) -> None:
     """What only a batch moment may do: blocks go first, then prune, then compact or trim.
 
     A result that alone fills the window is shortened before anything else is cut for it. A
@@ -65,7 +65,7 @@ async def free(path: TurnPath, moment: Moment, asked: QueryResult) -> None:
         await _prune(path, moment, everything=True)
 
 
-def _without_old_blocks(path: TurnPath, moment: Moment) -> tuple[Edit, ...]:
+def _without_old_blocks(path: TurnPath, moment: BatchMoment) -> tuple[Edit, ...]:
     """The edits without recalled blocks; after a pause the newest exchange keeps its own, which
     the next question may lean on."""
     if moment.kind != "cache-expired":
@@ -74,7 +74,7 @@ def _without_old_blocks(path: TurnPath, moment: Moment) -> tuple[Edit, ...]:
     return tuple(edit for edit in path.edits if not is_block(edit) or edit.anchor in recent)
 
 
-def _enough_tokens(path: TurnPath, moment: Moment) -> int:
+def _enough_tokens(path: TurnPath, moment: BatchMoment) -> int:
     """What pruning has to come down to, or messages are trimmed too.
 
     A view that was over its limit and stays just below it is over it again in a turn or two, and
@@ -88,7 +88,7 @@ def _enough_tokens(path: TurnPath, moment: Moment) -> int:
     return int(PRUNED_ENOUGH_RATIO * limit)
 
 
-def _low_tokens(path: TurnPath, moment: Moment) -> int:
+def _low_tokens(path: TurnPath, moment: BatchMoment) -> int:
     """What a trim goes down to: for a block's sake no further than it takes, and a little."""
     low = path.limits.low_water_tokens
     if moment.kind != "room":
@@ -98,7 +98,7 @@ def _low_tokens(path: TurnPath, moment: Moment) -> int:
     )
 
 
-def _stays_full(path: TurnPath, moment: Moment) -> bool:
+def _stays_full(path: TurnPath, moment: BatchMoment) -> bool:
     """Whether pruning was not enough: a view that is full again in a few turns would break
     the provider's cache each time."""
     if moment.kind not in FULL_MOMENTS:
@@ -114,7 +114,7 @@ def _holds_oversized_result(path: TurnPath) -> bool:
     return any(isinstance(part, ToolResult) for row in rows for part in row.parts)
 
 
-async def _prune(path: TurnPath, moment: Moment, *, everything: bool = False) -> bool:
+async def _prune(path: TurnPath, moment: BatchMoment, *, everything: bool = False) -> bool:
     """Whether anything was pruned."""
     used = path.used_tokens()
     target = path.limits.limit_tokens if everything else path.limits.low_water_tokens

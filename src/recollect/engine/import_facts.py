@@ -24,8 +24,8 @@ from recollect.formats.openclaw_files import (
     with_own_keys,
 )
 from recollect.ports import Store
-from recollect.rules.clean_text import clean_text
 from recollect.rules.secret_values import MASK_OPENING
+from recollect.rules.text import clean_text
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, fact_identity

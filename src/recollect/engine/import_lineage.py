@@ -16,7 +16,7 @@ from recollect.rules.identity import ROOT, chain
 from recollect.turn.align import Reading, align
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
-from recollect.values.transcript import ShownItems, Transcript
+from recollect.values.transcript import RecordedSession, ShownItems
 
 Runs: TypeAlias = tuple[range, ...]
 
@@ -32,7 +32,7 @@ class Lineage:
 
 
 def place_items(
-    transcript: Transcript, readings: Sequence[Reading], known: SessionState | None = None
+    transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> Lineage:
     """Give every item its key; `known` is a live session that may hold some of them already."""
     contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
@@ -103,7 +103,7 @@ def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> No
         parent = keys[item]
 
 
-def _contexts(transcript: Transcript) -> list[Runs]:
+def _contexts(transcript: RecordedSession) -> list[Runs]:
     """The histories that were sent, each once at its longest, in the order of the recording."""
     total = len(transcript.items)
     found: list[Runs] = []

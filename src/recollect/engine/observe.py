@@ -15,12 +15,11 @@ from recollect.formats.replies import read_error, read_reply, read_usage
 from recollect.formats.stream_events import StreamedReply
 from recollect.ports import RecogniseOverflow
 from recollect.rules.identity import ROOT, chain, identify
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
 from recollect.values.history import Entry, SessionState
 from recollect.values.message import EntryKey
-from recollect.values.overflow import LimitDoubt, Overflow
-from recollect.values.request import Usage
+from recollect.values.model import LimitDoubt, Overflow, Usage
 
 SHRINK_RATIO = 0.9
 """What a window is taken to be, of what was sent, when a provider refuses without a number."""

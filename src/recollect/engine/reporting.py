@@ -7,7 +7,7 @@ from dataclasses import replace
 from recollect.engine.turn_path import TurnPath
 from recollect.values.edit import Edit, Insert
 from recollect.values.history import SessionId
-from recollect.values.recalled import Recalled, passage_name
+from recollect.values.recall import Recalled, passage_name
 from recollect.values.report import Report
 
 

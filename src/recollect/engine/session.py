@@ -17,11 +17,10 @@ from recollect.turn.align import Remembered
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState, SpaceId
-from recollect.values.overflow import LimitDoubt, Overflow
+from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import NOT_RUN, Reason
-from recollect.values.recalled import Recalled
-from recollect.values.report import Report, StageLine, told_once
-from recollect.values.request import Usage
+from recollect.values.recall import Recalled
+from recollect.values.report import Report, StageLine, joined_lines
 
 
 class Session:
@@ -105,7 +104,7 @@ class Observation:
         used = self.usage
         tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
         kept = "nothing is kept" if self.archived is None else f"kept in: {self.archived}"
-        failed = told_once(self.failures)
+        failed = joined_lines(self.failures)
         told = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
         if self.broken_off:
             told.insert(1, "broken off: kept as far as it came")

@@ -7,7 +7,7 @@ from recollect.turn.align import Alignment
 from recollect.turn.apply import Applied
 from recollect.values.compaction import CompactionResult
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled
+from recollect.values.recall import Recalled
 from recollect.values.report import Outcome
 
 

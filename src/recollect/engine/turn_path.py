@@ -23,11 +23,10 @@ from recollect.engine.telling import (
 )
 from recollect.formats.codec import Codec
 from recollect.ports import Recaller, StandingRecaller
-from recollect.rules.budget import Limits
+from recollect.rules.budget import WindowLimits, batch_moment
 from recollect.rules.identity import ROOT, block_mark, continued_root
 from recollect.rules.message_redaction import TextMask
-from recollect.rules.moments import batch_moment
-from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
+from recollect.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.search.identifiers import identifiers_in
 from recollect.turn.align import Alignment, ReadResult, Remembered, align, enter, read
 from recollect.turn.apply import Applied, apply, extend
@@ -35,14 +34,12 @@ from recollect.turn.inject import InjectResult, block_text, inject
 from recollect.turn.query import QueryResult, ask, newest_exchange, query, spoken_text
 from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.edit import Edit, Insert, LeaveOut
-from recollect.values.history import Composed, Entry, SessionState, View, behind_cut
+from recollect.values.history import Composed, Entry, SessionState, Slot, View, behind_cut
 from recollect.values.message import EntryKey, MessageId, Text
-from recollect.values.moment import Moment
+from recollect.values.model import Request
 from recollect.values.reason import NOT_RUN, Cause, Reason
-from recollect.values.recalled import Asks, Recalled, RecalledFact
-from recollect.values.report import WindowSource
-from recollect.values.request import Request
-from recollect.values.slot import Slot
+from recollect.values.recall import Asks, Recalled, RecalledFact
+from recollect.values.report import BatchMoment, WindowSource
 
 DORMANT_TURNS = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
@@ -50,7 +47,7 @@ CHARS_A_TOKEN = 4
 """A rough size for what could not be read."""
 
 
-Free: TypeAlias = Callable[["TurnPath", Moment, QueryResult], Awaitable[None]]
+Free: TypeAlias = Callable[["TurnPath", BatchMoment, QueryResult], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -61,7 +58,7 @@ class TurnPath:
     state: SessionState
     request: Request
     codec: Codec
-    limits: Limits
+    limits: WindowLimits
     window_source: WindowSource
     weigher: Weigher
     boundary: Boundary
@@ -83,7 +80,7 @@ class TurnPath:
     dormant: tuple[tuple[Edit, int], ...] = ()
     view: View = field(default_factory=lambda: View(rows=(), tokens=0))
     incoming_tokens: int = 0
-    moment: Moment | None = None
+    moment: BatchMoment | None = None
     asked: str = ""
     shaped: bool = False
     """A view was made; otherwise the request goes out as it came and the session stays."""
@@ -142,7 +139,7 @@ class TurnPath:
         )
         if self.moment is None and self.fills_up():
             due = Reason(Cause.COMPACTION_DUE, limit=self.limits.compact_tokens)
-            self.moment = Moment(kind="compaction", reason=due)
+            self.moment = BatchMoment(kind="compaction", reason=due)
         if self.moment is not None and await self._may_leave(gate):
             await free(self, self.moment, asked)
         if self.wants_compaction:
@@ -472,7 +469,7 @@ class TurnPath:
             return
         room = max(0, self._room_tokens())
         reason = Reason(Cause.ROOM_WANTED, tokens=self.wanted_tokens(), room=room)
-        self.moment = Moment(kind="room", reason=reason)
+        self.moment = BatchMoment(kind="room", reason=reason)
         if await self._may_leave(gate):
             await free(self, self.moment, asked)
 

@@ -16,8 +16,7 @@ from typing import Final
 from recollect.engine.archive import DurableArchive
 from recollect.engine.boundary import Failure, attempted
 from recollect.ports import Clock, Embedder, Store
-from recollect.values.batch import Batch
-from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.reason import Cause, Reason
 from recollect.values.upkeep import Stats
 

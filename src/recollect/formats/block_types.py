@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from recollect.values.message import Role
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 PairRole: TypeAlias = Literal["call", "result", "neither"]
 RunBy: TypeAlias = Literal["client", "provider", ""]

@@ -11,10 +11,9 @@ from recollect.formats.json_text import array_spans, decode, object_spans
 from recollect.formats.openai_chat import OpenAIChatCodec
 from recollect.formats.openai_responses import OpenAIResponsesCodec
 from recollect.formats.pi import PiCodec
+from recollect.values.history import Slot
 from recollect.values.message import Message
-from recollect.values.request import FormatName
-from recollect.values.slot import Slot
-from recollect.values.wire import WireRules
+from recollect.values.model import FormatName, WireRules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

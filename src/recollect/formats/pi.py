@@ -19,6 +19,7 @@ from recollect.formats.blocks import (
 )
 from recollect.formats.json_text import encode
 from recollect.formats.summaries import is_summary
+from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (
     CallId,
     Ending,
@@ -28,8 +29,7 @@ from recollect.values.message import (
     Text,
     ToolResult,
 )
-from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 RULES = WireRules(
     format="pi",
@@ -80,12 +80,12 @@ class PiCodec:
         wire = read_wire(slot.base.raw)
         if slot.base.role == "tool":
             for piece in slot.pieces:
-                if isinstance(piece, Reworded):
+                if isinstance(piece, RewordedPart):
                     wire["content"] = reword_result(wire.get("content"), piece.text)
             return encode(wire)
         if "content" not in wire:
             for piece in slot.pieces:
-                if isinstance(piece, Reworded):
+                if isinstance(piece, RewordedPart):
                     wire["summary" if "summary" in wire else "output"] = piece.text
             return encode(wire)
         content = wire["content"]
@@ -108,18 +108,18 @@ class PiCodec:
                     "timestamp": 0,
                 }
             )
-        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
         content = [{"type": "text", "text": "\n\n".join(texts)}]
         return encode({"role": slot.role, "content": content, "timestamp": 0})
 
 
-def _block(piece: Kept | Reworded | Written, blocks: list[Any]) -> Any:
-    if isinstance(piece, Written):
+def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any]) -> Any:
+    if isinstance(piece, OwnText):
         return {"type": "text", "text": piece.text}
     block = blocks[piece.part]
     if isinstance(block, str):
         block = {"type": "text", "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, Reworded) else block
+    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from recollect.values.recalled import (
+from recollect.values.recall import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
     RecalledFact,

@@ -24,7 +24,7 @@ from recollect.formats.json_text import (
     value_positions,
 )
 from recollect.values.history import Entry, Row
-from recollect.values.request import FormatName, Request
+from recollect.values.model import FormatName, Request
 
 OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from recollect.errors import FormatError
 from recollect.memory.counted import counted, named
-from recollect.values.certificate import Asked, Certificate
 from recollect.values.message import MessageId
+from recollect.values.upkeep import Certificate, ForgetScope
 
 _DIGEST_BYTES: Final = 32
 _IN_SHORT: Final = (
@@ -88,7 +88,7 @@ def from_json(held: Mapping[str, Any]) -> Certificate:
         asked = dict(given.pop("asked"))
         asked["sessions"] = tuple(asked["sessions"])
         given |= {name: tuple(given[name]) for name in ("covers", "cannot")}
-        return Certificate(asked=Asked(**asked), **given)
+        return Certificate(asked=ForgetScope(**asked), **given)
     except (KeyError, TypeError) as error:
         raise FormatError(f"not a certificate: {type(error).__name__}") from error
 
@@ -137,7 +137,7 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
-def _asked(asked: Asked, plain: Callable[[str], str]) -> str:
+def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:
     parts = []
     if asked.segments:
         parts.append(counted(asked.segments, "segments by id"))

@@ -17,7 +17,7 @@ from recollect.memory.digest_prompt import MOST_WORDS, digest_prompt
 from recollect.memory.reading.orders import is_order
 from recollect.memory.reading.support import supported
 from recollect.ports import Model
-from recollect.rules.spent import spent_tokens
+from recollect.rules.tokens import spent_tokens
 from recollect.rules.trust import lowest
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, fact_id

@@ -13,11 +13,9 @@ from typing import Final
 
 from recollect.memory.runner import GiveUp
 from recollect.ports import Archive, Clock, Embedder
-from recollect.rules.vectors import what_is_wrong
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.values.fact import FactVector, FactVectorSet
-from recollect.values.job import EMBED_JOB, Lease, NewJob
-from recollect.values.segment import Vector, VectorSet
+from recollect.values.segment import Vector, VectorSet, vector_problem
 
 PASSAGES: Final = 256
 """How many passages one job embeds: a write of some hundred KiB, well within a lease."""
@@ -54,7 +52,7 @@ async def embed_next(
     chosen = found[:passages]
     values = await embedder.embed([passage.text for passage in chosen])
     # stored, they would stand with the wrong passages, or be taken for made and never mended
-    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+    if wrong := vector_problem(values, wanted=len(chosen), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
     vectors = tuple(
         Vector(
@@ -79,7 +77,7 @@ async def _with_facts(
         return batch, False
     chosen = found[:limit]
     values = await embedder.embed([one.text for one in chosen])
-    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+    if wrong := vector_problem(values, wanted=len(chosen), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
     vectors = tuple(
         FactVector(fact=one.fact, values=value) for one, value in zip(chosen, values, strict=True)

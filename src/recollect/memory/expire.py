@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from recollect.ports import Clock, Ledger
-from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.batch import Batch, Lease
 
 KIND: Final = "expire"
 _DAY_SECONDS: Final = 86_400.0

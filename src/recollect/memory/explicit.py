@@ -23,8 +23,8 @@ from recollect.memory.stating.folded import BLANK, folded_lines, has_chinese
 from recollect.memory.stating.rule import MOST_SENTENCE_CHARS, Stated
 from recollect.memory.stating.spoken import spoken
 from recollect.rules.redaction import redact
-from recollect.rules.sentences import statement_spans
-from recollect.values.fact import Evidence, FactDraft, RefusedDraft
+from recollect.rules.text import statement_spans
+from recollect.values.fact import EvidenceSpan, FactDraft, RefusedDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -222,7 +222,7 @@ def _drafts(
     if redact(sentence.said).spans:
         reasons.append("a secret")
         return
-    evidence = Evidence(segment=segment.id, start=sentence.start, end=sentence.end)
+    evidence = EvidenceSpan(segment=segment.id, start=sentence.start, end=sentence.end)
     before = segment.text[max(0, sentence.start - MOST_CHARS_BEFORE) : sentence.start]
     for said, trigger in _apart(sentence, stated, by_user=segment.role == "user"):
         kept = content(said, trigger, before=before)

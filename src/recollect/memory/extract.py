@@ -34,8 +34,8 @@ from recollect.memory.reading.windows import WINDOW_TOKENS, Stretch, windows
 from recollect.memory.stating.settle_type import settle_type
 from recollect.memory.stating.standalone import standalone
 from recollect.ports import Model
-from recollect.rules.spent import spent_tokens
-from recollect.values.fact import Evidence, FactDraft, RefusedDraft
+from recollect.rules.tokens import spent_tokens
+from recollect.values.fact import EvidenceSpan, FactDraft, RefusedDraft
 from recollect.values.model import Answer, Prompt
 from recollect.values.segment import Segment, SegmentId
 
@@ -273,7 +273,7 @@ def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
     return False
 
 
-def _overlap(one: Evidence, other: Evidence) -> bool:
+def _overlap(one: EvidenceSpan, other: EvidenceSpan) -> bool:
     return one.segment == other.segment and one.start < other.end and other.start < one.end
 
 

@@ -20,11 +20,9 @@ from recollect.memory.forget_rooms import forget_in_rooms, held_meant
 from recollect.memory.matching import Meant, content_meant, facts_meant, said_again, stored_meant
 from recollect.memory.spooled import Gone, damaged_parts
 from recollect.ports import Spool, Store
-from recollect.values.certificate import Asked, Certificate
-from recollect.values.fact import Fact, FactId, fact_identity
-from recollect.values.fact_support import still_supported
+from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.segment import Segment, SegmentId
-from recollect.values.upkeep import ForgetOrder, Forgotten
+from recollect.values.upkeep import Certificate, ForgetOrder, ForgetScope, Forgotten
 
 Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
 """Removes what was derived from forgotten messages; says what and how many, by kind.
@@ -114,8 +112,8 @@ async def _forget_spooled(
     return counts
 
 
-def _asked(order: ForgetOrder) -> Asked:
-    return Asked(
+def _asked(order: ForgetOrder) -> ForgetScope:
+    return ForgetScope(
         segments=len(order.segments),
         identities=len(order.message_ids),
         sessions=order.sessions,

@@ -24,10 +24,10 @@ from recollect.values.upkeep import (
     ROOMS,
     ForgetOrder,
     Forgotten,
-    HeldBody,
     NewBody,
     RewriteOrder,
     Room,
+    StoredBody,
 )
 
 _PAGE: Final = 50
@@ -127,7 +127,7 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
     return counts
 
 
-async def _all(store: Store) -> AsyncIterator[HeldBody]:
+async def _all(store: Store) -> AsyncIterator[StoredBody]:
     for room in ROOMS:
         after: str | None = None
         while page := await store.held(room, after=after, limit=_PAGE):
@@ -136,7 +136,7 @@ async def _all(store: Store) -> AsyncIterator[HeldBody]:
                 yield one
 
 
-def _in_body(order: ForgetOrder, one: HeldBody) -> Iterator[str]:
+def _in_body(order: ForgetOrder, one: StoredBody) -> Iterator[str]:
     """What the pattern matches in a record, and the texts in which it does."""
     search = compiled(order.pattern or "")
     for said in _said_in(one):
@@ -146,7 +146,7 @@ def _in_body(order: ForgetOrder, one: HeldBody) -> Iterator[str]:
             yield said
 
 
-def _said_in(one: HeldBody) -> list[str]:
+def _said_in(one: StoredBody) -> list[str]:
     said: list[str] = []
 
     def look(text: str) -> str:
@@ -162,7 +162,7 @@ def _said_in(one: HeldBody) -> list[str]:
     return list(strings_in(one.body, keys=True))
 
 
-def _readable(one: HeldBody) -> bytes:
+def _readable(one: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
     if one.room != "states":
         return one.body

@@ -44,7 +44,7 @@ from recollect.memory.reconciling.prompt import (
 )
 from recollect.memory.reconciling.rules import Verdict, decide
 from recollect.ports import Model
-from recollect.rules.spent import spent_tokens
+from recollect.rules.tokens import spent_tokens
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
 
 _UNTRUSTED: Final = frozenset({"low", "outside"})

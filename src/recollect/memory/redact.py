@@ -43,10 +43,8 @@ from recollect.memory.masking.parts import (
 from recollect.memory.masking.remains import Copies, copies_of, remains_of
 from recollect.memory.spooled import damaged_parts
 from recollect.ports import Spool, Store
-from recollect.values.batch import Batch
-from recollect.values.fact import Fact
-from recollect.values.fact_support import rests_on
-from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
+from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
 

@@ -18,8 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from recollect.errors import StoreError
 from recollect.ports import Clock, JobQueue
-from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.batch import Batch, Lease
 
 T = TypeVar("T")
 LOG = logging.getLogger("recollect.store")

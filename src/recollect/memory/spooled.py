@@ -25,10 +25,8 @@ from recollect.memory.matching import (
     place_meant,
 )
 from recollect.ports import Spool
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.fact import FactId, fact_identity
-from recollect.values.fact_support import still_supported
-from recollect.values.job import EXTRACT_JOB, extract_key
+from recollect.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
+from recollect.values.fact import FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import ForgetOrder

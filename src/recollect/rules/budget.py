@@ -1,7 +1,9 @@
-"""One place for every limit of a window (design.md 2, "Limits").
+"""Every limit of a window, and the moments at which a view may change before its tail.
 
-Flush, compaction, trim and the recalled block all take their threshold from here, so that no
-two of them can disagree about the reserve.
+Flush, compaction, trim and the recalled block all take their threshold from here, so that no two of
+them disagree about the reserve. Between batch moments nothing before the tail changes, so the
+provider's prompt cache keeps working: editing a little every turn costs 4 to 6 times plain
+compaction (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
-from recollect.values.report import WindowSource
+from recollect.values.reason import Cause, Reason
+from recollect.values.report import BatchMoment, WindowSource
 
 RESERVE_SHARE = 4
 """The reserve is at most a quarter of the window."""
@@ -52,7 +55,7 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WindowLimits:
     """The thresholds of one window, in tokens."""
 
     window_tokens: int
@@ -78,7 +81,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ModelWindow:
     """A window's size, and where the number comes from."""
 
     tokens: int
@@ -87,24 +90,24 @@ class Window:
 
 def window_of(
     model: str | None, settings: Settings, *, learned_tokens: int | None = None
-) -> Window:
+) -> ModelWindow:
     """The window: as set, but never above what a provider said; else by table, else 200,000."""
     name = (model or "").rpartition("/")[2].lower()
     matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
     if settings.window_tokens is not None:
-        window = Window(tokens=settings.window_tokens, source="settings")
+        window = ModelWindow(tokens=settings.window_tokens, source="settings")
     elif matches:
-        window = Window(tokens=max(matches)[1], source="model")
+        window = ModelWindow(tokens=max(matches)[1], source="model")
     else:
-        window = Window(tokens=FALLBACK_WINDOW_TOKENS, source="assumed")
+        window = ModelWindow(tokens=FALLBACK_WINDOW_TOKENS, source="assumed")
     if learned_tokens is None or (learned_tokens >= window.tokens and window.source != "assumed"):
         return window
-    return Window(tokens=learned_tokens, source="provider")
+    return ModelWindow(tokens=learned_tokens, source="provider")
 
 
 def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
-) -> Limits:
+) -> WindowLimits:
     """Every threshold of a window under these settings.
 
     `output_tokens` is the room a request asks for its reply: providers hold prompt and reply
@@ -128,7 +131,7 @@ def limits_of(
     flush_at = compact_at - min(flush.soft_threshold_tokens, window_tokens // FLUSH_SHARE)
     if flush.at_ratio is not None:
         flush_at = min(compact_at, int(window_tokens * flush.at_ratio))
-    return Limits(
+    return WindowLimits(
         window_tokens=window_tokens,
         reserve_tokens=reserve,
         available_tokens=available,
@@ -142,3 +145,25 @@ def limits_of(
         flush_tokens=flush_at,
         compact_tokens=compact_at,
     )
+
+
+WORTHWHILE_SHARE = 20
+"""A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
+
+
+def batch_moment(
+    settings: Settings, limits: WindowLimits, *, used_tokens: int, now: float, sent_at: float | None
+) -> BatchMoment | None:
+    """The batch moment this turn is, if it is one."""
+    if used_tokens > limits.limit_tokens:
+        over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
+        return BatchMoment(kind="over-limit", reason=over)
+    pruning = settings.pruning
+    if sent_at is not None and now - sent_at >= pruning.ttl.total_seconds():
+        expired = Reason(Cause.CACHE_EXPIRED, minutes=(now - sent_at) / 60)
+        return BatchMoment(kind="cache-expired", reason=expired)
+    if pruning.mode in ("adaptive", "aggressive"):
+        share = used_tokens / limits.window_tokens
+        if pruning.mode == "aggressive" or share >= pruning.soft_trim_ratio:
+            return BatchMoment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))
+    return None

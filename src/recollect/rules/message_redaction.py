@@ -1,24 +1,217 @@
-"""Messages as they may be read for what is kept of them: names, probes, summaries, excerpts.
+"""Masking secrets in JSON and in messages, so that what is kept of them holds none.
 
-Owns `redact_entries`. A name that is taken from a message stands alone afterwards, without the
-label that gave a secret away, so it has to be taken from the message as it is masked. What one
-message masks is masked in all of them: a model repeats a password without saying that it is one.
-Never changes keys, ids, order or the number of parts. Always pure, and linear in the messages.
+`redact_json_text` judges a string of JSON twice: decoded, because an escape can hide a secret, and
+as it stands beside its key, because a name can promise one. Nothing outside a string changes, and
+what is no JSON is masked as text. `TextMask` remembers what it masked: what one message gives away
+is masked in all of them. Never changes keys, ids, order or the number of parts. Always pure,
+idempotent, and linear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from json.decoder import scanstring  # type: ignore[attr-defined]
+
+import msgspec
 
 from recollect.config.settings import Redaction
-from recollect.rules.json_redaction import redact_json_text
-from recollect.rules.redaction import MOST_KNOWN_SECRETS, redact, secrets_in
-from recollect.rules.segment_text import segment_text
+from recollect.rules.redaction import MOST_KNOWN_SECRETS, RedactedSpan, redact, secrets_in, spliced
+from recollect.rules.text import segment_text
 from recollect.values.history import Entry
 from recollect.values.message import Image, Message, Other, Part, Text, Thinking, ToolCall
 
-_MOST_PASSES = 2
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# What decodes to one character each: a pair of surrogates, one unit, a letter.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+# Images and files: nothing in them is a secret by its shape, but chance makes it look so.
+_BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
+_BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
+_BY_NAME = "assigned-"
+_LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
+_NAMING = ('"name"', '"key"')
+_NAMED = '"value"'
+_MOST_PASSES = 4
+_SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
+"""Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
+_VALID = msgspec.json.Decoder(msgspec.Raw)
+
+
+def redact_json(
+    raw: bytes, *, pii: bool = False, known: Collection[str] = ()
+) -> tuple[bytes, bool]:
+    """The JSON with its secrets masked, and whether it is exact still: nothing was masked."""
+    text = raw.decode("utf-8", "surrogateescape")
+    changed, _ = redact_json_text(text, pii=pii, known=known)
+    if changed is text:
+        return raw, True
+    return changed.encode("utf-8", "surrogateescape"), False
+
+
+def redact_json_text(
+    text: str, *, pii: bool = False, known: Collection[str] = ()
+) -> tuple[str, dict[str, None]]:
+    """As `redact_json`, for text; and the masked secrets that are known by themselves."""
+    judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
+    looked_for = dict.fromkeys(known)
+    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
+        spans = judge(text, pii=pii, known=looked_for)
+        if not spans:
+            break
+        looked_for.update(secrets_in(text, spans))
+        text = spliced(text, spans)
+    return text, looked_for
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        _VALID.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            json.loads(raw)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _text_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
+    return list(redact(text, pii=pii, known=known).spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _String:
+    """The inside of a string of the text: its place, and the characters as they are written."""
+
+    start: int
+    end: int
+    written: str
+    named: str = ""
+    """What an item beside it calls it: `{"name": …, "value": this}`."""
+
+
+def _as_space(escape: re.Match[str]) -> str:
+    """What an escape stands for, in as many characters: it ends a word, as it does when read."""
+    return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
+
+
+def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
+    """What to mask in the text, each span inside one string and between its escapes."""
+    in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
+    ends = [span.end for span in in_place]
+    found: list[RedactedSpan] = []
+    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
+    for string in _strings(text):
+        beside = bisect_right(ends, string.start)
+        own: list[RedactedSpan] = []
+        is_data = _BASE64.fullmatch(string.written) is not None
+        while beside < len(in_place) and in_place[beside].start < string.end:
+            if not is_data or in_place[beside].rule.startswith(_BY_NAME):
+                own.append(_within(in_place[beside], string))
+            beside += 1
+        if not is_data:
+            if string.written not in read:
+                read[string.written] = _decoded_spans(string.written, pii=pii)
+            at = string.start
+            own += [_moved(one, one.start + at, one.end + at) for one in read[string.written]]
+        if string.named:
+            own += _named_spans(string, pii=pii)
+        found += _merged(own)
+    return found
+
+
+def _strings(text: str) -> Iterator[_String]:
+    before = ("", "", "")
+    for match in _STRING.finditer(text):
+        start, end = match.span()
+        whole = match[0]
+        if end - start - 2 >= _LEAST_STRING_CHARS:
+            paired = before[2] == _NAMED and before[0] in _NAMING
+            named = before[1][1:-1] if paired else ""
+            yield _String(start + 1, end - 1, whole[1:-1], named)
+        before = (before[1], before[2], whole)
+
+
+def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
+    """The part of a span inside the string, widened to whole escapes."""
+    start, end = max(span.start, string.start), min(span.end, string.end)
+    if "\\" in string.written:
+        for escape in _ESCAPE.finditer(string.written):
+            first, last = string.start + escape.start(), string.start + escape.end()
+            if first >= end:
+                break
+            start = first if first < start < last else start
+            end = last if first < end < last else end
+    return replace(span, start=start, end=end)
+
+
+def _decoded_spans(written: str, *, pii: bool) -> Sequence[RedactedSpan]:
+    """What a string holds when it is read by itself, as places in what is written."""
+    if "\\" not in written:
+        if _BESIDE.search(written) is None:
+            return ()  # a word alone is read the same where a text begins with it
+        return redact(written, pii=pii).spans
+    decoded, _ = scanstring(f'{written}"', 0, False)
+    spans = redact(decoded, pii=pii).spans
+    if not spans:
+        return ()
+    shifts = _shifts(written)
+    return [
+        _moved(span, _written_at(span.start, shifts), _written_at(span.end, shifts))
+        for span in spans
+    ]
+
+
+def _named_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
+    """What the string holds when it is read as the value of its name."""
+    lead = f'{string.named}="'
+    spans = redact(f'{lead}{string.written}"', pii=pii).spans
+    moved = string.start - len(lead)
+    return [
+        _within(_moved(span, span.start + moved, span.end + moved), string)
+        for span in spans
+        if span.end > len(lead) and span.start < len(lead) + len(string.written)
+    ]
+
+
+def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
+    return replace(span, start=start, end=end)
+
+
+def _shifts(written: str) -> list[tuple[int, int]]:
+    """For each escape: the decoded place behind it, and how much longer all before is written."""
+    shifts: list[tuple[int, int]] = []
+    longer = 0
+    for escape in _ESCAPE.finditer(written):
+        longer += escape.end() - escape.start() - 1
+        shifts.append((escape.end() - longer, longer))
+    return shifts
+
+
+def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
+    """Where the character at a decoded place begins as it is written."""
+    before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
+    return decoded_at + (shifts[before - 1][1] if before else 0)
+
+
+def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
+    spans.sort(key=lambda span: (span.start, -span.end))
+    merged: list[RedactedSpan] = []
+    for span in spans:
+        if span.end <= span.start:
+            continue
+        if merged and span.start < merged[-1].end:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, span.end))
+        else:
+            merged.append(span)
+    return merged
+
+
+_ENTRY_PASSES = 2
 """The second masks in earlier messages what only a later one gives away."""
 
 
@@ -91,7 +284,7 @@ class TextMask:
 def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
     """The entries with their messages masked; `mask` knows all of their secrets afterwards."""
     masked = tuple(entries)
-    for _ in range(_MOST_PASSES):
+    for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)
         masked = tuple([_masked(entry, mask) for entry in masked])
         if len(mask.secrets) == known:

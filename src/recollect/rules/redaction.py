@@ -1,11 +1,11 @@
-"""Masking secrets in text before it is written anywhere (design.md, promise 10).
+"""Masking secrets in text before it is written anywhere.
 
 Owns `redact`: the union of what the rules find (known token formats, secrets known by their
 place, secrets known by their name, personal data on request), each replaced by a mask that
 names its rule, wherever else in the text it stands. Never keeps a secret, or a part of one, in
-its result. Always pure, deterministic, linear in the text, and idempotent: what was masked stays
-as it is. Whatever is taken from a text for good (a name, a probe, an excerpt) is taken from the
-masked text: alone it has lost the label that gave it away.
+its result. Always pure, deterministic, linear in the text, and idempotent. Whatever is taken from
+a text for good (a name, a probe, an excerpt) is taken from the masked text: alone it has lost the
+label that gave it away.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.rules.personal_data import find_personal_data
-from recollect.rules.secret_assignments import find_assigned
 from recollect.rules.secret_commands import find_by_grammar
-from recollect.rules.secret_contexts import Found, find_in_context
+from recollect.rules.secret_contexts import SecretMatch, find_assigned, find_in_context
+from recollect.rules.secret_formats import find_tokens
 from recollect.rules.secret_labels import find_labelled
 from recollect.rules.secret_nearby import find_nearby
-from recollect.rules.secret_tokens import find_tokens
 from recollect.rules.secret_values import (
     MASK,
     MASK_OPENING,
@@ -34,6 +32,46 @@ from recollect.rules.secret_values import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+
+
+_MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}\Z")
+_DOMAIN = re.compile(r"@[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}\b", re.ASCII)
+# Digits with single separators. A card has 13 to 19 digits (ISO/IEC 7812), an international
+# phone number at most 15 after the plus (E.164).
+_CARD = re.compile(r"(?<![\w.+-])\d(?:[ -]?\d){12,18}(?![\w-])(?!\.\d)", re.ASCII)
+_PHONE = re.compile(
+    r"(?<![\w.+/=-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?(?:\d{1,4}[ .-]?){2,5}\d{2,4}"
+    r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[ .-]\d{3}[ .-]\d{4}|1[3-9]\d[ -]?\d{4}[ -]?\d{4})"
+    r"(?![\w-])(?!\.\d)",
+    re.ASCII,
+)
+_PHONE_DIGITS = range(8, 16)
+
+
+def find_personal_data(text: str) -> Iterator[SecretMatch]:
+    """Every e-mail address, payment card and phone number in the text."""
+    at = text.find("@")
+    while at >= 0:
+        domain = _DOMAIN.match(text, at)
+        mailbox = _MAILBOX.search(text, max(0, at - 64), at)
+        if domain is not None and mailbox is not None:
+            start = mailbox.start()
+            yield SecretMatch("email", start, domain.end(), start, domain.end())
+        at = text.find("@", at + 1)
+    for match in _CARD.finditer(text):
+        if _passes_luhn(match.group()):
+            yield SecretMatch("payment-card", *match.span(), *match.span())
+    for match in _PHONE.finditer(text):
+        if sum(c.isdigit() for c in match.group()) in _PHONE_DIGITS:
+            yield SecretMatch("phone", *match.span(), *match.span())
+
+
+def _passes_luhn(number: str) -> bool:
+    """Luhn's checksum over the digits; all zeros pass it and are no card."""
+    digits = [int(c) for c in number if c.isdigit()]
+    doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
+    return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
 
 KNOWN_RULE = "known-secret"
 _LEAST_SECRET_CHARS = 8
@@ -65,20 +103,20 @@ class RedactedSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redaction:
+class Redacted:
     """The text with its secrets masked, and where they were in the original."""
 
     text: str
     spans: tuple[RedactedSpan, ...] = ()
 
 
-def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Redaction:
+def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Redacted:
     """Mask every secret in the text; with `pii` also e-mail, phone and card numbers.
 
     `known` are secrets that were masked elsewhere (`told_apart`): they are masked by themselves.
     """
     if len(text) < _LEAST_SECRET_CHARS:
-        return Redaction(text=text)
+        return Redacted(text=text)
     found = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
     if MASK_OPENING in text:
         found = _away_from_masks(text, found)
@@ -87,9 +125,9 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
         values = told_apart(text[one.start : one.end] for one in certain)
         found += _again(text, values if not known else {**values, **dict.fromkeys(known)}, found)
     if not found:
-        return Redaction(text=text)
+        return Redacted(text=text)
     spans = tuple(_merge(found))
-    return Redaction(text=spliced(text, spans), spans=spans)
+    return Redacted(text=spliced(text, spans), spans=spans)
 
 
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:
@@ -132,11 +170,11 @@ def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
     return "".join(pieces)
 
 
-def _again(text: str, values: Iterable[str], found: list[Found]) -> list[Found]:
+def _again(text: str, values: Iterable[str], found: list[SecretMatch]) -> list[SecretMatch]:
     """Where these secrets stand besides: what masked one of them does not see the others."""
     taken = sorted((one.start, one.end) for one in found)
     starts = [start for start, _ in taken]
-    more: list[Found] = []
+    more: list[SecretMatch] = []
     for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
         at = text.find(value)
         while at >= 0:
@@ -144,7 +182,7 @@ def _again(text: str, values: Iterable[str], found: list[Found]) -> list[Found]:
             before = bisect_right(starts, at) - 1
             free = before < 0 or taken[before][1] < end
             if free and _stands_alone(text, at, end):
-                more.append(Found(KNOWN_RULE, at, end, at, end))
+                more.append(SecretMatch(KNOWN_RULE, at, end, at, end))
             at = text.find(value, end)
     return more
 
@@ -158,12 +196,12 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
     return _ENDED.search(text, max(0, start - _MOST_ENDED_CHARS), start) is not None
 
 
-def _find(text: str, *, pii: bool) -> Iterator[Found]:
+def _find(text: str, *, pii: bool) -> Iterator[SecretMatch]:
     lowered = text.replace(_DOTTED_CAPITAL_I, "I").lower()
     for rule, start, end in find_tokens(text):
         # A run of token characters reaches over these, so what stands before them was read too.
         lead = text[max(0, start - _LEAD_CHARS) : start]
-        yield Found(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
+        yield SecretMatch(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
     yield from find_in_context(text, lowered)
     yield from find_assigned(text, lowered)
     # a mask names its rule: that is no label
@@ -182,11 +220,11 @@ def _ascii_words(lowered: str) -> frozenset[str]:
     return frozenset(_ASCII_WORD.findall(lowered))
 
 
-def _away_from_masks(text: str, found: list[Found]) -> list[Found]:
+def _away_from_masks(text: str, found: list[SecretMatch]) -> list[SecretMatch]:
     """Drop what touches an earlier mask: its neighbours were read with the secret in place."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
-    kept: list[Found] = []
+    kept: list[SecretMatch] = []
     for candidate in found:
         following = bisect_right(ends, candidate.first - 1)
         if following == len(masks) or masks[following][0] > candidate.last:
@@ -194,7 +232,7 @@ def _away_from_masks(text: str, found: list[Found]) -> list[Found]:
     return kept
 
 
-def _merge(found: list[Found]) -> list[RedactedSpan]:
+def _merge(found: list[SecretMatch]) -> list[RedactedSpan]:
     """Overlapping findings become one span under the name of the widest of them."""
     found.sort(key=lambda candidate: (candidate.start, -candidate.end))
     spans: list[RedactedSpan] = []

@@ -1,22 +1,106 @@
-"""Roles where the format wants them: a user begins, turns alternate, the end is clean.
+"""Call ids and roles as the format wants them: plain unique ids, alternating turns, a clean end.
 
-Runs after pairing, on its rows; it joins rows, never takes one apart. For formats that do
-not alternate it only makes sure that there is something to send.
+Runs after pairing, on its rows; joins rows, never takes one apart. Local models number their calls
+anew in every turn, and other providers put signs into ids: such a call gets another id together
+with its result, which stands in the very next row. Always holds: what is fine stays; the same
+history gives the same rows.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from recollect.rules.pairing import Pairing
-from recollect.rules.units import is_thinking, part_of, pieces_of, repair_of
+from recollect.rules.repairs import is_thinking, part_of, pieces_of, repair_of
 from recollect.values.edit import Repair
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey, Text
+from recollect.values.history import (
+    Arranged,
+    Entry,
+    KeptPart,
+    OwnText,
+    RewordedPart,
+    Slot,
+    SlotPiece,
+    StandIn,
+)
+from recollect.values.message import CallId, EntryKey, Text, ToolCall, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, Written
-from recollect.values.wire import WireRules
+
+_PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def are_acceptable(entries: Sequence[Entry]) -> bool:
+    """Whether every call has an id of its own that any host takes."""
+    seen: set[CallId] = set()
+    for entry in entries:
+        for call_id in entry.calls:
+            if call_id in seen or not _PLAIN.fullmatch(call_id):
+                return False
+            seen.add(call_id)
+    return True
+
+
+def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arranged]:
+    """The rows with ids given anew where two calls share one, or one holds other signs."""
+    used: set[str] = set()
+    renamed: dict[CallId, CallId] = {}
+    out: list[Arranged] = []
+    for row in rows:
+        out.append(_renamed(row, renamed) if renamed else row)
+        renamed = {}
+        base = row if isinstance(row, Entry) else row.base
+        for call_id in base.calls if base is not None and row.role == "assistant" else ():
+            fit = _fit(call_id, used)
+            used.add(fit)
+            if fit != call_id:
+                assert base is not None
+                renamed[call_id] = CallId(fit)
+                repairs.append(repair_of("respelled", base, None, Reason(Cause.CALL_ID), call_id))
+        if renamed:
+            out[-1] = _renamed(row, renamed)
+    return out
+
+
+def _fit(call_id: CallId, used: set[str]) -> str:
+    plain = _NOT_PLAIN.sub("_", call_id) or "call"
+    fit, number = plain, 2
+    while fit in used:
+        fit, number = f"{plain}_{number}", number + 1
+    return fit
+
+
+def _renamed(row: Arranged, names: dict[CallId, CallId]) -> Slot:
+    pieces = tuple(_renamed_piece(piece, names) for piece in pieces_of(row))
+    base = row if isinstance(row, Entry) else row.base
+    return Slot(role=row.role, pieces=pieces, base=base)
+
+
+def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
+    if isinstance(piece, StandIn):
+        name = names.get(piece.call.id)
+        if name is None:
+            return piece
+        call = piece.call
+        fresh = ToolCall(id=name, name=call.name, arguments=call.arguments, variant=call.variant)
+        return StandIn(call=fresh, text=piece.text)
+    if not isinstance(piece, KeptPart | RewordedPart):
+        return piece
+    part = part_of(piece)
+    if isinstance(part, ToolCall):
+        name = names.get(part.id)
+    elif isinstance(part, ToolResult):
+        name = names.get(part.call_id)
+    else:
+        return piece
+    if name is None:
+        return piece
+    return replace(piece, call_id=name)
+
 
 OPENING = "[recollect] No user message stands before this."
 """Stands for the user where a history would begin with the assistant."""
@@ -49,7 +133,7 @@ def settle(
         repairs.append(
             Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
         )
-        opening = Written(text=OPENING, note="opening")
+        opening = OwnText(text=OPENING, note="opening")
         settled.append(Slot(role="user", pieces=(opening,)))
     for row in rows:
         if settled and settled[-1].role == row.role:
@@ -98,7 +182,7 @@ def _with_absent(
             first, last = _places(row, places), _places(after, places) or [len(given)]
             gone = [at for at in absent if first and first[-1] < at < last[0]]
         if gone:
-            out.append(Slot(role="user", pieces=(Written(text=NOTHING_TO_SEND, note="absent"),)))
+            out.append(Slot(role="user", pieces=(OwnText(text=NOTHING_TO_SEND, note="absent"),)))
             entry = next(_entries_of(given[gone[-1]]))
             reason = Reason(Cause.ASSISTANT_LAST_BY_REPAIR)
             repairs.append(repair_of("synthesised", entry, None, reason))
@@ -117,7 +201,7 @@ def _entries_of(row: Arranged) -> Iterator[Entry]:
         yield row
         return
     for piece in row.pieces:
-        if isinstance(piece, Kept | Reworded):
+        if isinstance(piece, KeptPart | RewordedPart):
             yield piece.entry
 
 
@@ -137,7 +221,7 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
     while fit and is_thinking(fit[-1]):
         fit.pop()
     for piece in pieces:
-        if piece not in fit and isinstance(piece, Kept):
+        if piece not in fit and isinstance(piece, KeptPart):
             reason = Reason(Cause.FINAL_THINKING)
             repairs.append(repair_of("left-out", piece.entry, piece.part, reason))
     if not fit:
@@ -145,18 +229,18 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
     last = fit[-1]
     text = _own_text(last)
     if text is not None and text[-1:].isspace():
-        assert isinstance(last, Kept | Reworded)
+        assert isinstance(last, KeptPart | RewordedPart)
         reason = Reason(Cause.FINAL_WHITE_SPACE)
         repairs.append(repair_of("respelled", last.entry, last.part, reason))
-        fit[-1] = Reworded(entry=last.entry, part=last.part, text=text.rstrip())
+        fit[-1] = RewordedPart(entry=last.entry, part=last.part, text=text.rstrip())
     if fit == pieces:
         return row
     base = row if isinstance(row, Entry) else row.base
     return Slot(role="assistant", pieces=tuple(fit), base=base)
 
 
-def _own_text(piece: Piece) -> str | None:
-    if isinstance(piece, Reworded) and isinstance(part_of(piece), Text):
+def _own_text(piece: SlotPiece) -> str | None:
+    if isinstance(piece, RewordedPart) and isinstance(part_of(piece), Text):
         return piece.text
-    part = part_of(piece) if isinstance(piece, Kept) else None
+    part = part_of(piece) if isinstance(piece, KeptPart) else None
     return part.text if isinstance(part, Text) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_contexts import Found, places_of
+from recollect.rules.secret_contexts import SecretMatch, places_of
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
@@ -327,7 +327,7 @@ _HANDED_FOR_WORDS = words(
 _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
-def find_by_grammar(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def find_by_grammar(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Every secret known by the grammar around it; `lowered` is the text in lower case, `held` the
     words of ASCII letters in it."""
     yield from _find_on_lines(text, lowered, held)
@@ -346,7 +346,7 @@ def find_by_grammar(text: str, lowered: str, held: AbstractSet[str]) -> Iterator
     yield from _find_shapes(text, lowered, held)
 
 
-def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """What a pattern alone tells."""
     for words_held, pattern, rule in _PLAIN_PATTERNS:
         if not held.isdisjoint(words_held) or (pattern is _BOT and "бот" in lowered):
@@ -358,7 +358,7 @@ def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Fo
                 yield _found("aws-secret-key", match)
 
 
-def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """What commands are given, what they print, and what lines of configuration set."""
     if not held.isdisjoint(_PROGRAM_WORDS):
         yield from _find_flags(text, held)
@@ -369,8 +369,8 @@ def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[
         yield from _find_shown_keys(text, lowered)
 
 
-def _found(rule: str, match: re.Match[str], group: str = "bare") -> Found:
-    return Found(rule, match.start(group), match.end(group), match.start(), match.end())
+def _found(rule: str, match: re.Match[str], group: str = "bare") -> SecretMatch:
+    return SecretMatch(rule, match.start(group), match.end(group), match.start(), match.end())
 
 
 def _is_given(value: str) -> bool:
@@ -380,7 +380,7 @@ def _is_given(value: str) -> bool:
     return not is_reference(value, quoted=True) and len(set(value)) > 2
 
 
-def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     for literal, hints, program, flag in _FLAGS:
         at = -1 if held.isdisjoint(hints) else text.find(literal)
         while at >= 0:
@@ -396,7 +396,7 @@ def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[Found]:
             at = text.find(literal, at + len(literal))
 
 
-def _find_commands(text: str, lowered: str) -> Iterator[Found]:
+def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
     for name, grammar in [one for one in _PROGRAMS if one[0] in lowered]:
         at = lowered.find(name)
         while at >= 0:
@@ -411,7 +411,7 @@ def _find_commands(text: str, lowered: str) -> Iterator[Found]:
                 yield _found("command-password", match, match.lastgroup or "bare")
 
 
-def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
     for flag in [one for one in _USER_FLAGS if one in text]:
         for at in places_of(text, flag):
@@ -430,7 +430,7 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[Found]:
                     yield _found("command-password", match, match.lastgroup or "bare")
 
 
-def _find_calls(text: str, lowered: str) -> Iterator[Found]:
+def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Passwords and keys among the arguments of a call."""
     for names, grammar in (
         (_USER_CALLS, _CALLED_WITH_USER),
@@ -478,7 +478,7 @@ def _command_end(text: str, start: int) -> int:
         end += 1
 
 
-def _find_cookies(text: str) -> Iterator[Found]:
+def _find_cookies(text: str) -> Iterator[SecretMatch]:
     for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
         for header in around.finditer(text):
             for match in member.finditer(text, *header.span("pairs")):
@@ -486,7 +486,7 @@ def _find_cookies(text: str) -> Iterator[Found]:
                     yield _found("session-cookie", match, "value")
 
 
-def _find_sessions(text: str, lowered: str) -> Iterator[Found]:
+def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Cookies that are known by their name alone."""
     found = [
         _LONG_SESSION.match(text, at + len(literal) - literal.endswith("="))
@@ -510,7 +510,7 @@ def _opens_session(name: str, value: str) -> bool:
     return bool(_SESSION_COOKIE.search(name)) or is_token_value(value, quoted=True, least_chars=20)
 
 
-def _find_parameters(text: str, lowered: str) -> Iterator[Found]:
+def _find_parameters(text: str, lowered: str) -> Iterator[SecretMatch]:
     """What signs an address, or is its key; a code only where it is exchanged for a token."""
     for match in _PARAMETER.finditer(text):
         name, value = match["name"].lower(), match["value"]
@@ -532,7 +532,7 @@ def _find_parameters(text: str, lowered: str) -> Iterator[Found]:
             yield _found("signed-address" if signs else "address-key", match, "value")
 
 
-def _find_links(text: str) -> Iterator[Found]:
+def _find_links(text: str) -> Iterator[SecretMatch]:
     """What lets whoever has the link in: a reset, an invitation, a magic link."""
     for at in places_of(text, "://"):
         match = _LINK.match(text, at)
@@ -540,7 +540,7 @@ def _find_links(text: str) -> Iterator[Found]:
             yield _found("signed-address", match)
 
 
-def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     patterns = [_CRYPT] if "$" in text else []
     if not held.isdisjoint(("pbkdf", "bcrypt", "scrypt", "argon", "scram")):
         patterns.append(_NAMED_HASH)
@@ -549,7 +549,7 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[Found]:
     for pattern in patterns:
         for match in pattern.finditer(text):
             if not is_placeholder(match[0]):
-                yield Found("password-hash", *match.span(), *match.span())
+                yield SecretMatch("password-hash", *match.span(), *match.span())
     if "::" in text:
         for match in _CHALLENGE.finditer(text):
             yield _found("password-hash", match)
@@ -561,7 +561,7 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[Found]:
             yield _found("password-hash", match)
 
 
-def _find_directives(text: str, lowered: str) -> Iterator[Found]:
+def _find_directives(text: str, lowered: str) -> Iterator[SecretMatch]:
     if any(hint in lowered for hint in _DIRECTIVE_HINTS):
         for match in _DIRECTIVE.finditer(text):
             value = match["bare"]
@@ -579,7 +579,7 @@ def _find_directives(text: str, lowered: str) -> Iterator[Found]:
             yield _found("private-key", match)
 
 
-def _find_shown_keys(text: str, lowered: str) -> Iterator[Found]:
+def _find_shown_keys(text: str, lowered: str) -> Iterator[SecretMatch]:
     """What a command prints of a file that is named as a key's."""
     for command in ("cat ", "get-content "):
         at = lowered.find(command)

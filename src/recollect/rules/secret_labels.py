@@ -12,8 +12,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from recollect.rules.secret_assignments import kind_of_name
-from recollect.rules.secret_contexts import Found, places_of
+from recollect.rules.secret_contexts import SecretMatch, kind_of_name, places_of
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -260,7 +259,7 @@ _COLUMN_NAME = re.compile(r"[^\W_][\w ./#'-]{0,39}")
 _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
-def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Every secret that a label announces; `lowered` is the text in lower case, `held` the words
     of ASCII letters in it."""
     beyond = not text.isascii()
@@ -288,8 +287,8 @@ def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[F
         yield from _find_code_lists(text, lowered)
 
 
-def _found(rule: str, start: int, end: int, match: re.Match[str]) -> Found:
-    return Found(rule, start, end, match.start(), max(end, match.end()))
+def _found(rule: str, start: int, end: int, match: re.Match[str]) -> SecretMatch:
+    return SecretMatch(rule, start, end, match.start(), max(end, match.end()))
 
 
 def _held(lowered: str, literals: tuple[str, ...]) -> list[str]:
@@ -299,7 +298,7 @@ def _held(lowered: str, literals: tuple[str, ...]) -> list[str]:
 
 def _find_passwords(
     text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
-) -> Iterator[Found]:
+) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
@@ -320,7 +319,9 @@ def _find_passwords(
                 yield found
 
 
-def _find_keys(text: str, lowered: str, held: AbstractSet[str], *, beyond: bool) -> Iterator[Found]:
+def _find_keys(
+    text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
+) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "key"):
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
         if named and (found := _told(text, at + 3, _is_told_token, _KEY)):
@@ -333,7 +334,7 @@ def _find_keys(text: str, lowered: str, held: AbstractSet[str], *, beyond: bool)
                 yield found
 
 
-def _find_codes(text: str, lowered: str) -> Iterator[Found]:
+def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
     for label in _held(lowered, _CODES):
         for at in places_of(lowered, label):
             after = at + len(label)
@@ -346,7 +347,7 @@ def _find_codes(text: str, lowered: str) -> Iterator[Found]:
                 yield _found("told-code", *match.span("value"), match)
 
 
-def _find_plain_codes(text: str, lowered: str) -> Iterator[Found]:
+def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Codes that are sent to sign in with, and those of doors."""
     for at in places_of(lowered, " is your "):
         digits = _DIGITS_BEFORE.search(text, max(0, at - 12), at)
@@ -362,7 +363,7 @@ def _find_plain_codes(text: str, lowered: str) -> Iterator[Found]:
                 yield _found("told-code", *match.span("value"), match)
 
 
-def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """A password behind its user: `creds are ada / …`."""
     for label in sorted(_CREDENTIALS & held):
         for at in places_of(lowered, label):
@@ -380,7 +381,7 @@ def _begins_word(lowered: str, at: int) -> bool:
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 
-def _told(text: str, after: int, judge: Judge, rule: str) -> Found | None:
+def _told(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
     """What a sentence gives for the label that ends there."""
     limit = min(len(text), after + _REACH_CHARS)
     following = text[after : after + 1]
@@ -408,12 +409,12 @@ def _told(text: str, after: int, judge: Judge, rule: str) -> Found | None:
     return None
 
 
-def _find_app_passwords(text: str) -> Iterator[Found]:
+def _find_app_passwords(text: str) -> Iterator[SecretMatch]:
     for match in _APP_PASSWORD.finditer(text):
         yield _found("told-password", *match.span("value"), match)
 
 
-def _find_prompts(text: str, lowered: str) -> Iterator[Found]:
+def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
     """What is typed or printed behind a prompt: on its line, or alone on the next."""
     for word in ("password", "passphrase"):
         for at in places_of(lowered, word):
@@ -428,7 +429,7 @@ def _find_prompts(text: str, lowered: str) -> Iterator[Found]:
                     break
 
 
-def _find_logins(text: str, lowered: str) -> Iterator[Found]:
+def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Who signs in, and with what: "log in with ada and …", "admin / …"."""
     found = [
         _LOGIN_WITH.match(text, at + len(verb))
@@ -498,7 +499,7 @@ def _is_strong(value: str) -> bool:
     )
 
 
-def _find_settings(text: str, lowered: str) -> Iterator[Found]:
+def _find_settings(text: str, lowered: str) -> Iterator[SecretMatch]:
     for hint in _held(lowered, _SET_HINTS):
         for at in places_of(lowered, hint):
             match = _SET_TO.match(text, at)
@@ -513,7 +514,7 @@ def _find_settings(text: str, lowered: str) -> Iterator[Found]:
                 yield _found("told-password", start, start + len(value), match)
 
 
-def _find_pairs(text: str, lowered: str) -> Iterator[Found]:
+def _find_pairs(text: str, lowered: str) -> Iterator[SecretMatch]:
     """A name and a value that two members, attributes or elements hold, in either order."""
     for pattern in (_PLIST, _VARIABLE):
         for match in pattern.finditer(text):
@@ -522,7 +523,7 @@ def _find_pairs(text: str, lowered: str) -> Iterator[Found]:
     yield from _find_values(text, lowered)
 
 
-def _find_values(text: str, lowered: str) -> Iterator[Found]:
+def _find_values(text: str, lowered: str) -> Iterator[SecretMatch]:
     done = 0
     for at in places_of(lowered, "value"):
         if _HOLDS.match(lowered, at + 5) is None:
@@ -561,7 +562,7 @@ def _is_paired(name: str, value: str) -> bool:
     return _SESSION_NAME.search(name) is not None and len(value) >= 16 and " " not in value
 
 
-def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[Found]:
+def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[SecretMatch]:
     """The cells below a header that names a password, a key or a token."""
     if not ("|" in text or "," in text or "\t" in text or "#" in text or ";" in text):
         return
@@ -591,7 +592,7 @@ def _lines_with(lowered: str, hint: str) -> Iterator[tuple[int, int]]:
         at = lowered.find(hint, max(end, at + 1))
 
 
-def _row_pairs(text: str, start: int, end: int) -> Iterator[Found]:
+def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
     """The cell beside one that names a secret: `| DB_PASSWORD | … |`."""
     cells = text[start:end].split("|")
     place = start
@@ -600,12 +601,12 @@ def _row_pairs(text: str, start: int, end: int) -> Iterator[Found]:
         called, value = name.strip(" \t`*"), cell.strip(" \t`*\r")
         if value and _ROW_NAME.fullmatch(called) and _is_paired(called, value):
             first = place + cell.index(value)
-            yield Found("table-secret", first, first + len(value), start, end)
+            yield SecretMatch("table-secret", first, first + len(value), start, end)
 
 
-def _cells(text: str, start: int, end: int) -> tuple[list[Found], int]:
+def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     """What stands in a header's secret columns, and where its table ends."""
-    found: list[Found] = []
+    found: list[SecretMatch] = []
     mark, columns, width = _secret_columns(text[start:end])
     at = end + 1
     while columns and at < len(text):
@@ -620,7 +621,9 @@ def _cells(text: str, start: int, end: int) -> tuple[list[Found], int]:
                 if value and _is_cell_secret(value, kind):
                     first = at + sum(len(cell) + 1 for cell in cells[:column])
                     first += cells[column].index(value)
-                    found.append(Found("table-secret", first, first + len(value), start, stop))
+                    found.append(
+                        SecretMatch("table-secret", first, first + len(value), start, stop)
+                    )
         elif not text[at:stop].strip():
             break
         at = stop + 1
@@ -657,12 +660,14 @@ def _is_cell_secret(value: str, kind: str) -> bool:
     return _is_told_token(value, words_do=False)
 
 
-def _find_code_lists(text: str, lowered: str) -> Iterator[Found]:
+def _find_code_lists(text: str, lowered: str) -> Iterator[SecretMatch]:
     if "code" in lowered or "key" in lowered:
         for match in _CODE_LIST.finditer(lowered):
             for code in _LISTED_CODE.finditer(text, *match.span("lines")):
                 if any(c.isdigit() for c in code["value"]):
-                    yield Found("recovery-code", *code.span("value"), match.start(), code.end())
+                    yield SecretMatch(
+                        "recovery-code", *code.span("value"), match.start(), code.end()
+                    )
     if "phrase" in lowered or "mnemonic" in lowered or "seed" in lowered:
         for match in _SEED.finditer(text):
-            yield Found("seed-phrase", *match.span("value"), *match.span())
+            yield SecretMatch("seed-phrase", *match.span("value"), *match.span())

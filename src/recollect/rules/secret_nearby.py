@@ -14,7 +14,7 @@ import string
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_contexts import Found
+from recollect.rules.secret_contexts import SecretMatch
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -107,7 +107,7 @@ _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=qu
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
-def find_nearby(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Found]:
+def find_nearby(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Every value that looks generated or chosen and stands behind a word for a secret; `held`
     are the words of ASCII letters in the text."""
     hits = _hits(lowered, held)
@@ -141,7 +141,7 @@ def _stems_of(word: str) -> tuple[str, ...]:
     return tuple(stem for letters, stem in _STEMS if letters in word)
 
 
-def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Iterator[Found]:
+def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Iterator[SecretMatch]:
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
@@ -168,7 +168,7 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
             named = _words(text, after, first)
             if len(named) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(named):
                 return
-            yield Found("near-secret", first, first + len(value), start, first + len(value))
+            yield SecretMatch("near-secret", first, first + len(value), start, first + len(value))
 
 
 def _has_name(text: str, after: int, first: int) -> bool:
@@ -218,7 +218,7 @@ def _values_behind(
                 yield first, value, lines
 
 
-def _in_front(text: str, start: int) -> Iterator[Found]:
+def _in_front(text: str, start: int) -> Iterator[SecretMatch]:
     """A quoted value that a word behind it on its line names."""
     since = max(0, start - _FRONT_CHARS)
     since = max(since, text.rfind("\n", since, start) + 1)
@@ -232,7 +232,7 @@ def _in_front(text: str, start: int) -> Iterator[Found]:
             and _OTHER.isdisjoint(own)
             and not _has_name(text, since, match.start("value"))
         ):
-            yield Found("near-secret", *match.span("value"), match.start(), start)
+            yield SecretMatch("near-secret", *match.span("value"), match.start(), start)
 
 
 def _is_joined(text: str, start: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.rules.provider_calls import misfits
+from recollect.rules.calls import misfits
 from recollect.values.history import Entry
 from recollect.values.message import (
     CallId,
@@ -20,7 +20,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 
 def is_odd(message: Message, rules: WireRules) -> bool:

@@ -18,7 +18,7 @@ from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.question import Question, substance
 from recollect.search.tokenize import is_unspaced_pair, tokenize
 from recollect.values.fact import EXTRACTED_TYPES, Fact, FactType
-from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates
+from recollect.values.recall import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
 """For a fact to be shown: by words alone, so much of the worth of the question's words."""

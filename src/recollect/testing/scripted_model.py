@@ -17,13 +17,14 @@ from recollect.testing.scripted_replies import Says, WireName
 from recollect.values.model import (
     Answer,
     CallStarted,
+    FormatName,
     Prompt,
     ReplyDone,
     ReplyEvent,
     TextDelta,
     ThinkingDelta,
+    Usage,
 )
-from recollect.values.request import FormatName, Usage
 
 Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
 """What a step gives; a `Says` can also think and call tools."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.model import StopReason
-from recollect.values.request import Usage
+from recollect.values.model import StopReason, Usage
 
 WireName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses"]
 

@@ -29,10 +29,15 @@ from recollect.search.question import (
     wants_list,
 )
 from recollect.search.tokenize import tokenize
-from recollect.values.hit import GateVerdict
-from recollect.values.lookup import AskedVector, Candidate, Candidates
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Asks, RecallRequest
+from recollect.values.recall import (
+    AskedVector,
+    Asks,
+    Candidate,
+    Candidates,
+    GateVerdict,
+    RecallRequest,
+)
 
 LEAST_WORDS: Final = 2
 """A message that is about fewer words ("ok, go on") asks for nothing by itself; a question may be

@@ -19,15 +19,15 @@ from recollect.formats.recalled_block import (
     write_block,
     write_openclaw_block,
 )
-from recollect.rules.provider_calls import calls_at_work
-from recollect.rules.weigh import Weigher
+from recollect.rules.calls import calls_at_work
+from recollect.rules.tokens import Weigher
 from recollect.search.facts import FACTS_SHARE
 from recollect.turn.query import spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import MessageId, Other
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
+from recollect.values.recall import Recalled, RecalledFact, RecalledPassage
 
 _Found = TypeVar("_Found", RecalledFact, RecalledPassage)
 Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]

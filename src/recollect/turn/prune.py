@@ -19,14 +19,14 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from recollect.config.settings import Pruning
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.tokenize import tokenize
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import CallId, EntryKey, MessageId, Text, ToolCall, ToolResult
-from recollect.values.moment import Moment
 from recollect.values.reason import Cause, Reason
+from recollect.values.report import BatchMoment
 
 LINE_OF_IT: Final = " One line of it: "
 LINES_SHARE: Final = 0.05
@@ -72,7 +72,7 @@ def prune(
     settings: Pruning,
     weigher: Weigher,
     *,
-    moment: Moment,
+    moment: BatchMoment,
     used_tokens: int,
     window_tokens: int,
     target_tokens: int,
@@ -131,7 +131,7 @@ class _Pruner:
         weigher: Weigher,
         turn: int,
         used_tokens: int,
-        moment: Moment,
+        moment: BatchMoment,
         mask: Callable[[str], str],
         lines: _TellingLines,
         lines_tokens: int,

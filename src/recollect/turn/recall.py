@@ -38,18 +38,22 @@ from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.recall_facts import recall_facts, types_asked
 from recollect.values.history import SessionId
-from recollect.values.hit import GateVerdict, Hit
-from recollect.values.lookup import (
+from recollect.values.message import EntryKey
+from recollect.values.reason import Cause, Reason
+from recollect.values.recall import (
     AskedVector,
     Candidate,
     CandidateQuery,
     Candidates,
+    GateVerdict,
+    Hit,
     Neighbour,
+    Recalled,
+    RecalledFact,
+    RecalledPassage,
+    RecallRequest,
     Surroundings,
 )
-from recollect.values.message import EntryKey
-from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.values.segment import Segment, SegmentId
 
 # Quote a passage of a stored message: its text, who said it when, and where it is found.

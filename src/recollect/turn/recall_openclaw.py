@@ -14,7 +14,7 @@ from typing import Final
 from recollect.config.settings import Recall as RecallSettings
 from recollect.ports import Archive
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import without_thinking
+from recollect.rules.text import without_thinking
 from recollect.search.openclaw import (
     MIN_SCORE,
     TEXT_WEIGHT,
@@ -30,10 +30,19 @@ from recollect.search.openclaw import (
 from recollect.turn.inject import pack_openclaw
 from recollect.turn.recall import day_and_minute, left_out
 from recollect.values.fact import Fact, fact_identity
-from recollect.values.hit import GateVerdict, Hit, ScorePart
-from recollect.values.lookup import AskedVector, Candidate, CandidateQuery
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.values.recall import (
+    AskedVector,
+    Candidate,
+    CandidateQuery,
+    GateVerdict,
+    Hit,
+    Recalled,
+    RecalledFact,
+    RecalledPassage,
+    RecallRequest,
+    ScorePart,
+)
 from recollect.values.segment import Segment, SegmentId, StoredSegment
 
 _SEARCHES: Final = 3

@@ -18,9 +18,8 @@ from typing import Final
 
 from recollect.config.settings import Recall
 from recollect.formats.recalled_block import standing_line, write_standing
-from recollect.rules.segment_text import without_recalled_blocks
-from recollect.rules.sentences import bounded, one_line, sentence_spans
-from recollect.rules.weigh import Weigher
+from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.rules.tokens import Weigher
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in, speaker_of
 from recollect.search.question import substance, what_asks
@@ -31,7 +30,7 @@ from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import RecalledFact
+from recollect.values.recall import RecalledFact
 
 STANDING_SHARE: Final = 0.1
 """Of the window, what the block may take."""

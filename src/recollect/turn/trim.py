@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from recollect.config.settings import Trim
-from recollect.rules.groups import Group, group
-from recollect.rules.weigh import MESSAGE_TOKENS, Weigher
+from recollect.rules.calls import Group, group
+from recollect.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.search.bm25 import Bm25Index
 from recollect.search.openclaw import score_texts, words_of
 from recollect.search.tokenize import tokenize
@@ -24,8 +24,8 @@ from recollect.turn.query import spoken_text
 from recollect.values.edit import Edit, LeaveOut, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, Part, Text, ToolCall, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.wire import WireRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

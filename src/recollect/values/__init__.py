@@ -1,1 +1,1 @@
-"""Frozen data: what the rest of the house passes around. Imports nothing but errors."""
+"""Frozen data that the packages pass to each other. Imports nothing but errors."""

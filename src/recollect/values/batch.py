@@ -1,20 +1,150 @@
-"""What is written to a store at once, and what a store answers.
+"""What is written to a store at once: segments, facts, sessions, jobs, and turns as they were sent.
 
-A batch is all or nothing, and idempotent: writing it twice leaves what writing it once does.
-That is what makes the spool's "exactly once" true. Jobs of a batch whose segments were all known
-already are left out for the same reason: they were enqueued, and perhaps done, the first time.
+A batch is all or nothing, and idempotent: that makes the spool's "exactly once" true. A job is
+written in the same transaction as what it is about; its effect together with its completion, and
+only by the holder of its lease. A ledger's piece is redacted before it is hashed, and says whose
+content it quotes, so that forgetting finds it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, Literal, NewType, TypeAlias
 
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import ExtractedTo, Fact, FactVectorSet
-from recollect.values.job import NewJob
-from recollect.values.ledger import Piece, TurnRecord
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, SegmentId, VectorSet
+
+PieceHash = NewType("PieceHash", str)
+"""32 hexadecimal digits over kind and body."""
+PieceKind: TypeAlias = Literal["system", "tools", "row", "edits", "report", "rest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPiece:
+    """A stretch of a request, or what was said about it."""
+
+    hash: PieceHash
+    kind: PieceKind
+    body: bytes = field(repr=False)
+    about: tuple[MessageId, ...] = ()
+    """The messages whose content it quotes."""
+    exact: bool = True
+    """Nothing in it was redacted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """One request as it was sent."""
+
+    session: str
+    number: int
+    at: float
+    format: str
+    model: str | None = None
+    system: PieceHash | None = None
+    tools: PieceHash | None = None
+    rest: PieceHash | None = None
+    """The request without messages, system and tools."""
+    edits: PieceHash | None = None
+    report: PieceHash | None = None
+    kept_rows: int = 0
+    """How many rows from the start are those of the record before it."""
+    rows: tuple[PieceHash, ...] = ()
+    """The rows after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltTurn:
+    """A turn with all its rows named, whatever records it rests on."""
+
+    record: TurnRecord
+    rows: tuple[PieceHash, ...]
+
+
+JobId = NewType("JobId", str)
+JobState: TypeAlias = Literal["waiting", "leased", "dead"]
+
+EMBED_JOB: Final = "embed"
+"""The kind of the jobs that make vectors; their key is the embedder's name."""
+EXTRACT_JOB: Final = "extract"
+"""The kind of the jobs that read a session for facts; their key is `extract_key`."""
+
+
+def extract_key(session: str, *, left: bool) -> str:
+    """The key of the job that reads a session for facts; the name itself is only in its payload, so
+    that any name can be a key, and forgetting a session finds its jobs by both keys."""
+    named = session.encode("utf-8", "surrogatepass")
+    mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
+    return f"{'left' if left else 'idle'}:{mark}"
+
+
+DIGEST_JOB: Final = "digest"
+"""The kind of the jobs that write a digest of a subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to be enqueued."""
+
+    kind: str
+    """What is to be done: "embed", "pack", "evict", "expire", "extract", "digest"."""
+    key: str
+    """Two jobs of one kind and key are one job while it waits; a leased one does not count."""
+    payload: bytes = field(default=b"{}", repr=False)
+    """JSON; redacted like everything that is stored."""
+    about: tuple[MessageId, ...] = ()
+    """Whose content the payload quotes; forgetting one of them drops the job."""
+    cost_tokens: int = 0
+    """What it may spend of the space's budget of the day."""
+    run_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A job in the hands of one worker, until it expires."""
+
+    id: JobId
+    kind: str
+    key: str
+    payload: bytes = field(repr=False)
+    cost_tokens: int
+    attempt: int
+    """How often it has been taken, this time included."""
+    token: str
+    """Names this lease; a later lease of the same job has another one."""
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as the queue shows it to people; without its payload."""
+
+    id: JobId
+    kind: str
+    key: str
+    state: JobState
+    attempts: int
+    run_at: float
+    cost_tokens: int = 0
+    reason: str | None = None
+    """Why it failed last, or why it is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """The queue of a space at a glance."""
+
+    waiting: int
+    leased: int
+    dead: int
+    paused: tuple[str, ...] = ()
+    """Kinds that are not handed out; "*" is all of them."""
+    spent_tokens_today: int = 0
+    due_at: float | None = None
+    """When the next waiting job may run; None when none waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +190,7 @@ class Batch:
     """Written or, where the id is known, replaced."""
     jobs: tuple[NewJob, ...] = ()
     session: SessionWrite | None = None
-    pieces: tuple[Piece, ...] = field(default=(), repr=False)
+    pieces: tuple[LedgerPiece, ...] = field(default=(), repr=False)
     turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
     compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
     """Written or, where session and number are known, left as they are."""
@@ -90,7 +220,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """What a write did."""
 
     stored: tuple[SegmentId, ...] = ()

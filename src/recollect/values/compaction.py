@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.carried import Carried as Carried
-from recollect.values.carried import ToolFailure as ToolFailure
+from recollect.values.edit import Carried as Carried
+from recollect.values.edit import ToolFailure as ToolFailure
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Reason
@@ -113,7 +113,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProbeFinding:
     """What became of a probe."""
 
     probe: Probe
@@ -126,7 +126,7 @@ class Finding:
 class Receipt:
     """What a compaction did to what was known."""
 
-    findings: tuple[Finding, ...] = field(default=(), repr=False)
+    findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
     notes: tuple[str, ...] = ()
     """What could not be checked, one sentence each."""

@@ -1,4 +1,4 @@
-"""Standing changes to a session's history as it is shown (design.md 1, "edit").
+"""Standing changes to a session's history as it is shown, and what code carries over a cut.
 
 Edits are anchored to entry keys and parts, never to positions, so a client that resends its
 own history gets the same view again. They are values: stages return them, the engine keeps
@@ -8,11 +8,48 @@ them. Nothing here knows how a change is written in a wire format.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from recollect.values.carried import Carried
 from recollect.values.message import CallId, EntryKey, MessageId
 from recollect.values.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailure:
+    """A tool call that failed: carried along by code, so that it is not tried again."""
+
+    tool: str
+    said: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedLine:
+    """A line that tells about something that was named in it, and who said it."""
+
+    speaker: Literal["user", "assistant", "call", "tool"]
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What code, not the model, takes over a cut."""
+
+    read_files: tuple[str, ...] = field(default=(), repr=False)
+    modified_files: tuple[str, ...] = field(default=(), repr=False)
+    failures: tuple[ToolFailure, ...] = ()
+    identifiers: tuple[str, ...] = field(default=(), repr=False)
+    """Best first."""
+    lines: tuple[QuotedLine, ...] = ()
+    """What tells about them, best first; none where an older version wrote it."""
+
+    def details(self) -> dict[str, Any]:
+        """As OpenClaw's `details` spell it."""
+        return {
+            "readFiles": list(self.read_files),
+            "modifiedFiles": list(self.modified_files),
+            "toolFailures": [{"toolName": one.tool, "summary": one.said} for one in self.failures],
+        }
+
 
 StageName: TypeAlias = Literal[
     "load",
@@ -76,7 +113,7 @@ class Insert:
     quotes: tuple[MessageId, ...] = ()
     """The messages whose words stand in it."""
     recalled: tuple[str, ...] = ()
-    """The names of the passages that stand in it (`values.recalled.passage_name`): they need not
+    """The names of the passages that stand in it (`values.recall.passage_name`): they need not
     be recalled again. A segment's bare id stands for all of it; a standing block names the
     messages that it tells to the last word by their keys."""
 

@@ -1,14 +1,16 @@
 """Facts: short statements extracted from segments, with type, sources, validity and trust.
 
 A fact is never changed into another: what replaces it is a fact of its own, and the one before is
-closed, so that what held at any time can be asked. Always holds: a fact that was extracted names
-the segments it rests on and the spans of them that say so; its trust is no higher than that of
-the least trusted of them.
+closed, so that what held at any time can be asked. Always holds: an extracted fact names the
+segments it rests on and the spans that say so, its trust is no higher than that of the least
+trusted of them, and it never rests on a forgotten one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
@@ -47,7 +49,7 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class EvidenceSpan:
     """A span of a segment's text that a fact rests on."""
 
     segment: SegmentId
@@ -81,7 +83,7 @@ class Fact:
     """What it is about, as `memory` normalises it; empty where code cannot tell."""
     attribute: str = field(default="", repr=False)
     """Which property of the subject it states: a later one of both replaces it."""
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[EvidenceSpan, ...] = ()
     """The spans it rests on, of segments among its sources; none for what people wrote."""
     made_by: MadeBy = "import"
     change: Change | None = None
@@ -130,7 +132,7 @@ class FactDraft:
     content: str = field(repr=False)
     context: str = field(default="", repr=False)
     at: float
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[EvidenceSpan, ...]
     """Not empty; several only where it takes all of them (see `joint`)."""
     trust: Trust
     made_by: MadeBy
@@ -201,10 +203,49 @@ def fact_identity(id: FactId) -> MessageId:  # noqa: A002
     return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
 
-def fact_id(evidence: tuple[Evidence, ...], content: str) -> FactId:
+def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
     """The id of an extracted fact: the same statement of the same message is the same fact."""
     named = "\0".join([*(one.segment for one in evidence), " ".join(content.casefold().split())])
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
     )
     return FactId(hashed.hexdigest())
+
+
+_NO_TWINS: Final[Mapping[str, str]] = {}
+
+
+def rests_on(fact: Fact) -> set[str]:
+    """The segments that a fact names, as sources or by a span."""
+    return {*fact.sources, *(one.segment for one in fact.evidence)}
+
+
+def all_rest_on(facts: Iterable[Fact]) -> set[str]:
+    """The segments that any of these facts names."""
+    return {segment for fact in facts for segment in rests_on(fact)}
+
+
+def still_supported(
+    fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
+) -> Fact | None:
+    """The fact without segments that are gone; None when it can no longer stand.
+
+    A segment whose very words are said elsewhere is replaced by its twin there.
+    """
+    named = rests_on(fact)
+    lost = {one for one in named if one in gone and one not in twins}
+    if not named & gone:
+        return fact
+    if lost and (fact.joint or lost == named):
+        return None
+
+    def now(segment: SegmentId) -> SegmentId:
+        return SegmentId(twins[segment]) if segment in gone else segment
+
+    sources = (now(one) for one in fact.sources if one not in lost)
+    evidence = (
+        replace(one, segment=now(one.segment)) for one in fact.evidence if one.segment not in lost
+    )
+    return replace(
+        fact, sources=tuple(dict.fromkeys(sources)), evidence=tuple(dict.fromkeys(evidence))
+    )

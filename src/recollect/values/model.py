@@ -1,18 +1,104 @@
-"""What is asked of a language model, and what comes back: the same for every provider.
+"""One request to a model, what its wire format demands, and what a provider says in reply.
 
-Prompts are for work of our own (summaries, extraction): text in, text out. A conversation's own
-request goes out in its wire format; what streams back are `ReplyEvent`s, the last of them the
-whole reply in that format. Reprs never show what was said.
+A request is split but not decoded. An `Overflow` holds only numbers that the provider named.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.overflow import Overflow
-from recollect.values.request import Usage
+FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", "pi"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request body as spans: its messages one by one, everything else untouched.
+
+    Either `body` is the HTTP body it was read from, or `origin` the caller's own mapping and
+    `objects` its message objects. Both ways untouched messages go out as they came.
+    """
+
+    format: FormatName
+    messages: tuple[bytes, ...] = dataclasses.field(repr=False)
+    field: str
+    """The key that holds the messages: `messages` or `input`."""
+    system: bytes | None = dataclasses.field(default=None, repr=False)
+    tools: bytes | None = dataclasses.field(default=None, repr=False)
+    model: str | None = None
+    output_tokens: int | None = None
+    """Room that the request asks for its reply."""
+    continues: bool = False
+    """The provider holds earlier items itself, so a result may lack its call here."""
+    continues_from: str = ""
+    """What it goes on with: the id of a response or of a conversation."""
+    thinking: bool = True
+    """The request asks for thinking, or its format does not say."""
+    body: bytes | None = dataclasses.field(default=None, repr=False)
+    origin: Any = dataclasses.field(default=None, repr=False)
+    objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a provider reported for one exchange; the input is whole, cached or not."""
+
+    input_tokens: int
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRules:
+    """The shape a provider accepts; sources in notes on each codec."""
+
+    format: FormatName
+    alternates: bool
+    """User and assistant take turns, and a user begins."""
+    results_share_a_message: bool
+    """Results are the first parts of the user message after the calls, not messages."""
+    results_adjacent: bool
+    """Results stand right behind the message that called."""
+    refuses_blank_text: bool
+    thinking_leads: bool = False
+    """A reasoning item must be followed by the item that it led to."""
+    ids_unique: bool = False
+    """A call id stands once in the whole request, and holds plain characters only."""
+    provider_calls_answered: bool = False
+    """A call of a tool that the provider runs needs its result, unless it is still at work."""
+    stand_in_variants: frozenset[str] | None = None
+    """Kinds of call a text result can answer; None for all."""
+
+
+class LimitDoubt(Enum):
+    """Why a limit that an error names is not taken for the model's window."""
+
+    BELOW_FLOOR = "smaller than the window of any model that is served"
+    WIDER = "larger than the request that was refused"
+    ECHOED = "the words that name it stand in the request itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """A request was too large, as told by an error message or by the usage of a reply."""
+
+    pattern_name: str
+    """The row of the table that recognised it, for reports."""
+    provider: str | None = None
+    """Whose wording it is; None where several share it. Not necessarily who was asked."""
+    limit_tokens: int | None = None
+    """The window or input limit that was exceeded: worth remembering for this model."""
+    requested_tokens: int | None = None
+    """What was held against the limit, room for the reply included where the provider adds it."""
+    output_tokens: int | None = None
+    """The part of `requested_tokens` that was room for the reply: asking for less may do."""
+    limit_words: str = field(default="", repr=False, compare=False)
+    """The words that name the limit, to tell a provider's own from an echo of the request."""
+
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
 Purpose: TypeAlias = Literal["summary", "extraction", "reconcile", "digest"]

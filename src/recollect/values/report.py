@@ -14,9 +14,21 @@ from typing import Any, Literal, TypeAlias
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
 from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
 from recollect.values.message import EntryKey, Role
-from recollect.values.moment import Moment
+from recollect.values.model import FormatName
 from recollect.values.reason import Cause, Reason, told
-from recollect.values.request import FormatName
+
+MomentKind: TypeAlias = Literal[
+    "over-limit", "room", "cache-expired", "compaction", "ratio", "every-turn"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchMoment:
+    """One batch moment and why it is one, for reasons in the report."""
+
+    kind: MomentKind
+    reason: Reason
+
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
@@ -100,7 +112,7 @@ class Report:
     tokens_after: int
     """The request as it goes out, calibrated."""
     calibration_ratio: float
-    moment: Moment | None
+    moment: BatchMoment | None
     query: str = field(repr=False)
     """What the user asked, as trim and recall were asked by it."""
     lines: tuple[StageLine, ...]
@@ -142,7 +154,7 @@ class Report:
         if self.tokens_before != self.tokens_after:
             sent += f" ({self.tokens_before:,} came in)"
         done = self._done() or ["nothing, it goes out as it came"]
-        failed = told_once(self.failures)
+        failed = joined_lines(self.failures)
         failures = f"Failed: {failed}" if failed else "Nothing failed"
         return "\n".join((sent, f"Done: {', '.join(done)}", failures))
 
@@ -189,7 +201,7 @@ class Report:
         }
 
 
-def told_once(lines: Sequence[StageLine]) -> str:
+def joined_lines(lines: Sequence[StageLine]) -> str:
     """Lines for people: what several stages say in the same words is said once, for all of them."""
     stages: dict[str, list[str]] = {}
     for line in lines:

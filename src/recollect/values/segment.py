@@ -7,7 +7,9 @@ in it, so the same message arriving again, by whatever way, is the same segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NewType, TypeAlias
 
@@ -122,3 +124,24 @@ class PassageText:
     start: int = 0
     end: int = 0
     """Its span in the segment's text."""
+
+
+_FLOAT_BYTES: Final = 4
+
+
+def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) -> str:
+    """What is wrong with the vectors for so many texts; empty where nothing is."""
+    if len(vectors) != wanted:
+        if wanted == 1:
+            return f"{len(vectors)} vectors for one text"
+        return f"another number of vectors than it got texts, {len(vectors)} for {wanted}"
+    numbers = struct.Struct(f"<{dimensions}f")
+    for values in vectors:
+        if len(values) % _FLOAT_BYTES:
+            return f"{len(values)} bytes instead of {numbers.size}"
+        if len(values) != numbers.size:
+            return f"{len(values) // _FLOAT_BYTES} dimensions instead of {dimensions}"
+        # 32-bit numbers cannot add up to more than 64 bits hold, and what is none stays none
+        if not math.isfinite(sum(numbers.unpack(values))):
+            return "a vector with numbers that are none"
+    return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, overload
 
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, Usage
 
 TranscriptKind: TypeAlias = Literal[
     "pi", "claude-code", "codex", "flat", "request", "messages", "tau-bench"
@@ -102,13 +102,13 @@ class RecordedRequest:
     """One call of the model: which items it was shown, and which it answered with."""
 
     shown: Sequence[int]
-    """Indexes into `Transcript.items`, in order; empty before the first message."""
+    """Indexes into `RecordedSession.items`, in order; empty before the first message."""
     answered: tuple[int, ...]
     usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
+class RecordedSession:
     """A recording that was read: its items, its requests and what was passed over."""
 
     kind: TranscriptKind

@@ -1,6 +1,7 @@
-"""What people ask of a store besides reading and writing: numbers, checks, forgetting.
+"""What people ask of a store besides reading and writing: numbers, checks, forgetting, files.
 
-Nothing here carries content: these values are printed and logged.
+Nothing here carries content: these values are printed and logged. A certificate's checksum is over
+everything else in it, so one that was changed shows it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBody:
+class StoredBody:
     """Bytes that a store keeps in one of its rooms."""
 
     room: Room
@@ -198,3 +199,99 @@ class ScrubResult:
 
     done: tuple[str, ...]
     cannot: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetScope:
+    """What was to be forgotten, as it was asked."""
+
+    segments: int = 0
+    """How many segments were named one by one."""
+    identities: int = 0
+    """How many messages were named by their identity."""
+    sessions: tuple[str, ...] = ()
+    said_before: float | None = None
+    said_after: float | None = None
+    matching: bool = False
+    """Whether a text was searched for; it is not repeated here."""
+    pattern: bool = False
+    """Whether a pattern was searched for; it is not repeated here."""
+    facts: int = 0
+    """How many facts were named one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What was forgotten, what that covers, and what it cannot."""
+
+    at: float
+    """When; seconds since the epoch."""
+    space: str
+    engine: str
+    """Name and version of what keeps the space."""
+    version: str
+    """Of Recollect."""
+    asked: ForgetScope
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What was removed, by kind."""
+    identities_digest: str = ""
+    """A hash over the identities that were forgotten: who knows them can check it."""
+    covers: tuple[str, ...] = ()
+    cannot: tuple[str, ...] = ()
+    checksum: str = ""
+
+
+FileOutcome: TypeAlias = Literal["added", "changed", "withdrawn", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFileResult:
+    """One file: what became of its sections."""
+
+    file: str
+    """Relative to its workspace; with `~` or absolute where it lies outside."""
+    outcome: FileOutcome
+    added: int = 0
+    moved: int = 0
+    """Sections that only stand at another line now."""
+    withdrawn: int = 0
+    """Sections that the file no longer holds."""
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedFile:
+    """A file or folder that was not looked at, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFilesResult:
+    """What a look did, file by file."""
+
+    files: tuple[MemoryFileResult, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    """Sections, as file and line, that stay out because they were forgotten on purpose. Only of
+    files that were read this time: those that did not change are not read again."""
+    redacted: int = 0
+    """How many secrets were masked in what was written."""
+
+    def count(self, outcome: FileOutcome) -> int:
+        """How many files ended so."""
+        return sum(one.outcome == outcome for one in self.files)
+
+    @property
+    def said(self) -> str:
+        """One sentence for a report or a log."""
+        parts = [
+            f"{self.count(outcome)} {outcome}"
+            for outcome in ("added", "changed", "withdrawn", "unchanged")
+        ]
+        if self.skipped:
+            parts.append(f"{len(self.skipped)} skipped")
+        if self.forgotten:
+            parts.append(f"{len(self.forgotten)} forgotten sections stay out")
+        return f"memory files: {', '.join(parts)}"

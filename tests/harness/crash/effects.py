@@ -10,9 +10,8 @@ from collections import Counter
 from uuid import uuid4
 
 from recollect.ports import Store
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, Lease
 from recollect.values.fact import Fact, FactId
-from recollect.values.job import Lease
 
 PREFIX = "effect of "
 

@@ -12,10 +12,8 @@ import struct
 from hashlib import blake2b
 
 from recollect.rules.identity import segment_id
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import Batch, LedgerPiece, NewJob, PieceHash, SessionWrite, TurnRecord
 from recollect.values.fact import Fact, FactId
-from recollect.values.job import NewJob
-from recollect.values.ledger import Piece, PieceHash, TurnRecord
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 
@@ -188,10 +186,10 @@ def _job(writer: str, number: int, at: float) -> NewJob:
     return NewJob(kind=JOB_KIND, key=job_key(writer, number), payload=payload, run_at=at)
 
 
-def _piece(segment: Segment) -> Piece:
+def _piece(segment: Segment) -> LedgerPiece:
     body = json.dumps({"role": segment.role, "content": segment.text}).encode()
     hashed = blake2b(b"row\0" + body, digest_size=16).hexdigest()
-    return Piece(hash=PieceHash(hashed), kind="row", body=body, about=(segment.message_id,))
+    return LedgerPiece(hash=PieceHash(hashed), kind="row", body=body, about=(segment.message_id,))
 
 
 def _digest(*named: str | int) -> str:

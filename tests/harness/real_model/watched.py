@@ -14,7 +14,7 @@ from recollect.errors import ModelOverflow
 from recollect.formats.summaries import PI_OPENING
 from recollect.providers.openai import OpenAIChatModel
 from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 Place: TypeAlias = Literal["summary", "recalled", "kept", "nowhere"]
 

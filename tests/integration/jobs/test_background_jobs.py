@@ -15,8 +15,7 @@ from recollect.errors import StoreUnavailable
 from recollect.memory import background as background_module
 from recollect.memory.jobs import BackgroundJobs, JobRunner
 from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

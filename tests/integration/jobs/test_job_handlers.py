@@ -9,9 +9,8 @@ from tests.integration.jobs.work_bench import NOON, Bench, Scenario
 from recollect.config import Settings, load_settings
 from recollect.engine.background import runner_of
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery, EmbedderKind
+from recollect.values.batch import Batch, NewJob
+from recollect.values.recall import CandidateQuery, EmbedderKind
 
 OnStore = Callable[[Scenario], None]
 

@@ -11,8 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.batch import Batch, NewJob
 from recollect.wiring import open_store
 
 KILLS = int(os.environ.get("RECOLLECT_JOB_KILLS", "10"))

@@ -14,8 +14,7 @@ from pathlib import Path
 from tests.integration.jobs.work_bench import NOON
 
 from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.batch import Batch, NewJob
 from recollect.wiring import open_store
 
 COMMAND = """

@@ -16,7 +16,7 @@ from recollect.stores.postgres import PostgresFleet, vectors
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.lookup import AskedVector, Candidate, CandidateQuery
+from recollect.values.recall import AskedVector, Candidate, CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId, Vector, VectorSet
 from recollect_bench.postgres_server import TestDatabase
 

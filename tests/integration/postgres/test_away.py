@@ -17,7 +17,7 @@ import pytest
 from recollect.errors import StoreUnavailable
 from recollect.stores.postgres import PostgresFleet
 from recollect.testing.store_contract import examples
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, StopMode
 

@@ -23,7 +23,7 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 

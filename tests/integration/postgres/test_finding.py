@@ -34,8 +34,8 @@ from recollect.stores.postgres.signs import Layout
 from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.lookup import AskedVector, CandidateQuery, Candidates
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.recall import AskedVector, CandidateQuery, Candidates
 from recollect.values.segment import NewSegment, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase

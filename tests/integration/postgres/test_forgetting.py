@@ -15,12 +15,11 @@ from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.postings import term_of
 from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.edit import Insert, Shorten
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, TestDatabase

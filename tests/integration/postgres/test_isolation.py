@@ -13,11 +13,10 @@ from recollect.errors import StoreError
 from recollect.stores.postgres import PostgresFleet, PostgresStore
 from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import ExtractedTo
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
 from recollect.values.model import ModelUse
+from recollect.values.recall import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
 

@@ -13,7 +13,7 @@ from recollect.engine.boundary import SystemClock
 from recollect.engine.files.keeping import FileRules
 from recollect.engine.files.memory_files import MemoryFiles
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.stores.postgres import PostgresStore
 from recollect.values.segment import StoredSegment
 from recollect.values.upkeep import ForgetOrder

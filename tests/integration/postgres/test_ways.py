@@ -15,7 +15,7 @@ from recollect.stores.postgres import PostgresFleet, PostgresStore, candidates, 
 from recollect.stores.postgres.pool import Link, Statement
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect_bench.postgres_server import TestDatabase
 

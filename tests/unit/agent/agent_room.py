@@ -19,8 +19,7 @@ from recollect.ports import ChatModel
 from recollect.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says
-from recollect.values.model import Prompt
-from recollect.values.request import Usage
+from recollect.values.model import Prompt, Usage
 
 LINES = (
     "know the harbour",

@@ -15,8 +15,7 @@ from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.overflow import Overflow
-from recollect.values.request import Usage
+from recollect.values.model import Overflow, Usage
 
 WINDOW = 8_000
 SETTINGS = {"window_tokens": WINDOW, "compaction.keep_recent_tokens": 400}

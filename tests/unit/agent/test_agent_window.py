@@ -20,8 +20,7 @@ from recollect.formats.translate import Speaker
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.model import ReplyDone
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow, ReplyDone
 from recollect.wiring import open_store
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from recollect.errors import ModelUnavailable, RecollectError
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.fact import Evidence, Fact, FactDraft, FactId
-from recollect.values.model import Answer
-from recollect.values.request import Usage
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
+from recollect.values.model import Answer, Usage
 from recollect.values.segment import SegmentId
 from recollect_bench import facts
 from recollect_bench.command import bench
@@ -182,7 +181,7 @@ class TestCounting:
             content="We use Kafka.",
             at=1.0,
             sources=(segment,),
-            evidence=(Evidence(segment=segment, start=0, end=2),),
+            evidence=(EvidenceSpan(segment=segment, start=0, end=2),),
         )
         assert junk_in(replace(kept, facts=(leaked,))).recalled == 1
         assert junk_in(kept).recalled == 0
@@ -192,7 +191,7 @@ class TestCounting:
             type="decision",
             content="We use it.",
             at=0.0,
-            evidence=(Evidence(segment=SegmentId("c:1"), start=0, end=80),),
+            evidence=(EvidenceSpan(segment=SegmentId("c:1"), start=0, end=80),),
             trust="high",
             made_by="rules",
         )

@@ -17,11 +17,9 @@ from click.testing import CliRunner
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.hit import Hit
-from recollect.values.lookup import Candidate
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledPassage, RecallRequest
+from recollect.values.recall import Candidate, Hit, Recalled, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
 from recollect_bench import recall
 from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench

@@ -8,8 +8,8 @@ from typing import Any
 
 from recollect.compaction import breaker
 from recollect.config import build
-from recollect.values.breaker import Breaker
 from recollect.values.compaction import CompactionResult, Convergence, Trigger
+from recollect.values.history import Breaker
 from recollect.values.reason import NOT_RUN
 
 SETTINGS = build({"compaction.breaker_failures": 3, "compaction.breaker_seconds": 600}).compaction

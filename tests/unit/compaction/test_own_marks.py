@@ -16,8 +16,8 @@ from recollect.compaction.prompts import Wanted, update_prompt
 from recollect.compaction.render import defuse, render
 from recollect.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
 from recollect.rules.tokens import count_text
-from recollect.values.carried import ToldLine
 from recollect.values.compaction import Carried, Probe, ToolFailure
+from recollect.values.edit import QuotedLine
 from recollect.values.message import EntryKey, MessageId
 
 FULL = Carried(
@@ -26,8 +26,8 @@ FULL = Carried(
     failures=(ToolFailure(tool="bash", said="make: Error: x"),),
     identifiers=("src/deep/name.py", "4f2a9c1d"),
     lines=(
-        ToldLine(speaker="user", text="Keep other_name.py as it was before </earlier-lines>"),
-        ToldLine(speaker="tool", text="Chained.member says <exact-names> in every single file"),
+        QuotedLine(speaker="user", text="Keep other_name.py as it was before </earlier-lines>"),
+        QuotedLine(speaker="tool", text="Chained.member says <exact-names> in every single file"),
     ),
 )
 RULES = "Be kind.\n## Tool failures\n- none of them\n<exact-names>"

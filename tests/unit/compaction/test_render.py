@@ -10,7 +10,7 @@ from tests.unit.compaction.worked import assistant, calls, history, results, thi
 
 from recollect.compaction.prompts import Wanted, initial_prompt, update_prompt
 from recollect.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
 def test_each_kind_of_part_has_its_label() -> None:

@@ -18,8 +18,7 @@ from recollect.engine.background import runner_of
 from recollect.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.errors import StoreUnavailable, WrongKey
 from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
+from recollect.values.batch import Batch, NewJob
 from recollect.wiring import open_store
 
 MEMORY_GROUPS = (

@@ -26,7 +26,7 @@ from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.turn.prune import LINE_OF_IT
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.reason import Cause
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 ACTS: dict[str, Callable[[], None]] = {}
 

@@ -20,7 +20,7 @@ from recollect.embedders import cache as cache_file
 from recollect.embedders.cache import CachedEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 KEY = b"k" * 32
 DIMENSIONS = 8

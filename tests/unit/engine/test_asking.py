@@ -13,10 +13,9 @@ from recollect.errors import EmbedderError
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.ingest import index
 from recollect.values.batch import Batch
-from recollect.values.lookup import AskedVector, EmbedderKind
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Reason
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import AskedVector, EmbedderKind, RecallRequest
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
 SECRET = "n3wSecretPw77"

@@ -34,7 +34,7 @@ from recollect.formats.summaries import PI_OPENING
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Cut
 from recollect.values.model import Answer, Prompt
@@ -48,10 +48,10 @@ class Away(Broken):
 
     away = False
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if self.away:
             raise StoreUnavailable("the disk is full; make room")
-        written: Written = await self.real.write(batch)
+        written: WriteResult = await self.real.write(batch)
         return written
 
 

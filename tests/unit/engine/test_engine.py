@@ -17,8 +17,8 @@ from recollect.config import build
 from recollect.engine import freeing, turn_path
 from recollect.errors import FormatError, StaleSession
 from recollect.turn.trim import trim
-from recollect.values.overflow import LimitDoubt, Overflow
-from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
+from recollect.values.model import LimitDoubt, Overflow
+from recollect.values.recall import Recalled, RecalledFact, RecallRequest
 
 
 class Memory:

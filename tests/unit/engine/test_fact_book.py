@@ -22,7 +22,7 @@ from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StaleFacts
 from recollect.formats.memory_folder import read_folder, write_folder
 from recollect.ports import Store
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.fact import Fact, FactId, FactType
 from recollect.wiring import open_store
 
@@ -70,7 +70,7 @@ def test_somebody_who_writes_all_the_time_is_told_not_waited_for(tmp_path: Path)
             def __getattr__(self, name: str) -> object:
                 return getattr(store, name)
 
-            async def write(self, batch: Batch) -> Written:
+            async def write(self, batch: Batch) -> WriteResult:
                 del batch
                 raise StaleFacts("others wrote facts; decide again")
 

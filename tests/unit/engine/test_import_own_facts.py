@@ -13,11 +13,11 @@ from recollect.engine.export_path import export_facts
 from recollect.engine.import_facts import import_facts
 from recollect.engine.import_path import ImportRules
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract.examples import START, fact, ids, segments
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, FactId, fact_identity
+from recollect.values.fact import EvidenceSpan, FactId, fact_identity
 from recollect.values.upkeep import ForgetOrder
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -29,7 +29,7 @@ AT = 1771000000.0
 
 def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
     new = segments(2)
-    spans = tuple(Evidence(segment=one, start=0, end=4) for one in ids(new))
+    spans = tuple(EvidenceSpan(segment=one, start=0, end=4) for one in ids(new))
     given = (
         fact("old", at=AT, superseded_by=FactId("new"), valid_to=AT + 1, subject="port"),
         fact("new", at=AT + 1, change="supersede", sources=ids(new), evidence=spans, joint=True),

@@ -22,14 +22,13 @@ from recollect.engine.files import sections as file_sections
 from recollect.engine.files.keeping import FileRules
 from recollect.engine.files.memory_files import MemoryFiles
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.search.tokenize import tokenize
 from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch
-from recollect.values.files_look import FilesLook
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import StoredSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.upkeep import ForgetOrder, MemoryFilesResult
 
 SECRET = "sk-proj-" + "Zx81Qm4Lr7Ty2Vb9Nc6Hd3Kf5Gj0Pw" * 2
 NOTES = """# Projects
@@ -118,7 +117,7 @@ def with_space(tmp_path: Path, work: Callable[[Space], Awaitable[None]]) -> None
     asyncio.run(run())
 
 
-def outcomes(look: FilesLook) -> dict[str, str]:
+def outcomes(look: MemoryFilesResult) -> dict[str, str]:
     return {one.file: one.outcome for one in look.files}
 
 

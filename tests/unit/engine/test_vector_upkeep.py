@@ -15,7 +15,7 @@ from recollect.ports import Embedder, Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 
 class Another:

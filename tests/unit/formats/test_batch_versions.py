@@ -10,11 +10,11 @@ from recollect.errors import FormatError
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.testing.store_contract.examples import START, fact, fact_vectors, full_batch, segment
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, ExtractedTo
+from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.segment import SegmentId
 
 PLAIN = fact("plain", trust="low", sources=[SegmentId("a" * 32)], foreign="{}")
-SPAN = Evidence(segment=SegmentId("a" * 32), start=1, end=4)
+SPAN = EvidenceSpan(segment=SegmentId("a" * 32), start=1, end=4)
 
 
 NEWER = (

@@ -19,7 +19,7 @@ from recollect.engine import Engine, Session
 from recollect.formats.block_types import BLOCK_TYPES, BlockType, page
 from recollect.formats.codec import CODECS
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})

@@ -11,9 +11,9 @@ import pytest
 from recollect.engine import Context, Engine, Session
 from recollect.formats.codec import CODECS
 from recollect.rules.identity import identify
-from recollect.rules.layout import STAND_IN
+from recollect.rules.pairing import STAND_IN
 from recollect.values.message import Image, Message, Other, Text, Thinking, ToolCall, ToolResult
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 
 def read(format_name: FormatName, wire: Any) -> Message:

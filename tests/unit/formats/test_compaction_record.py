@@ -14,8 +14,8 @@ from recollect.formats.stored_records import read_record, write_record
 from recollect.values.compaction import (
     CompactionResult,
     Convergence,
-    Finding,
     Probe,
+    ProbeFinding,
     ProbeKind,
     Receipt,
     Spent,
@@ -27,7 +27,7 @@ from recollect.values.reason import NOT_RUN, Cause, Reason
 
 COUNT = st.integers(0, 2**40)
 FINDINGS = st.builds(
-    Finding,
+    ProbeFinding,
     probe=st.builds(
         Probe,
         kind=st.sampled_from(get_args(ProbeKind)),
@@ -83,7 +83,7 @@ def held() -> dict[str, Any]:
         convergence="reduced",
         reason=NOT_RUN,
         trigger="manual",
-        receipt=Receipt(findings=(Finding(probe=probe, standing="lost"),)),
+        receipt=Receipt(findings=(ProbeFinding(probe=probe, standing="lost"),)),
     )
     told = json.loads(write_record(result, turn=3, at=1.0))
     assert isinstance(told, dict)

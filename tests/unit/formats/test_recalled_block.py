@@ -14,7 +14,7 @@ from recollect.formats.recalled_block import (
     sitting_line,
     write_block,
 )
-from recollect.values.recalled import (
+from recollect.values.recall import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
     RecalledFact,

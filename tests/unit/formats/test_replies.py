@@ -12,7 +12,7 @@ from recollect.formats.replies import read_reply
 from recollect.formats.request import split_request
 from recollect.rules.identity import identify
 from recollect.values.message import MessageId
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 SECRET = b"k" * 32
 

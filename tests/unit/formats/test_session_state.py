@@ -18,9 +18,8 @@ from recollect.formats.stored_records import (
     without_quotes,
     write_state,
 )
-from recollect.values.calibration import Calibration
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.values.history import SessionState
+from recollect.values.history import SessionState, TokenCalibration
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Cause, Reason
 
@@ -45,7 +44,7 @@ def full_state() -> SessionState:
     """A state with something in every field that there is."""
     out = LeaveOut(anchor=KEY, part=None, **HOW)
     short = Shorten(anchor=KEY, part=1, text="t", hard=True, quotes=(MessageId("a"),), **HOW)
-    calibration = Calibration().learn(estimated_tokens=1_000, reported_tokens=1_100)
+    calibration = TokenCalibration().learn(estimated_tokens=1_000, reported_tokens=1_100)
     grown = calibration.learn(estimated_tokens=2_000, reported_tokens=2_300)
     held: dict[str, Any] = {
         "turn": 7,

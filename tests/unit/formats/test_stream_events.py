@@ -13,7 +13,7 @@ from recollect.errors import FormatError
 from recollect.formats.replies import read_reply, read_usage
 from recollect.formats.stream_events import StreamedReply
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.request import Usage
+from recollect.values.model import Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 SAYS = Says(

@@ -24,7 +24,7 @@ from recollect.formats.translate import (
 from recollect.rules.identity import identify
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 PNG = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}

@@ -6,10 +6,9 @@ from typing import TypedDict
 
 from recollect.formats.stored_records import split_state
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.edit import Insert, LeaveOut, Shorten, StageName
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
 from recollect.values.reason import NOT_RUN, Reason
 
 MARKER = "plum-colored-marker"

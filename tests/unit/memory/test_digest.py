@@ -11,7 +11,7 @@ from tests.unit.memory.facts_room import segment
 from recollect.memory.digest import Digested, digest
 from recollect.memory.digest_prompt import DIGEST_SCHEMA, MOST_WORDS, digest_prompt
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.fact import Evidence, Fact, FactId
+from recollect.values.fact import EvidenceSpan, Fact, FactId
 from recollect.values.model import Answer
 from recollect.values.segment import SegmentId, Trust
 
@@ -27,7 +27,7 @@ def fact(at: int, content: str, trust: Trust = "high", **given: Any) -> Fact:
         at=at * DAY,
         trust=trust,
         sources=(source,),
-        evidence=(Evidence(segment=source, start=0, end=5),),
+        evidence=(EvidenceSpan(segment=source, start=0, end=5),),
         **{**told, **given},
     )
 

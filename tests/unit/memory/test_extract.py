@@ -20,7 +20,7 @@ from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft
 from recollect.values.model import Answer
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import Segment
 
 # Said plainly, in words that no rule knows.

@@ -11,7 +11,7 @@ import pytest
 from recollect.memory.history import as_of
 from recollect.memory.reconcile import Reconciled, reconcile
 from recollect.search.tokenize import tokenize
-from recollect.values.fact import Evidence, Fact, FactDraft, FactId, fact_id
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId, Trust
 
 NOW = 1_000.0
@@ -24,7 +24,7 @@ def said(content: str, at: float = 1.0, **more: Any) -> FactDraft:
         "trust": "high",
         "made_by": "rules",
         "session": "talk",
-        "evidence": (Evidence(segment=segment, start=0, end=len(content)),),
+        "evidence": (EvidenceSpan(segment=segment, start=0, end=len(content)),),
     }
     return FactDraft(content=content, at=at, **(given | more))
 

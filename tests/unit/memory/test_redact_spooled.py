@@ -12,7 +12,7 @@ from recollect.memory.spooled import without
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
-from recollect.values.fact import Evidence, FactId, FactVector, FactVectorSet
+from recollect.values.fact import EvidenceSpan, FactId, FactVector, FactVectorSet
 from recollect.values.reason import NOT_RUN
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
@@ -30,7 +30,7 @@ def batch() -> Batch:
         turn=1,
         covers=(new[0].segment.message_id,),
     )
-    spans = (Evidence(segment=ids[0], start=SAID.index("for"), end=len(SAID)),)
+    spans = (EvidenceSpan(segment=ids[0], start=SAID.index("for"), end=len(SAID)),)
     vectors = tuple(FactVector(fact=FactId(name), values=b"1234") for name in "ab")
     return Batch(
         at=1.0,

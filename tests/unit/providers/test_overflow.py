@@ -19,7 +19,7 @@ from recollect.providers.overflow import (
     recognise_pairing_error,
     recognise_silent_overflow,
 )
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow
 
 
 class Said(NamedTuple):

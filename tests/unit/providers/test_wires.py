@@ -34,9 +34,7 @@ from recollect.testing.scripted_replies import (
     ScriptedCall,
     WireName,
 )
-from recollect.values.model import Prompt
-from recollect.values.overflow import Overflow
-from recollect.values.request import Usage
+from recollect.values.model import Overflow, Prompt, Usage
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
 PARALLEL = Says(

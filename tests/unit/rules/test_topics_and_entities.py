@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.rules.entities import MOST_ENTITIES, MOST_ENTITY_CHARS, entities_of
-from recollect.rules.topics import MOST_TOPICS, TOPICS, topics_of
+from recollect.rules.topics import (
+    MOST_ENTITIES,
+    MOST_ENTITY_CHARS,
+    MOST_TOPICS,
+    TOPICS,
+    entities_of,
+    topics_of,
+)
 
 
 @pytest.mark.parametrize(

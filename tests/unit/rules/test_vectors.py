@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.rules.vectors import what_is_wrong
+from recollect.values.segment import vector_problem
 
 DIMENSIONS = 3
 LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
@@ -21,7 +21,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 def wrong(*vectors: bytes, wanted: int | None = None) -> str:
     wanted = len(vectors) if wanted is None else wanted
-    return what_is_wrong(vectors, wanted=wanted, dimensions=DIMENSIONS)
+    return vector_problem(vectors, wanted=wanted, dimensions=DIMENSIONS)
 
 
 @given(st.lists(st.tuples(finite, finite, finite), max_size=5))

@@ -8,8 +8,8 @@ from typing import Any
 
 from recollect.search.question import Question, read_question
 from recollect.search.tokenize import tokenize
-from recollect.values.lookup import Candidate, Candidates
 from recollect.values.message import EntryKey
+from recollect.values.recall import Candidate, Candidates
 from recollect.values.segment import SegmentId
 
 NOW = 1_760_000_000.0

@@ -22,7 +22,7 @@ from recollect.search.facts import (
 )
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactId
-from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, Scale
+from recollect.values.recall import AskedVector, FactCandidate, FactCandidates, Scale
 
 VECTOR = AskedVector(embedder="toy", values=b"", scale=Scale(mean=0.1, spread=0.1))
 

@@ -16,7 +16,7 @@ from recollect.search.names import (
 )
 from recollect.search.question import leans, question_text, read_question, wants_list, what_asks
 from recollect.search.tokenize import tokenize
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import RecallRequest
 
 NOW = 1_760_000_000.0
 

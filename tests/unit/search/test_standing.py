@@ -15,7 +15,7 @@ from recollect.turn.ingest import index
 from recollect.turn.recall import recall
 from recollect.values.batch import Batch
 from recollect.values.message import EntryKey, MessageId
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.recall import Recalled, RecallRequest
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
 

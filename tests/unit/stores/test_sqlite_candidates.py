@@ -13,7 +13,7 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.stores.sqlite import lexical as recent
 from recollect.testing.store_contract.examples import START, worded
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery, Candidates
+from recollect.values.recall import Candidate, CandidateQuery, Candidates
 from recollect.values.segment import NewSegment
 
 WORDS = [f"w{number}" for number in range(60)]

@@ -19,10 +19,9 @@ from recollect.testing.store_contract.examples import (
     segments,
     vector,
 )
-from recollect.values.batch import Batch
+from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.values.fact import ExtractedTo, Fact, FactId
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, NewJob, extract_key
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 from recollect.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"

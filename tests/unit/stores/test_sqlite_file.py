@@ -30,9 +30,8 @@ from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.testing.store_contract.examples import SESSION, full_batch, segments
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.upkeep import Stats
 

@@ -23,13 +23,12 @@ from recollect.testing.store_contract.examples import (
     vector,
     vectors,
 )
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import Shorten
 from recollect.values.fact import Fact, FactId
-from recollect.values.job import NewJob
-from recollect.values.lookup import AskedVector, CandidateQuery
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 

@@ -20,9 +20,8 @@ from recollect.testing.store_contract.examples import (
     session_write,
     vectors,
 )
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.batch import Batch, NewJob
+from recollect.values.recall import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
 
 SPAWN = multiprocessing.get_context("spawn")

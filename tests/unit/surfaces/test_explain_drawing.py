@@ -17,7 +17,7 @@ from recollect.surfaces.cli.explain_replay import replay
 from recollect.surfaces.cli.explain_session import explain_session
 from recollect.surfaces.cli.explained import Explained, MessageFate
 from recollect.values.reason import Cause, Reason
-from recollect.values.transcript import RecordedRequest, Transcript, TranscriptItem
+from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 
 
 def fate(number: int | None, kind: str, reason: Reason) -> MessageFate:
@@ -51,7 +51,7 @@ def explained_session(*, window_tokens: int, turns: int = 30) -> Explained:
         add({"role": "user", "content": [result]})
         requests.append(RecordedRequest(shown=tuple(range(len(items))), answered=(len(items),)))
         add({"role": "assistant", "content": f"answer {turn}"})
-    transcript = Transcript(
+    transcript = RecordedSession(
         kind="messages", format="anthropic", items=tuple(items), requests=tuple(requests)
     )
     settings = Settings(window_tokens=window_tokens)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.config import Settings
 from recollect.errors import RecollectError
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import explain_replay
 from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.explain_kinds import apportioned
@@ -24,11 +24,11 @@ from recollect.surfaces.cli.explain_replay import (
     fixed_parts,
     replay,
 )
-from recollect.values.request import Usage
-from recollect.values.transcript import RecordedRequest, Transcript, TranscriptItem
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 
 
-def recorded(times: list[float | None], *, usage: int | None = None) -> Transcript:
+def recorded(times: list[float | None], *, usage: int | None = None) -> RecordedSession:
     """A question and an answer a turn, each turn at its time."""
     items: list[TranscriptItem] = []
     requests: list[RecordedRequest] = []
@@ -40,10 +40,10 @@ def recorded(times: list[float | None], *, usage: int | None = None) -> Transcri
         told = Usage(input_tokens=usage + 20 * turn) if usage else None
         shown = tuple(range(len(items) - 1))
         requests.append(RecordedRequest(shown=shown, answered=(len(items) - 1,), usage=told))
-    return Transcript(kind="pi", format="pi", items=tuple(items), requests=tuple(requests))
+    return RecordedSession(kind="pi", format="pi", items=tuple(items), requests=tuple(requests))
 
 
-def replayed(transcript: Transcript, turn: int, settings: Settings | None = None) -> Replay:
+def replayed(transcript: RecordedSession, turn: int, settings: Settings | None = None) -> Replay:
     return asyncio.run(replay(transcript, settings or Settings(), turn=turn))
 
 

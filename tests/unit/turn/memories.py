@@ -14,8 +14,7 @@ from recollect.config import build
 from recollect.config.settings import Recall, Redaction
 from recollect.formats.codec import CODECS
 from recollect.formats.recalled_block import write_block
-from recollect.rules.tokens import count_text
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher, count_text
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
@@ -24,9 +23,8 @@ from recollect.turn.recall import recall
 from recollect.values.batch import Batch
 from recollect.values.edit import Edit
 from recollect.values.history import Entry
-from recollect.values.lookup import AskedVector, EmbedderKind, Scale
 from recollect.values.message import EntryKey
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.recall import AskedVector, EmbedderKind, Recalled, RecallRequest, Scale
 from recollect.values.segment import Source, Vector, VectorSet
 
 NOW = 1_760_000_000.0

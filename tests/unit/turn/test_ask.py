@@ -13,7 +13,7 @@ from recollect.turn.query import ask, query
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.reason import NOT_RUN
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import RecallRequest
 
 CALL = {
     "role": "assistant",

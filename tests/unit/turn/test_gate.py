@@ -10,10 +10,8 @@ from tests.unit.search.candidates import asking, candidate, found
 
 from recollect.search.question import question_text
 from recollect.turn.gate import OPENINGS, gate, lost_words_asked
-from recollect.values.hit import GateVerdict
-from recollect.values.lookup import AskedVector, Candidate, Scale
 from recollect.values.reason import Cause
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import AskedVector, Candidate, GateVerdict, RecallRequest, Scale
 
 CRANE = "the green crane stands at the north quay"
 QUESTION = "which crane stands at the north quay?"

@@ -20,8 +20,8 @@ from recollect.formats.request import split_request
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import thinking_spans
-from recollect.rules.weigh import Weigher
+from recollect.rules.text import thinking_spans
+from recollect.rules.tokens import Weigher
 from recollect.search.passages import WHOLE_MAX_CHARS
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import (
@@ -34,9 +34,9 @@ from recollect.turn.ingest import (
 )
 from recollect.values.history import Entry
 from recollect.values.message import CallId
+from recollect.values.model import FormatName
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.request import FormatName
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import NewSegment, Segment
 
 SECRET = b"k" * 32

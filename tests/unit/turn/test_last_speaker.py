@@ -15,16 +15,16 @@ from recollect.formats.codec import CODECS
 from recollect.formats.stored_records import read_state, write_state
 from recollect.rules.roles import settle
 from recollect.testing.provider_rules import unfaithful, violations
+from recollect.values.history import Arranged, OwnText, Slot
+from recollect.values.model import FormatName
 from recollect.values.reason import Cause
-from recollect.values.recalled import (
+from recollect.values.recall import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
     Recalled,
     RecalledPassage,
     RecallRequest,
 )
-from recollect.values.request import FormatName
-from recollect.values.slot import Arranged, Slot, Written
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}
@@ -99,7 +99,7 @@ def test_an_orphan_at_the_end_does_not_leave_the_assistant_last(format_name: For
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_row_of_ours_is_no_message_that_went_missing(ends: bool) -> None:
     first, second = entries_of([assistant("One."), assistant("Two.")], "anthropic")
-    ours = Slot(role="user", pieces=(Written(text="a note of ours", note="opening"),))
+    ours = Slot(role="user", pieces=(OwnText(text="a note of ours", note="opening"),))
     given: list[Arranged] = [first, second, ours] if ends else [first, ours, second]
     settled = settle([first, second], CODECS["anthropic"].rules, given=given, continued=True)
     assert [row.role for row in settled.rows] == ["assistant"]

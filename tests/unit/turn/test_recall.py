@@ -25,16 +25,14 @@ from tests.unit.turn.memories import (
 
 from recollect.embedders.hash import HashEmbedder
 from recollect.rules.identity import segment_id
-from recollect.rules.tokens import count_text
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher, count_text
 from recollect.search.tokenize import tokenize
 from recollect.turn.inject import inject
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import Fact, FactId
-from recollect.values.lookup import AskedVector
 from recollect.values.reason import Cause
-from recollect.values.recalled import BLOCK_CLOSING, Recalled
+from recollect.values.recall import BLOCK_CLOSING, AskedVector, Recalled
 
 CRANE = "the green crane stands at the north quay"
 ASKS = "which crane stands at the north quay?"

@@ -27,8 +27,7 @@ from tests.unit.turn.memories import (
 )
 
 from recollect.rules.identity import segment_id
-from recollect.rules.tokens import count_text
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher, count_text
 from recollect.search.facts import FACTS_SHARE
 from recollect.search.question import question_text, read_question
 from recollect.search.tokenize import tokenize
@@ -36,11 +35,17 @@ from recollect.turn.inject import inject
 from recollect.turn.recall_facts import FoundFacts, recall_facts
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
-from recollect.values.fact import Evidence, Fact, FactId, FactVector, FactVectorSet, fact_identity
+from recollect.values.fact import (
+    EvidenceSpan,
+    Fact,
+    FactId,
+    FactVector,
+    FactVectorSet,
+    fact_identity,
+)
 from recollect.values.history import Entry
-from recollect.values.hit import GateVerdict
 from recollect.values.reason import NOT_RUN
-from recollect.values.recalled import Recalled, RecallRequest, fact_name
+from recollect.values.recall import GateVerdict, Recalled, RecallRequest, fact_name
 from recollect.values.segment import Trust
 
 PORT = "The staging gateway listens on port 8443."
@@ -68,7 +73,7 @@ def rests_on(said: Entry, text: str, part: str, *, session: str = "s") -> dict[s
     start = text.index(part)
     return {
         "sources": (segment,),
-        "evidence": (Evidence(segment=segment, start=start, end=start + len(part)),),
+        "evidence": (EvidenceSpan(segment=segment, start=start, end=start + len(part)),),
         "made_by": "rules",
         "session": session,
     }

@@ -10,9 +10,9 @@ from typing import Any
 from recollect import Engine, Settings, open_memory
 from recollect.engine.session import Context, Observation
 from recollect.values.fact import Fact, FactId
-from recollect.values.overflow import LimitDoubt, Overflow
+from recollect.values.model import LimitDoubt, Overflow
 from recollect.values.reason import Cause, Reason
-from recollect.values.report import StageLine, told_once
+from recollect.values.report import StageLine, joined_lines
 
 SAID = "the heron of Uppsala"
 
@@ -118,7 +118,7 @@ def test_the_same_words_of_several_stages_are_said_once() -> None:
         StageLine(stage=stage, outcome="late", reasons=(away,), seconds=0.0)
         for stage in ("load", "ingest", "ingest")
     ]
-    assert told_once(lines) == "load, ingest: the server is away"
+    assert joined_lines(lines) == "load, ingest: the server is away"
     assert str(lines[0]) == "load: late: the server is away"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from recollect.rules.sentences import sentence_spans
+from recollect.rules.text import sentence_spans
 
 _KEYWORDS: Final = re.compile(
     r"\b(?:remember|note|decided|decision|go with|going with|switch|agreed|always|never|must|don't"

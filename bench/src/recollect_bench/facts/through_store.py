@@ -25,7 +25,7 @@ from recollect.formats.json_text import encode
 from recollect.memory.jobs import JobRunner, RunResult
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import IngestResult, ingest

@@ -17,9 +17,7 @@ from typing import Final, Protocol, TypeVar
 from recollect.config.settings import Recall as RecallSettings
 from recollect.engine.recaller import QuestionVectors
 from recollect.ports import Archive, Embedder
-from recollect.values.hit import Hit
-from recollect.values.lookup import AskedVector
-from recollect.values.recalled import Recalled, RecalledPassage, RecallRequest
+from recollect.values.recall import AskedVector, Hit, Recalled, RecalledPassage, RecallRequest
 from recollect.values.segment import SegmentId
 from recollect_bench.recall.judge import BUDGET_TOKENS, Judge, Verdict, openclaw_tokens
 from recollect_bench.recall.memory import StoredMemory

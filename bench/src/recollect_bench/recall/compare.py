@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from recollect.values.hit import Hit
+from recollect.values.recall import Hit
 from recollect.values.segment import SegmentId
 
 RANKS: Final = 50

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.ports import Model
-from recollect.values.model import Answer, Prompt
-from recollect.values.request import Usage
+from recollect.values.model import Answer, Prompt, Usage
 
 
 class KeptAnswers:

@@ -19,7 +19,7 @@ from recollect.search.bm25 import Bm25Index, inverse_document_frequency
 from recollect.search.names import speaker_of
 from recollect.search.passages import pack
 from recollect.search.tokenize import tokenize
-from recollect.values.recalled import RecalledPassage
+from recollect.values.recall import RecalledPassage
 from recollect.values.segment import SegmentId
 from recollect_bench.recall.memory import StoredMemory, StoredMessage, StoredPassage
 from recollect_bench.recall.sets import Question

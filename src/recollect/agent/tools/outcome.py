@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
 
 CUT_OFF = (
     "Not run: the reply reached the output limit, so this call may be cut off. Ask again with less "

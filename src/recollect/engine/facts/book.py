@@ -26,10 +26,9 @@ from recollect.errors import RecollectError, StoreError
 from recollect.memory.forget import Cascade
 from recollect.memory.forget import forget as forget_all
 from recollect.ports import Clock, Model, Spool, Store
-from recollect.values.certificate import Certificate
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.segment import Trust
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.upkeep import Certificate, ForgetOrder
 
 
 class FactBook:

@@ -20,7 +20,7 @@ from recollect.memory.reconciling.prompt import Opinion, Question
 from recollect.ports import Archive, Model
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactId
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 
 RECONCILE_TOKENS: Final = 6_000
 """What the one question of a job may cost: `MOST_QUESTION_TOKENS`, the task and the answer, with a

@@ -17,10 +17,9 @@ from recollect.engine.facts.reach import Reach
 from recollect.memory.digest import digest
 from recollect.ports import Archive, Clock, Model
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.values.fact import Fact
-from recollect.values.job import EMBED_JOB, Lease, NewJob
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 
 LEAST_FACTS: Final = 4
 """So many facts of one subject make a digest worth reading; fewer are read themselves."""

@@ -23,9 +23,8 @@ from recollect.memory.reading.prompt import call_tokens, fitting_tokens
 from recollect.memory.reading.windows import LINE_TOKENS, line_count
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.values.fact import ExtractedTo, fact_identity
-from recollect.values.job import EMBED_JOB, Lease, NewJob
 from recollect.values.segment import Segment, StoredSegment
 
 PAGE_SEGMENTS: Final = 200

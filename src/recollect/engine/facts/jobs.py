@@ -13,7 +13,7 @@ from typing import Final
 
 from recollect.engine.facts.reach import Reach
 from recollect.memory.jobs import GiveUp
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, Lease, NewJob, extract_key
+from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Lease, NewJob, extract_key
 from recollect.values.message import MessageId
 
 DIGEST_TOKENS: Final = 4_000

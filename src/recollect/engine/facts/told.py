@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from recollect.values.fact import Evidence, Fact, FactId, FactType, MadeBy
+from recollect.values.fact import EvidenceSpan, Fact, FactId, FactType, MadeBy
 from recollect.values.segment import SPEAKERS, SegmentId, StoredSegment, Trust
 
 WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
@@ -101,7 +101,7 @@ class FactSource:
     id: SegmentId
     stored: StoredSegment | None
     """None where it is not in the archive any more."""
-    spans: tuple[Evidence, ...] = ()
+    spans: tuple[EvidenceSpan, ...] = ()
     """In order; only those that lie within its text as it is now."""
     lost_spans: int = 0
     """Spans that do not: the text was redacted since."""

@@ -21,10 +21,9 @@ from recollect.memory.name_subject import name_subject
 from recollect.memory.reconcile import Reconciled, reconcile
 from recollect.ports import Archive, Clock, Model
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import Fact, FactDraft, FactId, FactType
-from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 
 CANDIDATES: Final = 50
 """Facts that a person's statement is held against; extraction, which asks a model, takes fewer."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.engine.files.extra_path import ExtraPath, Pattern
-from recollect.rules.clean_text import clean_text
-from recollect.values.files_look import SkippedFile
+from recollect.rules.text import clean_text
+from recollect.values.upkeep import SkippedFile
 
 MOST_FILES = 5_000
 MOST_BYTES = 2 * 1024 * 1024

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import StoreError
-from recollect.values.files_look import FilesLook
 from recollect.values.reason import Cause, Reason
+from recollect.values.upkeep import MemoryFilesResult
 
 CLOSE_SECONDS = 1.0
 """How long a look under way may take to end."""
@@ -26,7 +26,7 @@ class Following:
     """The looks of one engine."""
 
     def __init__(
-        self, look: Callable[[], Awaitable[FilesLook]], *, interval_seconds: float
+        self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
     ) -> None:
         self._look = look
         self.interval_seconds = max(interval_seconds, LEAST_SECONDS)
@@ -34,7 +34,7 @@ class Following:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._closed = False
-        self.last: FilesLook | Failure | None = None
+        self.last: MemoryFilesResult | Failure | None = None
         """What the last look did, or how it failed."""
         self._part = Part("memory files")
 

@@ -29,10 +29,10 @@ from recollect.engine.files.followed import FoundFile
 from recollect.formats.memory_file import FileSection, read_sections
 from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.values.history import Entry
-from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.message import EntryKey, Message, MessageId, Text
+from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import SegmentId
 
 SESSION_PREFIX = FILE_SESSIONS

@@ -24,7 +24,7 @@ from recollect.formats.transcripts.records import (
     text_of,
     value_of,
 )
-from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,7 +172,7 @@ class _Log:
         self.items.append(item)
 
 
-def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
+def read_flat(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a flat log."""
     passed_over: list[str] = []
     lines: list[_LogLine] = []
@@ -188,7 +188,7 @@ def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
     for line in lines:
         _take(line, answers.get(line.record.line), log)
     _end_turn(log)
-    return Transcript(
+    return RecordedSession(
         kind="flat",
         format="openai-chat",
         items=tuple(log.items),

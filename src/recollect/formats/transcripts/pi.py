@@ -34,8 +34,8 @@ from recollect.formats.transcripts.records import (
     tokens_of,
     value_of,
 )
-from recollect.values.request import Usage
-from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ class _PiFile:
         return len(self.items) - 1
 
 
-def read_pi(data: bytes, *, progress: Progress | None = None) -> Transcript:
+def read_pi(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a session file, every branch of it."""
     session = _PiFile()
     for record in records(data, passed_over=session.passed_over, progress=progress):
@@ -114,7 +114,7 @@ def read_pi(data: bytes, *, progress: Progress | None = None) -> Transcript:
     parents = _parents(session)
     requests = _requests(session, parents)
     header = session.header or {}
-    return Transcript(
+    return RecordedSession(
         kind="pi",
         format="pi",
         items=tuple(session.items),

@@ -24,8 +24,8 @@ from recollect.formats.transcripts.records import (
 )
 from recollect.values.transcript import (
     RecordedRequest,
+    RecordedSession,
     ShownItems,
-    Transcript,
     TranscriptItem,
     TranscriptKind,
 )
@@ -33,7 +33,7 @@ from recollect.values.transcript import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.values.request import FormatName, Usage
+    from recollect.values.model import FormatName, Usage
 
 
 def read_messages(
@@ -43,7 +43,7 @@ def read_messages(
     format: FormatName | None = None,  # noqa: A002 - the word of the whole house for it
     session_id: str | None = None,
     passed_over: Sequence[str] = (),
-) -> Transcript:
+) -> RecordedSession:
     """Read a list of messages, each with its line or position."""
     told = list(passed_over)
     items: list[TranscriptItem] = []
@@ -61,7 +61,7 @@ def read_messages(
         )
         messages_read.append(message)
     name = format or format_of([item.raw for item in items])
-    return Transcript(
+    return RecordedSession(
         kind=kind,
         format=name,
         items=tuple(items),
@@ -71,7 +71,7 @@ def read_messages(
     )
 
 
-def read_request(raw: bytes) -> Transcript:
+def read_request(raw: bytes) -> RecordedSession:
     """Read one request body."""
     body = object_fields(raw) or {}
     spans = array_items(body.get("messages", body.get("input")))
@@ -89,7 +89,7 @@ def read_request(raw: bytes) -> Transcript:
     for at in range(len(items)):
         shown = shown.then(at)
     tools = body.get("tools")
-    return Transcript(
+    return RecordedSession(
         kind="request",
         format=name,
         items=items,
@@ -101,7 +101,7 @@ def read_request(raw: bytes) -> Transcript:
     )
 
 
-def read_tau_bench(raw: bytes) -> Transcript:
+def read_tau_bench(raw: bytes) -> RecordedSession:
     """Read one run of tau-bench: its `traj` is a list of chat messages."""
     run = object_fields(raw) or {}
     told = [f"{key} {value_of(run[key])}" for key in ("task_id", "trial") if key in run]

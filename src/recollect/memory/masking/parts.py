@@ -18,9 +18,8 @@ from recollect.formats.openclaw_files import split_foreign
 from recollect.formats.stored_records import read_record, with_texts
 from recollect.memory.masking.masks import MaskedBytes, MaskedText, Masks, strings_in
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import Batch, LedgerPiece, SessionWrite
 from recollect.values.fact import Fact
-from recollect.values.ledger import Piece
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 from recollect.values.upkeep import Room
 
@@ -220,7 +219,7 @@ class _Tally:
         return part.value
 
 
-def _piece(piece: Piece, body: bytes) -> Piece:
+def _piece(piece: LedgerPiece, body: bytes) -> LedgerPiece:
     return piece if body == piece.body else replace(piece, body=body, exact=False)
 
 

@@ -34,9 +34,9 @@ from recollect.memory.reading.support import (
     supported,
 )
 from recollect.memory.reading.windows import Piece, Stretch
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.rules.trust import TRUST_ORDER, is_below, lowest
-from recollect.values.fact import Evidence, FactDraft
+from recollect.values.fact import EvidenceSpan, FactDraft
 from recollect.values.segment import SegmentId
 
 _CONTENT_CHARS: Final = 240
@@ -65,8 +65,8 @@ class _Ground:
     text: str = field(repr=False)
 
     @property
-    def evidence(self) -> Evidence:
-        return Evidence(segment=self.piece.segment.id, start=self.start, end=self.end)
+    def evidence(self) -> EvidenceSpan:
+        return EvidenceSpan(segment=self.piece.segment.id, start=self.start, end=self.end)
 
 
 def draft_claim(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> DraftedClaim:

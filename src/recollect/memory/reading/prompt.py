@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from recollect.memory.reading.support import states_nothing
 from recollect.memory.reading.windows import Piece, Stretch
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt
 

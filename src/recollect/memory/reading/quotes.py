@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 
 LEAST_WORD_CHARS: Final = 4
 """A shorter quotation stands in too many places to say where it came from."""

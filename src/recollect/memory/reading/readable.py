@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from recollect.memory.stating.spoken import MOST_SPOKEN_CHARS, spoken
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import thinking_spans
+from recollect.rules.text import thinking_spans
 from recollect.rules.trust import is_below
 
 if TYPE_CHECKING:

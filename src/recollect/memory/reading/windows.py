@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.memory.reading.readable import readable
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.rules.tokens import count_text
 from recollect.search.passages import split_passages
 from recollect.values.segment import Segment, SegmentId

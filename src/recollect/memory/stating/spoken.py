@@ -32,8 +32,8 @@ from recollect.memory.stating.pasted import (
     SALUTATION,
     SUMMARY,
 )
-from recollect.rules.segment_text import thinking_spans
-from recollect.values.recalled import BLOCK_CLOSING
+from recollect.rules.text import thinking_spans
+from recollect.values.recall import BLOCK_CLOSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

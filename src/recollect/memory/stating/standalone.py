@@ -19,7 +19,7 @@ from recollect.memory.stating.folded import folded
 from recollect.memory.stating.passing import passing
 from recollect.memory.stating.pointing import pointing
 from recollect.memory.stating.whole import cut, listed
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.values.fact import FactDraft
 from recollect.values.segment import Segment
 

@@ -31,7 +31,7 @@ from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints, term_of
 from recollect.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
 from recollect.stores.postgres.words import FoundByWords, find_by_words
-from recollect.values.lookup import (
+from recollect.values.recall import (
     FILE_SESSIONS,
     AskedVector,
     Candidate,

@@ -20,7 +20,7 @@ from recollect.stores.postgres.space import SpaceState, advance, lock_space
 from recollect.stores.postgres.write import insert_passages, tags_of, write_batch
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
-from recollect.values.upkeep import HeldBody, NewBody, RewriteOrder, Rewritten, Room
+from recollect.values.upkeep import NewBody, RewriteOrder, Rewritten, Room, StoredBody
 
 _NUMBER_BEFORE_NAME: Final = ":"
 
@@ -82,11 +82,11 @@ _PUT_SEGMENT: Final = """
 
 async def held(
     work: Transaction, room: Room, *, after: str | None, limit: int
-) -> tuple[HeldBody, ...]:
+) -> tuple[StoredBody, ...]:
     """What a room holds beyond an id."""
     rows = await work.rows(_HELD[room], (work.space_id, *_key(room, after or ""), limit))
     return tuple(
-        HeldBody(
+        StoredBody(
             room=room,
             id=_named(room, id_, name),
             body=_bytes(body),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from recollect.surfaces.cli.receipt_page import ReceiptPage
-    from recollect.values.compaction import CompactionResult, Finding, ProbeKind, Receipt
+    from recollect.values.compaction import CompactionResult, ProbeFinding, ProbeKind, Receipt
 
 KIND_NAMES: Final[dict[ProbeKind, str]] = {
     "constraint": "constraints",
@@ -140,7 +140,7 @@ def _counted(count: int, title: str) -> Text:
     return Text(f"{count:,}", style=f"bold {LIMIT}" if title == "lost" else "bold")
 
 
-def _standing_of(one: Finding) -> str:
+def _standing_of(one: ProbeFinding) -> str:
     return "pinned" if one.pinned else one.standing
 
 
@@ -162,7 +162,7 @@ def _listed(title: str, standing: str, made: Receipt, sheet: Sheet) -> Iterator[
         yield Text(f"  … and {left:,} more; --json has them all", style=QUIET)
 
 
-def _findings(held: Sequence[Finding], sheet: Sheet, sign: str, colour: str) -> Iterator[Text]:
+def _findings(held: Sequence[ProbeFinding], sheet: Sheet, sign: str, colour: str) -> Iterator[Text]:
     for one in held:
         text, sentence = plain_line(one.probe.text), plain_line(one.probe.sentence)
         kind = f"{one.probe.kind:10} "

@@ -28,7 +28,7 @@ from recollect.surfaces.cli.progress import ShownProgress
 if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.surfaces.cli.explained import Explained, WindowSource
-    from recollect.values.transcript import Transcript
+    from recollect.values.transcript import RecordedSession
 
 LEAST_WINDOW_TOKENS = 1_000
 GREATEST_WINDOW_TOKENS = 100_000_000
@@ -130,7 +130,7 @@ def _contents(file: str, name: str) -> bytes:
 
 
 def _settings(
-    transcript: Transcript, window_tokens: int | None, preset: str | None
+    transcript: RecordedSession, window_tokens: int | None, preset: str | None
 ) -> tuple[Settings, WindowSource]:
     """The user's settings with a window, and where the window came from."""
     arguments: dict[str, object] = {"preset": preset} if preset else {}

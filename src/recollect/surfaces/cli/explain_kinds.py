@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from recollect.formats.summaries import SUMMARY_ITEMS
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.explained import TokenKind
 from recollect.values.history import Composed, Entry
 from recollect.values.message import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.explain_kinds import (
     KINDS,
     apportioned,
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from recollect.surfaces.cli.explain_replay import Replay
     from recollect.values.message import CallId, EntryKey
     from recollect.values.report import Fate, Report
-    from recollect.values.transcript import Transcript
+    from recollect.values.transcript import RecordedSession
 
 LARGEST = 10
 
 
 def explain_session(
-    transcript: Transcript,
+    transcript: RecordedSession,
     replayed: Replay,
     settings: Settings,
     *,
@@ -92,7 +92,7 @@ def explain_session(
     )
 
 
-def _recording(transcript: Transcript, file: str, run: int, runs: int) -> Recording:
+def _recording(transcript: RecordedSession, file: str, run: int, runs: int) -> Recording:
     def plain(text: str | None) -> str | None:
         return plain_line(text) if text else None
 
@@ -146,7 +146,7 @@ def _shares(
 
 
 def _fates(
-    transcript: Transcript, replayed: Replay, messages: list[Message], names: dict[CallId, str]
+    transcript: RecordedSession, replayed: Replay, messages: list[Message], names: dict[CallId, str]
 ) -> tuple[MessageFate, ...]:
     report = replayed.report
     estimate = report.fixed_tokens + sum([entry.tokens for entry in report.entries])

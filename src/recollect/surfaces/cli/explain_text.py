@@ -10,7 +10,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-from recollect.rules.json_redaction import redact_json_text
+from recollect.rules.message_redaction import redact_json_text
 from recollect.rules.redaction import redact
 from recollect.values.message import Image, Other, Text, Thinking, ToolCall, ToolResult
 

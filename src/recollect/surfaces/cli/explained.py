@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from recollect.surfaces.cli.explain_text import shown_text
 from recollect.values.edit import StageName
-from recollect.values.moment import MomentKind
 from recollect.values.reason import Reason, told
-from recollect.values.report import FateKind, Outcome
+from recollect.values.report import FateKind, MomentKind, Outcome
 
 TokenKind: TypeAlias = Literal[
     "system",

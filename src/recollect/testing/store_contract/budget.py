@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from recollect.testing.store_contract.cases import for_every
 from recollect.testing.store_contract.examples import START
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 from recollect.values.model import ModelUse
 
 if TYPE_CHECKING:

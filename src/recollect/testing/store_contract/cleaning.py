@@ -17,7 +17,7 @@ from recollect.testing.store_contract.examples import (
     session_write,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.edit import Cut, Edit, LeaveOut
 from recollect.values.history import SessionState
 from recollect.values.message import MessageId
@@ -38,7 +38,7 @@ def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
                covers=_said(new[:covered]))  # fmt: skip
 
 
-def _told(written: Written) -> tuple[bool, bool]:
+def _told(written: WriteResult) -> tuple[bool, bool]:
     return written.session_stale, written.session_cleaned
 
 

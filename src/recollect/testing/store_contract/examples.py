@@ -21,15 +21,21 @@ from recollect.formats.stored_records import split_state
 from recollect.rules.identity import ROOT, chain, identify, segment_id, space_secret
 from recollect.search.passages import split_passages
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch, SessionWrite
+from recollect.values.batch import (
+    Batch,
+    LedgerPiece,
+    NewJob,
+    PieceHash,
+    PieceKind,
+    SessionWrite,
+    TurnRecord,
+)
 from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Edit
 from recollect.values.fact import Fact, FactId, FactVector, FactVectorSet
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
-from recollect.values.ledger import Piece, PieceHash, PieceKind, TurnRecord
-from recollect.values.lookup import AskedVector
 from recollect.values.message import EntryKey, Message, MessageId, Role, Text
+from recollect.values.recall import AskedVector
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 
 START: Final = 1_760_000_000.25
@@ -172,11 +178,11 @@ def asked(
     return AskedVector(embedder=embedder, values=values.astype("<f4").tobytes())
 
 
-def piece(body: str, *, kind: PieceKind = "row", about: tuple[MessageId, ...] = ()) -> Piece:
+def piece(body: str, *, kind: PieceKind = "row", about: tuple[MessageId, ...] = ()) -> LedgerPiece:
     """A piece of the ledger with its hash."""
     raw = body.encode()
     named = blake2b(kind.encode() + b"\0" + raw, digest_size=16).hexdigest()
-    return Piece(hash=PieceHash(named), kind=kind, body=raw, about=about)
+    return LedgerPiece(hash=PieceHash(named), kind=kind, body=raw, about=about)
 
 
 def compaction(

@@ -16,17 +16,17 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, Fact, FactId, fact_identity
-from recollect.values.lookup import FactQuery
+from recollect.values.fact import EvidenceSpan, Fact, FactId, fact_identity
+from recollect.values.recall import FactQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 
 AT = START + 1_000
 
 
-def _spans(*given: NewSegment) -> tuple[Evidence, ...]:
+def _spans(*given: NewSegment) -> tuple[EvidenceSpan, ...]:
     return tuple(
-        Evidence(segment=new.segment.id, start=place, end=place + 4)
+        EvidenceSpan(segment=new.segment.id, start=place, end=place + 4)
         for place, new in enumerate(given)
     )
 
@@ -146,7 +146,9 @@ async def sources_that_are_unknown_do_no_harm(spaces: Spaces) -> None:
     """Forgetting takes nothing from facts that rest on segments which were never stored."""
     store = await spaces.open()
     strange = SegmentId("f" * 32)
-    kept = fact("strange", sources=[strange], evidence=(Evidence(segment=strange, start=0, end=1),))
+    kept = fact(
+        "strange", sources=[strange], evidence=(EvidenceSpan(segment=strange, start=0, end=1),)
+    )
     new = segments(1)
     await store.write(Batch(at=START, segments=new, facts=(kept,)))
     assert (await store.forget(ForgetOrder(at=AT, segments=ids(new)))).facts == ()

@@ -17,9 +17,8 @@ from recollect.testing.store_contract.examples import (
     segments,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import ExtractedTo, FactId
-from recollect.values.job import NewJob
 from recollect.values.message import MessageId
 from recollect.values.upkeep import ForgetOrder
 

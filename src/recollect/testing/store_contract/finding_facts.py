@@ -22,7 +22,7 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, FactVector, FactVectorSet
-from recollect.values.lookup import AskedVector, FactCandidates, FactQuery
+from recollect.values.recall import AskedVector, FactCandidates, FactQuery
 
 _SMALL = 8
 _WORDS = ("port", "host", "the", "数据库", "ß", "Upper", "a b", "'", "\x00odd")

@@ -19,8 +19,8 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from recollect.ports import Store
 from recollect.values.fact import FactId
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import SegmentId
 
 OpenStore: TypeAlias = Callable[[str], Awaitable[Store]]

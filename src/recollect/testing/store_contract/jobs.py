@@ -9,8 +9,7 @@ from typing import Any
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import START, fact, ids, segments
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 
 NOW = START + 1_000
 

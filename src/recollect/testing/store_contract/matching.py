@@ -15,10 +15,9 @@ from recollect.testing.store_contract.examples import (
     session_write,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.fact import FactId
-from recollect.values.job import NewJob
 from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 

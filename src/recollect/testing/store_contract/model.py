@@ -15,14 +15,14 @@ import numpy as np
 from recollect.search.bm25 import score_document
 from recollect.values.batch import Batch
 from recollect.values.compaction import CompactionRecord
-from recollect.values.lookup import (
+from recollect.values.message import MessageId
+from recollect.values.recall import (
     FILE_SESSIONS,
     Candidate,
     CandidateQuery,
     Candidates,
     Surroundings,
 )
-from recollect.values.message import MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
 SIMILARITY_TOLERANCE = 1e-4

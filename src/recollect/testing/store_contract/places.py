@@ -18,10 +18,8 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.edit import Shorten
-from recollect.values.job import NewJob
-from recollect.values.ledger import TurnRecord
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment

@@ -11,7 +11,7 @@ from recollect.errors import BatchRefused
 from recollect.testing.store_contract.examples import SESSION, START, fact, full_batch, ids
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, ExtractedTo
+from recollect.values.fact import EvidenceSpan, ExtractedTo
 
 _TOO_LARGE = 2**53 + 1
 _NO_TIMES = (math.nan, math.inf, -math.inf)
@@ -39,7 +39,7 @@ def _too_large(batch: Batch) -> Iterator[tuple[str, Batch]]:
         yield f"tokens {bad}", replace(batch, segments=(*batch.segments[:-1], much))
         wide = replace(last, passages=(replace(last.passages[0], end=bad),))
         yield f"span {bad}", replace(batch, segments=(*batch.segments[:-1], wide))
-        span = Evidence(segment=last.segment.id, start=0, end=bad)
+        span = EvidenceSpan(segment=last.segment.id, start=0, end=bad)
         resting = replace(batch.facts[0], evidence=(span,))
         yield f"evidence {bad}", replace(batch, facts=(resting,))
         read = ExtractedTo(session=SESSION, sequence=bad)

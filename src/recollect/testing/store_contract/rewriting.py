@@ -21,11 +21,10 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.batch import Batch, NewJob
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ROOMS, ForgetOrder, HeldBody, NewBody, RewriteOrder, Room
+from recollect.values.upkeep import ROOMS, ForgetOrder, NewBody, RewriteOrder, Room, StoredBody
 
 AT = START + 5_000
 TOLD = "xyzzyplover"
@@ -37,8 +36,8 @@ def _saying(new: NewSegment, said: str) -> NewSegment:
     return NewSegment(segment=kept, passages=passages(said))
 
 
-async def _held(store: Store, room: Room, *, limit: int = 3) -> list[HeldBody]:
-    found: list[HeldBody] = []
+async def _held(store: Store, room: Room, *, limit: int = 3) -> list[StoredBody]:
+    found: list[StoredBody] = []
     after: str | None = None
     while page := await store.held(room, after=after, limit=limit):
         assert len(page) <= limit

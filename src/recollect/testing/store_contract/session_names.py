@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from recollect.testing.store_contract.examples import START, fact, fact_vectors, ids, segment
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, NewJob, extract_key
-from recollect.values.lookup import FactQuery
+from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
+from recollect.values.recall import FactQuery
 from recollect.values.upkeep import ForgetOrder
 
 AT = START + 1_000

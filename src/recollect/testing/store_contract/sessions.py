@@ -14,11 +14,9 @@ from recollect.testing.store_contract.examples import (
     session_write,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.calibration import Calibration
+from recollect.values.batch import Batch, SessionWrite, TurnRecord
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.values.history import SessionState
-from recollect.values.ledger import TurnRecord
+from recollect.values.history import SessionState, TokenCalibration
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import NOT_RUN
 
@@ -186,7 +184,7 @@ async def session_state_comes_back(spaces: Spaces) -> None:
             (_cut(keys[4], identities), 1),
             (_cut(keys[4], (*identities[:2], MessageId("of another branch"))), 1),
         ),
-        calibration=Calibration(),
+        calibration=TokenCalibration(),
         sent_at=START + 0.125,
         sent_estimate_tokens=12,
         sent_model="m",

@@ -22,11 +22,10 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, FactId
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery, FactQuery
+from recollect.values.batch import Batch, NewJob
+from recollect.values.fact import EvidenceSpan, FactId
 from recollect.values.message import MessageId
+from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.upkeep import ForgetOrder
 
 
@@ -95,7 +94,7 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
                 f"f{place}",
                 at=START + place,
                 sources=ids(new[place % 2 : place % 2 + 1]),
-                evidence=(Evidence(segment=new[place % 2].segment.id, start=0, end=3),),
+                evidence=(EvidenceSpan(segment=new[place % 2].segment.id, start=0, end=3),),
             )
             for place in range(4)
         )

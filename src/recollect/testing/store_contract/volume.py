@@ -14,9 +14,8 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.batch import Batch, NewJob
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 

@@ -21,9 +21,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.ledger import TurnRecord
+from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.message import Role
 
 _UNWRITABLE: Any = cast(Any, object())

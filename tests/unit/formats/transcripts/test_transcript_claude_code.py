@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from recollect.formats.transcripts import read_transcript
-from recollect.values.request import Usage
-from recollect.values.transcript import Transcript
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedSession
 
 
 def line(kind: str, uuid: str, parent: str | None, message: Any = None, **more: Any) -> str:
@@ -46,11 +46,11 @@ def result(call_id: str) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": f"output of {call_id}"}
 
 
-def read(*lines: str) -> Transcript:
+def read(*lines: str) -> RecordedSession:
     return read_transcript("\n".join(lines).encode())
 
 
-def messages(transcript: Transcript, indexes: Any) -> list[Any]:
+def messages(transcript: RecordedSession, indexes: Any) -> list[Any]:
     return [json.loads(transcript.items[index].raw) for index in indexes]
 
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from recollect.formats.transcripts import read_transcript
-from recollect.values.request import Usage
-from recollect.values.transcript import Transcript
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedSession
 
 
 def line(kind: str, payload: Any) -> str:
@@ -52,7 +52,7 @@ META = line(
 )  # fmt: skip
 
 
-def read(*lines: str) -> Transcript:
+def read(*lines: str) -> RecordedSession:
     return read_transcript("\n".join((META, *lines)).encode())
 
 

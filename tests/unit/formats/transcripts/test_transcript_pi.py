@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from recollect.formats.transcripts import read_transcript
-from recollect.values.request import Usage
-from recollect.values.transcript import Transcript
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedSession
 
 HEADER_V1 = {"type": "session", "id": "s", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
 COMPACTED = (
@@ -49,7 +49,7 @@ def header(version: int) -> dict[str, Any]:
     return {**HEADER_V1, "version": version}
 
 
-def said(transcript: Transcript, indexes: Any) -> list[str]:
+def said(transcript: RecordedSession, indexes: Any) -> list[str]:
     """The words of items, to compare histories by what a reader would see."""
     words = []
     for index in indexes:

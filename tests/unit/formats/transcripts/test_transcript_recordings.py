@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recollect.formats.transcripts import read_transcript, read_transcripts
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 
 ROOT = Path(__file__).parents[4]
 DATA = Path(os.environ.get("RECOLLECT_DATA", ROOT / "../shared/data")) / "transcripts"
@@ -28,7 +28,7 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
-def items(transcript: Transcript) -> list[Any]:
+def items(transcript: RecordedSession) -> list[Any]:
     return [json.loads(item.raw) for item in transcript.items]
 
 

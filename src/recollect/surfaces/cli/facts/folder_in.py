@@ -22,7 +22,7 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 if TYPE_CHECKING:
     from recollect.engine.facts.folder import FolderTaken
     from recollect.ports import Store
-    from recollect.values.certificate import Certificate
+    from recollect.values.upkeep import Certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,7 @@ from recollect.surfaces.cli.store_options import (
 if TYPE_CHECKING:
     from recollect.memory.matching import Meant
     from recollect.ports import Spool, Store
-    from recollect.values.certificate import Certificate
-    from recollect.values.upkeep import ForgetOrder
+    from recollect.values.upkeep import Certificate, ForgetOrder
 
 _LISTED = 20
 _EXCERPT_CHARS = 100

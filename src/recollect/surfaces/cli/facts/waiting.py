@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recollect.values.job import EXTRACT_JOB, extract_key
+from recollect.values.batch import EXTRACT_JOB, extract_key
 
 if TYPE_CHECKING:
     from recollect.ports import Store

@@ -18,11 +18,11 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.values.job import EXTRACT_JOB, extract_key
+from recollect.values.batch import EXTRACT_JOB, extract_key
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-    from recollect.values.job import JobId, JobRecord, QueueState
+    from recollect.values.batch import JobId, JobRecord, QueueState
 
     _Listed: TypeAlias = tuple[QueueState, tuple[JobRecord, ...], dict[JobId, str], int]
 

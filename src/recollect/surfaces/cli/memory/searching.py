@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
     from recollect.ports import Store
     from recollect.search.facts import RankedFact
-    from recollect.values.hit import Hit, ScorePart
-    from recollect.values.lookup import AskedVector
-    from recollect.values.recalled import Recalled, RecallRequest
+    from recollect.values.recall import AskedVector, Hit, Recalled, RecallRequest, ScorePart
     from recollect.values.segment import SegmentId, StoredSegment
 
 _HITS_A_MESSAGE = 4
@@ -126,7 +124,7 @@ async def _search(
     store: Store, place: Place, asked: str, *, limit: int, session: str | None, cold: bool
 ) -> Answer:
     from recollect.turn.recall import recall
-    from recollect.values.recalled import RecallRequest
+    from recollect.values.recall import RecallRequest
 
     request = RecallRequest(
         space=place.space,
@@ -202,7 +200,7 @@ async def _facts(
 ) -> tuple[RankedFact, ...]:
     """The facts that bear on it, as a turn ranks them, though a message says the same."""
     from recollect.search.facts import rank_facts
-    from recollect.values.lookup import FactQuery
+    from recollect.values.recall import FactQuery
 
     words = tuple(dict.fromkeys(tokenize(request.query)))
     session = request.session if request.scope == "session" else None

@@ -1,7 +1,7 @@
-"""Calls of tools that a provider runs itself: search, code, MCP servers, and what belongs to them.
+"""Which calls and results belong together: calls that a provider runs itself, and groups.
 
-Their results come from the provider, in the same message or a later one; meanwhile the code that
-runs may call the client's tools. Owns what of such a pair cannot stand without the rest. Never
+`misfits` says what of a provider-run call (search, code, MCP servers) cannot stand without the
+rest; `group` partitions a history so that leaving out a whole group never parts a pair. Never
 invents a result. Always holds: a block of a type that nobody knows is no misfit.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recollect.values.history import Entry
-from recollect.values.message import CallId, EntryKey, Other, Part, ToolCall
+from recollect.values.history import Arranged, Entry, KeptPart, RewordedPart
+from recollect.values.message import CallId, EntryKey, Other, Part, ToolCall, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Arranged, Kept, Reworded
-from recollect.values.wire import WireRules
 
 NO_CALL = Reason(Cause.SERVER_RESULT_ALONE)
 SECOND_CALL = Reason(Cause.SERVER_CALL_TOLD_AGAIN)
@@ -138,7 +137,7 @@ def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
         yield from enumerate(row.parts)
         return
     for piece in row.pieces:
-        if isinstance(piece, Kept | Reworded) and piece.entry is row.base:
+        if isinstance(piece, KeptPart | RewordedPart) and piece.entry is row.base:
             yield piece.part, piece.entry.parts[piece.part]
 
 
@@ -160,3 +159,77 @@ def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
         elif called.isdisjoint(entry.results):
             return False
     return True
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Members are whole messages (part None) or single parts; `first` is their place."""
+
+    first: int
+    members: list[tuple[EntryKey, int | None]] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
+    calls: bool = False
+
+
+def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
+    """The groups of a history, by place of their first member."""
+    groups: list[Group] = []
+    caller: dict[CallId, Group] = {}
+    opened: dict[CallId, Group] = {}
+    run: Group | None = None
+    for at, entry in enumerate(entries):
+        if entry.results:
+            _join_callers(entry, at, caller, groups)
+            run = None
+            continue
+        in_run = rules.thinking_leads and run is not None and entry.role == "assistant"
+        joined = next((opened[c] for c in entry.message.joins if c in opened), None)
+        if joined is not None:
+            if in_run and run is not None and run is not joined:
+                _merge(joined, run, (caller, opened))
+                groups.remove(run)
+            run = joined
+        elif not in_run:
+            run = Group(first=at)
+            groups.append(run)
+        assert run is not None
+        run.members.append((entry.key, None))
+        run.entries.append(at)
+        for call_id in entry.calls:
+            run.calls = True
+            caller[call_id] = run
+        for call_id in entry.message.opens:
+            run.calls = True
+            opened[call_id] = run
+        if entry.role != "assistant":
+            run = None
+    return groups
+
+
+def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) -> None:
+    """Put another group's members into a group, and let it own what the other owned."""
+    group.members += other.members
+    group.entries += other.entries
+    group.calls |= other.calls
+    for owned in owners:
+        owned.update({call_id: group for call_id, owner in owned.items() if owner is other})
+
+
+def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:
+    """Results join the group of their call; the rest of the message stands alone."""
+    owners = {id(found): found for c in entry.results if (found := caller.get(c)) is not None}
+    only_results = all(isinstance(part, ToolResult) for part in entry.parts)
+    if only_results and len(owners) == 1:
+        owner = next(iter(owners.values()))
+        owner.members.append((entry.key, None))
+        owner.entries.append(at)
+        return
+    rest = Group(first=at)
+    for part_at, part in enumerate(entry.parts):
+        found = caller.get(part.call_id) if isinstance(part, ToolResult) else None
+        target = found or rest
+        target.members.append((entry.key, part_at))
+        if at not in target.entries:
+            target.entries.append(at)
+    if rest.members:
+        groups.append(rest)

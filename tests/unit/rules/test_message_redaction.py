@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.rules.json_redaction import redact_json
+from recollect.rules.message_redaction import redact_json
 
 _RNG = random.Random(5)
 _ALNUM = string.ascii_letters + string.digits

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.rules.provider_calls import CALLER_GONE, NONE, Misfits
+from recollect.rules.calls import CALLER_GONE, NONE, Misfits
 from recollect.rules.well_formed import is_misplaced
 from recollect.values.edit import Repair, RepairKind
-from recollect.values.history import Entry
+from recollect.values.history import (
+    Arranged,
+    Entry,
+    KeptPart,
+    RewordedPart,
+    Slot,
+    SlotPiece,
+    StandIn,
+)
 from recollect.values.message import CallId, Part, Role, Text, Thinking, ToolCall, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn
-from recollect.values.wire import WireRules
 
 
 class Unit:
@@ -25,7 +32,7 @@ class Unit:
     passes_through = False
     """A run of rows that needs no work, and has no pieces of its own here."""
 
-    def __init__(self, source: Arranged, pieces: list[Piece] | None = None) -> None:
+    def __init__(self, source: Arranged, pieces: list[SlotPiece] | None = None) -> None:
         self.source = source
         self.role: Role = source.role
         self.intact = pieces is None
@@ -33,13 +40,13 @@ class Unit:
         self.anonymous = isinstance(source, Slot) and source.anonymous
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[SlotPiece]:
         """What the row shows, in order."""
         if self._pieces is None:
             self._pieces = list(pieces_of(self.source))
         return self._pieces
 
-    def change(self, pieces: list[Piece]) -> None:
+    def change(self, pieces: list[SlotPiece]) -> None:
         """Show these pieces instead."""
         self._pieces = pieces
         self.intact = False
@@ -58,14 +65,14 @@ class Unit:
         )
 
 
-def pieces_of(row: Arranged) -> tuple[Piece, ...]:
+def pieces_of(row: Arranged) -> tuple[SlotPiece, ...]:
     """The pieces a row is made of."""
     if isinstance(row, Slot):
         return row.pieces
-    return tuple([Kept(entry=row, part=at) for at in range(len(row.parts))])
+    return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
 
 
-def part_of(piece: Kept | Reworded) -> Part:
+def part_of(piece: KeptPart | RewordedPart) -> Part:
     """The part a piece shows."""
     return piece.entry.parts[piece.part]
 
@@ -105,10 +112,10 @@ def _drop_pieces(
     flawed = {flaw.part: flaw.reason for flaw in entry.message.flaws if flaw.part is not None}
     unfit = {**flawed, **misfits.out.get(entry.key, {})}
     direct = misfits.direct.get(entry.key, frozenset())
-    kept: list[Piece] = []
+    kept: list[SlotPiece] = []
     called: set[CallId] = set()
     for piece in unit.pieces:
-        if not isinstance(piece, Kept | Reworded):
+        if not isinstance(piece, KeptPart | RewordedPart):
             kept.append(piece)
             continue
         part = part_of(piece)
@@ -123,7 +130,7 @@ def _drop_pieces(
             called.add(part.id)
         if reason is not None:
             repairs.append(repair_of("left-out", entry, piece.part, reason))
-        elif piece.part in direct and isinstance(piece, Kept):
+        elif piece.part in direct and isinstance(piece, KeptPart):
             repairs.append(repair_of("respelled", entry, piece.part, CALLER_GONE))
             kept.append(replace(piece, direct=True))
         else:
@@ -132,23 +139,23 @@ def _drop_pieces(
         unit.change(kept)
 
 
-def is_result(piece: Piece) -> bool:
+def is_result(piece: SlotPiece) -> bool:
     """Whether the piece is a tool result, or stands in for one."""
     return isinstance(piece, StandIn) or (
-        isinstance(piece, Kept | Reworded) and isinstance(part_of(piece), ToolResult)
+        isinstance(piece, KeptPart | RewordedPart) and isinstance(part_of(piece), ToolResult)
     )
 
 
-def is_thinking(piece: Piece) -> bool:
+def is_thinking(piece: SlotPiece) -> bool:
     """Whether the piece is thinking as it came."""
-    return isinstance(piece, Kept) and isinstance(part_of(piece), Thinking)
+    return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
-def is_blank(piece: Piece) -> bool:
+def is_blank(piece: SlotPiece) -> bool:
     """Whether the piece is text without a visible character."""
-    if isinstance(piece, Reworded):
+    if isinstance(piece, RewordedPart):
         return isinstance(part_of(piece), Text) and not piece.text.strip()
-    if not isinstance(piece, Kept):
+    if not isinstance(piece, KeptPart):
         return False
     part = part_of(piece)
     return isinstance(part, Text) and not part.text.strip()
@@ -161,7 +168,7 @@ def repair_of(
     return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
 
 
-def moved(piece: Kept | Reworded) -> Repair:
+def moved(piece: KeptPart | RewordedPart) -> Repair:
     """A result that stands elsewhere now."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None

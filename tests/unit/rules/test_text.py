@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.formats.codec import CODECS
-from recollect.rules.clean_text import clean_text
-from recollect.rules.segment_text import (
+from recollect.rules.text import (
     SegmentText,
+    clean_text,
     segment_text,
     thinking_spans,
     without_recalled_blocks,
@@ -21,8 +21,8 @@ from recollect.rules.segment_text import (
 )
 from recollect.rules.trust import trust_of, trust_of_role
 from recollect.values.message import CallId, Message
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.request import FormatName
+from recollect.values.model import FormatName
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
 def message(wire: Any, format_name: FormatName = "anthropic") -> Message:

@@ -1,21 +1,21 @@
-"""A message as the text that is kept of it, in reading order.
+"""Text as it is kept and handed on: cleaned, cut into sentences, and a message written down.
 
-Owns how parts are written down: words as they are, `name(arguments)` for calls, errors marked,
-short placeholders for what is not text. Never writes base64, seals or a recalled block: what
-memory said is not said again (design.md, promise 7). Always pure and linear in the message.
-
-Thinking that can be read is kept between marks of its own, because it leaves the view with
-its message; it is not indexed, because the answer behind it says what came of it. Thinking
-that is sealed or empty leaves nothing to keep.
+`clean_text` replaces what no store can hold without changing a length; `quote_labels` marks lines
+that begin like a speaker's label; `sentence_spans` and `statement_spans` cut without changing a
+character; `segment_text` writes a message down in reading order: calls as `name(arguments)`,
+errors marked, placeholders for what is not text, never base64, seals or a recalled block. Readable
+thinking is kept between marks, because it leaves the view with its message, but is not indexed.
+Always pure and linear.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from recollect.values.message import (
     CallId,
@@ -29,7 +29,137 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+
+REPLACEMENT = "\ufffd"
+
+_UNHOLDABLE = re.compile("[\x00\ud800-\udfff]")
+_LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+"""Whatever a reader may take for the end of a line (the ends that `str.splitlines` knows)."""
+_LABEL = re.compile(
+    r"\[ ?(?:user|human|customer|assistant(?: thinking| tool calls?)?|model|ai|system|developer"
+    r"|(?:tool|function)(?: calls?| results?| outputs?| response)?|earlier summary|summary) ?\]",
+    re.IGNORECASE,
+)
+_LABEL_CHARS = 80
+"""A label and what may stand before it are read within so many characters of a line."""
+_OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
+_CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
+_BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
+QUOTED = "> "
+"""Before a line that begins like a label: it reads as a quotation, and stays legible."""
+
+
+def clean_text(text: str) -> str:
+    """The text with what no store can hold replaced, character by character."""
+    if text.isascii():
+        return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
+    return _UNHOLDABLE.sub(REPLACEMENT, text)
+
+
+def quote_labels(text: str) -> str:
+    """The text with every line marked that begins like a speaker's label, in any spelling.
+
+    Told by what a reader sees: brackets of other scripts, other widths of letters, space and
+    invisible characters before and within a label make no difference.
+    """
+    lines: list[str] = []
+    start, changed = 0, False
+    for line_break in _LINE_BREAKS.finditer(text):
+        line = text[start : line_break.start()]
+        marked = _is_labelled(line)
+        changed |= marked
+        lines += [QUOTED if marked else "", line, line_break[0]]
+        start = line_break.end()
+    line = text[start:]
+    marked = _is_labelled(line)
+    if not (changed or marked):
+        return text
+    return "".join([*lines, QUOTED if marked else "", line])
+
+
+def _is_labelled(line: str) -> bool:
+    """Whether a line begins with what a reader may take for a label."""
+    head = line.lstrip()[:_LABEL_CHARS]
+    if not head.isascii():
+        folded = unicodedata.normalize("NFKC", head.translate(_BRACKETS)).translate(_BRACKETS)
+        head = "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Mn", "Cc"))
+    return "]" in head and _LABEL.match(" ".join(head.split())) is not None
+
+
+SENTENCE_CHARS: Final = 300
+"""As much of a sentence as is kept: what the model would have at hand to ask memory by."""
+
+_LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
+# A mark ends a sentence only before white space, so that no path or number is cut in two.
+_ENDS: Final = re.compile(
+    r"(?<=[.!?…])\s+(?=[\"'“‘(\[*_`]?[^\Wa-z])|(?<=[!?…])\s+|(?<=[。！？])\s*(?=\S)"
+)
+# As `_ENDS`, and before a small letter too.
+_CHAT_ENDS: Final = re.compile(r"\.\s+(?=[a-z`\"'(])|;\s+|；\s*(?=\S)")
+_ABBREVIATION_CHARS: Final = 12
+_ABBREVIATION: Final = re.compile(
+    r"\b(?:e\.g|i\.e|etc|vs|approx|incl|resp|nr|mr|mrs|ms|dr|st|ca|cf|fig|min|max|ver|a\.m|p\.m"
+    r"|[a-z])\.\s+$",
+    re.IGNORECASE,
+)
+_LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a text stand."""
+    for line in _LINES.finditer(text):
+        start, end = line.span()
+        mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
+        for gap in _ENDS.finditer(text, mark.end() if mark else start, end):
+            if start < gap.start():
+                yield start, gap.start()
+            start = gap.end()
+        if start < end:
+            yield start, end
+
+
+def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the statements of a stretch of text stand: sentences as people type them in a chat,
+    which begin small, and what a semicolon parts."""
+    for first, last in sentence_spans(text[start:end]):
+        at, stop = start + first, start + last
+        mark = _LIST_MARK.match(text, at, stop)
+        for gap in _CHAT_ENDS.finditer(text, mark.end() if mark else at, stop):
+            if gap[0][0] == "." and _ABBREVIATION.search(
+                text, max(at, gap.start() - _ABBREVIATION_CHARS), gap.end()
+            ):
+                continue
+            cut = gap.start() + 1
+            if at < cut:
+                yield at, cut
+            at = gap.end()
+        if at < stop:
+            yield at, stop
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without the mark of a list before it."""
+    joined = " ".join(text.split())
+    mark = _LIST_MARK.match(joined)
+    return joined[mark.end() :] if mark else joined
+
+
+def bounded(text: str, at: int, length: int, most: int = SENTENCE_CHARS) -> str:
+    """Not more than `most` characters of a text around a stretch of it, cut between words."""
+    if len(text) <= most:
+        return text
+    room = max(most - length, 0)
+    start = max(0, min(at - room // 2, len(text) - most))
+    end = min(len(text), start + most)
+    if 0 < start <= at:
+        space = text.find(" ", start, at)
+        start = space + 1 if space >= 0 else start
+    if at + length <= end < len(text):
+        space = text.rfind(" ", at + length, end)
+        end = space if space >= 0 else end
+    return text[start:end]
+
 
 THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
