@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from tests.harness.crash.places import open_plain
 
-from recollect.values.batch import Batch, Written
-from recollect.values.job import Lease
+from recollect.values.batch import Batch, Lease, WriteResult
 from recollect.values.segment import NewSegment, SegmentId
 
 
@@ -30,13 +29,13 @@ class AcksEarly(Broken):
 
     later: list[Batch]
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         waiting = self.__dict__.setdefault("later", [])
         waiting.append(batch)
         if len(waiting) > 2:
             await self.real.write(waiting.pop(0))
         await asyncio.sleep(0.002)
-        return Written(stored=tuple(new.segment.id for new in batch.segments))
+        return WriteResult(stored=tuple(new.segment.id for new in batch.segments))
 
     async def close(self) -> None:
         for batch in self.__dict__.get("later", ()):
@@ -47,21 +46,21 @@ class AcksEarly(Broken):
 class WithoutTransaction(Broken):
     """Writes the messages of a batch one by one, and the rest of it at the end."""
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         stored: tuple[SegmentId, ...] = ()
         known: tuple[SegmentId, ...] = ()
         for new in batch.segments:
             written = await self.real.write(Batch(at=batch.at, segments=(new,)))
             stored, known = stored + written.stored, known + written.known
         await self.real.write(replace(batch, segments=()))
-        return Written(stored=stored, known=known)
+        return WriteResult(stored=stored, known=known)
 
 
 class NotIdempotent(Broken):
     """Keeps what it has already once more, under another name."""
 
-    async def write(self, batch: Batch) -> Written:
-        written: Written = await self.real.write(batch)
+    async def write(self, batch: Batch) -> WriteResult:
+        written: WriteResult = await self.real.write(batch)
         again = tuple(_renamed(new) for new in batch.segments if new.segment.id in written.known)
         if again:
             await self.real.write(Batch(at=batch.at, segments=again))
@@ -73,10 +72,10 @@ class Forgetful(Broken):
 
     numbers = itertools.count(1)
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if next(self.numbers) % 5 == 0:
-            return Written(stored=tuple(new.segment.id for new in batch.segments))
-        written: Written = await self.real.write(batch)
+            return WriteResult(stored=tuple(new.segment.id for new in batch.segments))
+        written: WriteResult = await self.real.write(batch)
         return written
 
     async def known(self, ids: Any) -> frozenset[SegmentId]:
@@ -104,7 +103,7 @@ class Scribbler(Broken):
 
     what = "text"
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if self.what == "text":
             segments = tuple(
                 replace(new, segment=replace(new.segment, text=new.segment.text[::-1]))
@@ -120,7 +119,7 @@ class Scribbler(Broken):
                 for one in batch.vectors
             )
             batch = replace(batch, vectors=sets)
-        written: Written = await self.real.write(batch)
+        written: WriteResult = await self.real.write(batch)
         return written
 
 

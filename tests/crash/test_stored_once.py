@@ -23,7 +23,7 @@ from recollect.engine.import_path import ImportCounts, ImportRules, import_trans
 from recollect.formats.transcripts import read_transcript
 from recollect.ports import Spool
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.values.batch import Batch
 from recollect.wiring import open_memory, open_spool
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect_bench.store_data import Corpus
 from recollect_bench.store_sqlite_baseline import SqliteBaseline
 

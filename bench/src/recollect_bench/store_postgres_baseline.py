@@ -21,7 +21,7 @@ from psycopg.pq import Format
 from psycopg.types import TypeInfo
 
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect_bench.store_data import DIMENSIONS
 
 _SCHEMA: Final = f"""

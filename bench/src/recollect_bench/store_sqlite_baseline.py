@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect_bench.store_data import DIMENSIONS
 
 _PRAGMAS: Final = (

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, cast
 from recollect.config.settings import Recall as RecallSettings
 from recollect.ports import Archive
 from recollect.turn.recall import recall
-from recollect.values.recalled import Recalled
+from recollect.values.recall import Recalled
 from recollect_bench.turn_recall_bare import Bare, Issued, Recorder
 from recollect_bench.turn_recall_data import Asked
 

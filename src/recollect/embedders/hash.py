@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from recollect.embedders.local import Rows, aside, nothing, readable, unit_vectors
-from recollect.values.lookup import EmbedderKind
+from recollect.values.recall import EmbedderKind
 
 DIMENSIONS: Final = 384
 HASH_MAX_CHARS: Final = 2_000

@@ -23,9 +23,8 @@ from recollect.memory.evict import evict
 from recollect.memory.expire import expire
 from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner, day_of
 from recollect.ports import Clock, Embedder, Model, Store
-from recollect.rules.spent import model_use
-from recollect.values.batch import Batch
-from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease
+from recollect.rules.tokens import model_use
+from recollect.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 

@@ -35,9 +35,9 @@ from recollect.values.compaction import (
     CompactionRecord,
     CompactionResult,
     CutPlan,
-    Finding,
     NoCut,
     NoSummary,
+    ProbeFinding,
     Summarised,
     Trigger,
 )
@@ -178,7 +178,7 @@ def _masked_result(
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 
-    def told(one: Finding) -> Finding:
+    def told(one: ProbeFinding) -> ProbeFinding:
         probe = replace(one.probe, text=masked(one.probe.text), sentence=masked(one.probe.sentence))
         return replace(one, probe=probe)
 

@@ -60,7 +60,7 @@ from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCoun
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
 from recollect.rules.message_redaction import TextMask
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.turn.align import Remembered, remember
 from recollect.turn.apply import LastView
 from recollect.values.compaction import CompactionResult, Trigger
@@ -72,11 +72,9 @@ from recollect.values.history import (
     newest_cut,
     requests_of,
 )
-from recollect.values.lookup import FILE_SESSIONS
-from recollect.values.model import ModelUse
-from recollect.values.overflow import Overflow
+from recollect.values.model import FormatName, ModelUse, Overflow, Request, Usage
 from recollect.values.reason import Cause, Reason
-from recollect.values.request import FormatName, Request, Usage
+from recollect.values.recall import FILE_SESSIONS
 
 if TYPE_CHECKING:
     from recollect.engine.facts.book import FactBook

@@ -34,15 +34,14 @@ from recollect.formats.openclaw_files import (
     read_segment_lines,
 )
 from recollect.ports import Store
-from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
 from recollect.rules.redaction import redact, secrets_in
+from recollect.rules.text import clean_text
 from recollect.rules.trust import trust_of_role
 from recollect.turn.ingest import index
-from recollect.values.batch import Batch
-from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.segment import (
     NewPassage,

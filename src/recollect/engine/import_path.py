@@ -20,16 +20,15 @@ from recollect.formats.stored_records import join_state, split_state
 from recollect.memory.evict import KIND as EVICT_JOB
 from recollect.ports import Store
 from recollect.rules.identity import segment_id
+from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
-from recollect.rules.weigh import Weigher
 from recollect.turn.align import Reading, Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
 from recollect.values.message import CallId, EntryKey, ToolCall
 from recollect.values.segment import SegmentId
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -103,7 +102,7 @@ class _Recording:
 
 async def import_transcript(
     store: Store,
-    transcript: Transcript,
+    transcript: RecordedSession,
     *,
     session: str,
     file: str,
@@ -138,7 +137,7 @@ async def import_transcript(
 
 
 def _recording(
-    transcript: Transcript,
+    transcript: RecordedSession,
     readings: Sequence[Reading],
     lineage: Lineage,
     session: str,

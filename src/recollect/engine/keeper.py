@@ -26,19 +26,17 @@ from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.redaction import redact
+from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
-from recollect.rules.weigh import Weigher
 from recollect.turn.ingest import IngestResult, ingest
-from recollect.values.batch import Batch, SessionWrite, StoredSession
-from recollect.values.carried import Carried
+from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession
 from recollect.values.compaction import CompactionRecord
-from recollect.values.edit import Cut, Edit, Insert, Shorten
+from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, SessionState, requests_of
-from recollect.values.job import NewJob
 from recollect.values.message import CallId, EntryKey, Message, MessageId, Text, ToolCall
+from recollect.values.model import Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, Report, StageLine
-from recollect.values.request import Request
 from recollect.values.segment import Segment, Source
 
 # What a turn's batch is made of besides its new messages. Pure.

@@ -25,12 +25,12 @@ from recollect.formats.request import fill_frame, frame_of
 from recollect.ports import Ledger
 from recollect.rules.message_redaction import TextMask
 from recollect.turn.query import spoken_text
+from recollect.values.batch import LedgerPiece, PieceHash, PieceKind, RebuiltTurn, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, Row, SessionId, newest_cut
-from recollect.values.ledger import Piece, PieceHash, PieceKind, RebuiltTurn, TurnRecord
 from recollect.values.message import MessageId
+from recollect.values.model import FormatName, Request
 from recollect.values.report import Report
-from recollect.values.request import FormatName, Request
 
 # A turn as a ledger record: what was sent, in pieces that are stored once.
 #
@@ -56,7 +56,7 @@ class Recorded:
     """A turn's record, the pieces that were not written yet, and what the next one rests on."""
 
     record: TurnRecord
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LedgerPiece, ...]
     last: LastRecord
 
 
@@ -71,7 +71,7 @@ def record_turn(
     forgotten: AbstractSet[MessageId] = frozenset(),
 ) -> Recorded:
     """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
-    made: dict[PieceHash, Piece] = {}
+    made: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=as_it_came)
 
@@ -143,10 +143,10 @@ def _piece(
     body: bytes,
     about: tuple[MessageId, ...],
     mask: TextMask,
-) -> Piece:
+) -> LedgerPiece:
     body, exact = mask.body(body)
     digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
-    return Piece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
+    return LedgerPiece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
 
 
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
@@ -305,7 +305,7 @@ async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
     return f"turn {number} is not in the ledger; it holds {len(kept)}: {kept[0]} to {kept[-1]}"
 
 
-def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, Piece]) -> Rebuilt:
+def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
     missing: list[str] = []
     redacted: list[str] = []
 

@@ -23,7 +23,6 @@ from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.ports import Archive, Embedder, Store
 from recollect.rules.redaction import redact
-from recollect.rules.vectors import what_is_wrong
 from recollect.search.calibrate import probe_texts, scale_of
 from recollect.search.openclaw import WarmIndex
 from recollect.search.question import question_text
@@ -32,10 +31,16 @@ from recollect.turn.recall import recall
 from recollect.turn.recall_facts import recall_standing
 from recollect.turn.recall_openclaw import recall_openclaw, warm_message
 from recollect.values.history import SessionId
-from recollect.values.lookup import AskedVector, EmbedderKind, Scale
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecallRequest
-from recollect.values.segment import StoredSegment
+from recollect.values.recall import (
+    AskedVector,
+    EmbedderKind,
+    Recalled,
+    RecalledFact,
+    RecallRequest,
+    Scale,
+)
+from recollect.values.segment import StoredSegment, vector_problem
 
 # Embeds a turn's question by every embedder that is ready, and says which were not.
 #
@@ -202,7 +207,7 @@ class QuestionVectors:
         await embedder.load()
         if embedder.name not in _SCALES and embedder.kind != "hash":
             made = await _embed_probes(embedder)
-            wrong = what_is_wrong(made, wanted=len(made), dimensions=embedder.dimensions)
+            wrong = vector_problem(made, wanted=len(made), dimensions=embedder.dimensions)
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
@@ -226,7 +231,7 @@ async def _embedded(embedder: Embedder, text: str) -> bytes:
     """The vector of a question; EmbedderError where the answer is none."""
     embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
     answer = await embed([text])
-    if wrong := what_is_wrong(answer, wanted=1, dimensions=embedder.dimensions):
+    if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):
         raise EmbedderError(wrong)
     return answer[0]
 

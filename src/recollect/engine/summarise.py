@@ -22,12 +22,11 @@ from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summa
 from recollect.engine.turn_path import TurnPath
 from recollect.ports import Model, Recaller
 from recollect.rules.message_redaction import TextMask
-from recollect.values.carried import Carried
 from recollect.values.compaction import CutPlan, NoSummary, Receipt, Spent, Summarised
-from recollect.values.edit import Cut
+from recollect.values.edit import Carried, Cut
 from recollect.values.model import Answer, Prompt
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import RecallRequest
+from recollect.values.recall import RecallRequest
 
 # A summary for a compaction: by a hook that supplies one, else in stages by the model.
 #

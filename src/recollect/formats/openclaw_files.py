@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 
 from recollect.errors import FormatError
 from recollect.formats.json_text import decode, number_at, object_lines, stringify, text_at
-from recollect.values.fact import Change, Evidence, Fact, FactType, MadeBy
+from recollect.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
 from recollect.values.message import Role
 from recollect.values.segment import Segment, SegmentId, Trust
 
@@ -288,12 +288,12 @@ def _items(line: dict[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _spans(item: object) -> tuple[Evidence, ...]:
+def _spans(item: object) -> tuple[EvidenceSpan, ...]:
     match item:
         case {"segment": str(segment), "start": int(start), "end": int(end)} if (
             0 <= start <= end <= _NUMBER_MAX
         ):
-            return (Evidence(segment=SegmentId(segment), start=start, end=end),)
+            return (EvidenceSpan(segment=SegmentId(segment), start=start, end=end),)
     return ()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from recollect.errors import FormatError
 from recollect.formats.json_text import decode, encode, plain
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, Usage
 
 _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
 """States of a Responses reply in which its items are not, or not yet, part of a history."""

@@ -23,8 +23,8 @@ from recollect.values.batch import Batch
 from recollect.values.compaction import (
     CompactionResult,
     Convergence,
-    Finding,
     Probe,
+    ProbeFinding,
     ProbeKind,
     Receipt,
     Spent,
@@ -455,7 +455,7 @@ def _read_receipt(held: Mapping[str, Any]) -> Receipt:
     )
 
 
-def _read_finding(held: Mapping[str, Any]) -> Finding:
+def _read_finding(held: Mapping[str, Any]) -> ProbeFinding:
     probe = Probe(
         kind=_one_of(held["kind"], ProbeKind),
         text=_is(held["text"], str),
@@ -463,7 +463,7 @@ def _read_finding(held: Mapping[str, Any]) -> Finding:
         source=MessageId(_is(held["source"], str)),
         key=EntryKey(_is(held["key"], str)),
     )
-    return Finding(
+    return ProbeFinding(
         probe=probe,
         standing=_one_of(held["standing"], Standing),
         pinned=_is(held["pinned"], bool),

@@ -21,8 +21,7 @@ from recollect.formats.summaries import PI_BRANCH_CLOSING, PI_BRANCH_OPENING, PI
 from recollect.formats.translate_anthropic import anthropic_messages
 from recollect.formats.translate_chat import REASONING_FIELD, chat_messages
 from recollect.formats.translate_responses import responses_items
-from recollect.values.model import StopReason
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, StopReason, Usage
 
 APIS: Mapping[FormatName, str] = {
     "anthropic": "anthropic-messages",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow
 
 # What providers say: the one table of overflow messages, what only sounds like them, and more.
 #

@@ -22,7 +22,7 @@ from recollect.search.bm25 import score_ceiling, score_documents
 from recollect.search.names import SPEAKS_FROM, date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.tokenize import is_unspaced_pair
-from recollect.values.lookup import AskedVector, Candidate, Candidates, Scale
+from recollect.values.recall import AskedVector, Candidate, Candidates, Scale
 
 PROBES: Final = (
     (

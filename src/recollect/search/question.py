@@ -17,8 +17,7 @@ from recollect.search.dates import TimeWindow, windows_asked
 from recollect.search.names import GERMAN_STOP_WORDS, is_german, names_in, speaker_words_asked
 from recollect.search.statements import STANDING_WORD
 from recollect.search.tokenize import tokenize
-from recollect.values.lookup import Candidate
-from recollect.values.recalled import Asks, RecallRequest
+from recollect.values.recall import Asks, Candidate, RecallRequest
 
 _FILLERS: Final = """
 ok okay yes yeah yep no nope sure fine good great nice cool perfect awesome excellent wonderful

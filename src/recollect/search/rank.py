@@ -21,8 +21,16 @@ from recollect.search.bm25 import inverse_document_frequency, score_documents
 from recollect.search.dates import TimeWindow
 from recollect.search.question import Question
 from recollect.search.statements import STANDING_WORD
-from recollect.values.hit import Hit, PartName, ScorePart
-from recollect.values.lookup import Candidate, Candidates, EmbedderKind, Neighbour, Surroundings
+from recollect.values.recall import (
+    Candidate,
+    Candidates,
+    EmbedderKind,
+    Hit,
+    Neighbour,
+    PartName,
+    ScorePart,
+    Surroundings,
+)
 from recollect.values.segment import SegmentId
 
 SPEAKER_POINTS: Final = 0.3

@@ -29,7 +29,7 @@ from recollect.formats.stored_records import SoughtText
 from recollect.memory.masking.masks import strings_in
 from recollect.memory.matching import compiled
 from recollect.rules.redaction import redact
-from recollect.rules.segment_text import segment_text, without_thinking
+from recollect.rules.text import segment_text, without_thinking
 from recollect.session.undo import UNDOES, UNDONE_SUMMARY
 
 # An entry whose content is forgotten: what is left of it, so that the file still holds together

@@ -15,11 +15,17 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from recollect.errors import BatchRefused
-from recollect.values.batch import Batch
+from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, extract_key
 from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import Evidence, Fact, FactId, fact_identity
-from recollect.values.fact_support import all_rest_on, rests_on, still_supported
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, extract_key
+from recollect.values.fact import (
+    EvidenceSpan,
+    Fact,
+    FactId,
+    all_rest_on,
+    fact_identity,
+    rests_on,
+    still_supported,
+)
 from recollect.values.segment import SegmentId
 
 __all__ = [
@@ -199,14 +205,14 @@ def writable(
     return [fact for fact in kept.values() if held.get(fact.id) != fact]
 
 
-def pack_evidence(evidence: Sequence[Evidence]) -> str | None:
+def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
     """Spans as a column holds them; None for none."""
     if not evidence:
         return None
     return json.dumps([[one.segment, one.start, one.end] for one in evidence])
 
 
-def unpack_evidence(packed: str | bytes | None) -> tuple[Evidence, ...]:
+def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
     """What `pack_evidence` made; ValueError when it cannot be read."""
     if packed is None:
         return ()
@@ -216,8 +222,8 @@ def unpack_evidence(packed: str | bytes | None) -> tuple[Evidence, ...]:
     raise ValueError("not a list of spans")
 
 
-def _span(item: object) -> Evidence:
+def _span(item: object) -> EvidenceSpan:
     match item:
         case [str(segment), int(start), int(end)]:
-            return Evidence(segment=SegmentId(segment), start=start, end=end)
+            return EvidenceSpan(segment=SegmentId(segment), start=start, end=end)
     raise ValueError("not a span")

@@ -17,14 +17,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from recollect.formats.codec import Codec
 from recollect.rules.identity import ROOT, block_mark, chain, identify
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.turn.apply import LastView
-from recollect.values.history import Composed, Entry, SessionState
+from recollect.values.history import Composed, Entry, SessionState, Slot
 from recollect.values.message import CallId, EntryKey, Flaw, Message, MessageId, Text
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import BLOCK_OPENING
-from recollect.values.slot import Slot
+from recollect.values.recall import BLOCK_OPENING
 
 # Read incoming messages into entries, each message once.
 #

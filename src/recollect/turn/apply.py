@@ -14,16 +14,27 @@ from dataclasses import dataclass, field, replace
 
 from recollect.formats.codec import Codec
 from recollect.formats.summaries import PI_CLOSING, PI_OPENING
-from recollect.rules.call_ids import are_acceptable, make_acceptable
 from recollect.rules.pairing import pair
-from recollect.rules.roles import settle
-from recollect.rules.units import is_result, pieces_of
+from recollect.rules.repairs import is_result, pieces_of
+from recollect.rules.roles import are_acceptable, make_acceptable, settle
 from recollect.rules.well_formed import is_well_formed
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
-from recollect.values.history import Composed, Entry, Row, View, behind_cut
+from recollect.values.history import (
+    Arranged,
+    Composed,
+    Entry,
+    KeptPart,
+    OwnText,
+    RewordedPart,
+    Row,
+    Slot,
+    SlotPiece,
+    StandIn,
+    View,
+    behind_cut,
+)
 from recollect.values.message import CallId, EntryKey, Part, Text, Thinking, ToolCall, ToolResult
-from recollect.values.slot import Arranged, Kept, Piece, Reworded, Slot, StandIn, Written
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 # Compose rows: slots as they go out, each written once and remembered.
 #
@@ -45,7 +56,7 @@ def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Compos
 
 def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
     parts = tuple([shown_part(piece) for piece in slot.pieces])
-    notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, Written)])
+    notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, OwnText)])
     stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
     return Composed(
         role=slot.role,
@@ -57,11 +68,11 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
     )
 
 
-def shown_part(piece: Piece) -> Part:
+def shown_part(piece: SlotPiece) -> Part:
     """The part a piece shows, as it shows it."""
-    if isinstance(piece, Kept):
+    if isinstance(piece, KeptPart):
         return _under_id(piece.entry.parts[piece.part], piece.call_id)
-    if isinstance(piece, Written):
+    if isinstance(piece, OwnText):
         return Text(text=piece.text)
     if isinstance(piece, StandIn):
         return ToolResult(call_id=piece.call.id, content=(Text(text=piece.text),), is_error=True)
@@ -91,7 +102,7 @@ def keys_of(row: Arranged) -> list[EntryKey]:
         return [row.key]
     keys: dict[EntryKey, None] = {}
     for piece in row.pieces:
-        if isinstance(piece, Kept | Reworded):
+        if isinstance(piece, KeptPart | RewordedPart):
             keys.setdefault(piece.entry.key)
     return list(keys)
 
@@ -121,21 +132,21 @@ def place(
     """
     if cut is None and not missing and not inserts:
         return rows
-    before: dict[EntryKey, list[Written]] = {}
-    after: dict[EntryKey, list[Written]] = {}
-    head: list[Written] = []
+    before: dict[EntryKey, list[OwnText]] = {}
+    after: dict[EntryKey, list[OwnText]] = {}
+    head: list[OwnText] = []
     if cut is not None:
         text = PI_OPENING + cut.summary + PI_CLOSING
-        head.append(Written(text=text, note="summary"))
-    tail: list[Written] = []
+        head.append(OwnText(text=text, note="summary"))
+    tail: list[OwnText] = []
     for key, count in missing.items():
-        note = Written(text=gap_note(count), note="gap")
+        note = OwnText(text=gap_note(count), note="gap")
         if key is None:
             tail.append(note)
         else:
             before.setdefault(key, []).append(note)
     for edit in inserts:
-        block = Written(text=edit.text, note=edit.stage)
+        block = OwnText(text=edit.text, note=edit.stage)
         if edit.placement == "head" or edit.anchor is None:
             head.append(block)
         else:
@@ -146,15 +157,15 @@ def place(
 
 def _placed(
     rows: list[Arranged],
-    head: list[Written],
-    before: dict[EntryKey, list[Written]],
-    after: dict[EntryKey, list[Written]],
-    tail: list[Written],
+    head: list[OwnText],
+    before: dict[EntryKey, list[OwnText]],
+    after: dict[EntryKey, list[OwnText]],
+    tail: list[OwnText],
     rules: WireRules,
 ) -> list[Arranged]:
     out: list[Arranged] = []
     waiting = list(head)
-    due: list[Written] = []
+    due: list[OwnText] = []
     openings = _Openings(rules.thinking_leads)
     for row in rows:
         if waiting and row.role != "system" and not _is_summary(row):
@@ -214,11 +225,11 @@ def _is_summary(row: Arranged) -> bool:
     return base is not None and base.message.summary
 
 
-def _own_row(block: Written) -> Slot:
+def _own_row(block: OwnText) -> Slot:
     return Slot(role="user", pieces=(block,))
 
 
-def _with_blocks(row: Arranged, blocks: list[Written]) -> Slot:
+def _with_blocks(row: Arranged, blocks: list[OwnText]) -> Slot:
     """The user's message with our blocks before its own words, behind any results."""
     pieces = pieces_of(row)
     lead = 0
@@ -354,14 +365,14 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
     texts = standing.reworded.get(entry.key)
     if not out and not texts:
         return entry
-    pieces: list[Piece] = []
+    pieces: list[SlotPiece] = []
     for at in range(len(entry.parts)):
         if out and at in out:
             continue
         if texts and at in texts:
-            pieces.append(Reworded(entry=entry, part=at, text=texts[at]))
+            pieces.append(RewordedPart(entry=entry, part=at, text=texts[at]))
         else:
-            pieces.append(Kept(entry=entry, part=at))
+            pieces.append(KeptPart(entry=entry, part=at))
     return Slot(role=entry.role, pieces=tuple(pieces), base=entry) if pieces else None
 
 

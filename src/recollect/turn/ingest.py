@@ -17,28 +17,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.config.settings import Redaction as RedactionSettings
-from recollect.rules.clean_text import clean_text
-from recollect.rules.entities import entities_of
 from recollect.rules.identity import segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise, strip_channel_prefix
 from recollect.rules.secret_values import MASK_OPENING
-from recollect.rules.segment_text import (
+from recollect.rules.text import (
     ERROR_MARK,
     SegmentText,
+    clean_text,
     segment_text,
     thinking_spans,
     without_thinking,
 )
-from recollect.rules.topics import topics_of
+from recollect.rules.topics import entities_of, topics_of
 from recollect.rules.trust import fetched_calls, trust_of
 from recollect.search.dates import days_meant
 from recollect.search.names import speaker_of, speaker_words
 from recollect.search.passages import Passage, split_passages
 from recollect.search.statements import STANDING_WORD, is_standing
 from recollect.search.tokenize import tokenize
+from recollect.values.batch import EMBED_JOB, NewJob
 from recollect.values.history import Entry
-from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import CallId, EntryKey, Message, Part, Text, ToolCall, ToolResult
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import NewPassage, NewSegment, Segment, Source, Trust

@@ -21,10 +21,9 @@ from recollect.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of,
 from recollect.search.question import leans, only_asks, what_asks
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
-from recollect.values.lookup import CandidateQuery
 from recollect.values.message import EntryKey, Message, Text, ToolCall, ToolResult
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Asks, RecallRequest, RecallScope
+from recollect.values.recall import Asks, CandidateQuery, RecallRequest, RecallScope
 
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 """Text that begins so is ours (or a compaction's), not what the user asks."""

@@ -26,11 +26,18 @@ from recollect.search.facts import (
 )
 from recollect.search.question import Question, substance
 from recollect.search.statements import STANDING_WORD
-from recollect.values.fact import Evidence, Fact, FactType, fact_identity
-from recollect.values.hit import GateVerdict
-from recollect.values.lookup import AskedVector, CandidateQuery, FactQuery
+from recollect.values.fact import EvidenceSpan, Fact, FactType, fact_identity
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import RecalledFact, RecalledPassage, RecallRequest, fact_name
+from recollect.values.recall import (
+    AskedVector,
+    CandidateQuery,
+    FactQuery,
+    GateVerdict,
+    RecalledFact,
+    RecalledPassage,
+    RecallRequest,
+    fact_name,
+)
 from recollect.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
@@ -233,7 +240,7 @@ async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> b
     return all(seen) if fact.joint else any(seen)
 
 
-async def _is_quoted(span: Evidence, request: RecallRequest, archive: Archive) -> bool:
+async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archive) -> bool:
     if not any(name.startswith(span.segment) for name in request.quoted):
         return False
     return any(

@@ -10,7 +10,7 @@ from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.ports import Clock, Embedder, Recaller, Store, TokenCounter
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.values.batch import Batch
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import (

@@ -27,7 +27,7 @@ from tests.harness.crash.plan import (
 from tests.harness.crash.writer import say
 
 from recollect.ports import Store
-from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.recall import AskedVector, CandidateQuery
 
 LEASE_SECONDS = 30.0
 

@@ -23,8 +23,7 @@ from tests.harness.crash.writer import say
 from recollect.engine.boundary import attempted
 from recollect.memory.jobs import JobRunner, day_of
 from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.batch import Batch, Lease
 
 KIND = "count"
 DAY_SECONDS = 86_400.0

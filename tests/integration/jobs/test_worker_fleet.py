@@ -14,8 +14,8 @@ from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
 from recollect.stores.postgres import PostgresFleet
-from recollect.testing.postgres_server import PostgresServer
 from recollect.values.batch import Batch, NewJob
+from recollect_bench.postgres_server import PostgresServer
 
 SPACES = [f"space {number}" for number in range(6)]
 

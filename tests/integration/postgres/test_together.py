@@ -12,9 +12,7 @@ from recollect.errors import BatchRefused, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore
 from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch
-from recollect.values.job import NewJob
-from recollect.values.ledger import TurnRecord
+from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect_bench.postgres_server import TestDatabase
 
 AT = examples.START

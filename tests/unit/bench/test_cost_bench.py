@@ -18,7 +18,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.summaries import PI_OPENING
 from recollect.formats.transcripts import read_transcripts
 from recollect.values.message import Role
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.command import bench
 from recollect_bench.cost.data import Conversation, conversation, count_bytes, load_conversations
 from recollect_bench.cost.meter import SUMMARY_TOKENS, SYSTEM_TOKENS, Meter, Tally

@@ -19,7 +19,7 @@ from recollect.search.facts import FACTS_SHARE
 from recollect.stores.sqlite import SQLiteStore
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Answer, Prompt
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
+from recollect.values.recall import Recalled, RecalledFact, RecalledPassage
 from recollect_bench import recall
 from recollect_bench.command import bench
 from recollect_bench.recall.fact_answers import KeptAnswers

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import RecollectError
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.lookup import EmbedderKind
-from recollect.values.recalled import Recalled, RecallRequest
+from recollect.values.recall import EmbedderKind, Recalled, RecallRequest
 from recollect_bench import recall
 from recollect_bench.command import bench
 from recollect_bench.recall import embedders

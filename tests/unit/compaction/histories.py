@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 from recollect.formats.codec import CODECS
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.turn.align import Remembered, enter, read
 from recollect.values.edit import Cut, Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId
+from recollect.values.model import FormatName, WireRules
 from recollect.values.reason import NOT_RUN
-from recollect.values.request import FormatName
-from recollect.values.wire import WireRules
 
 WEIGHER = Weigher()
 

@@ -16,8 +16,7 @@ from recollect.memory.forget import forget
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
-from recollect.values.certificate import Certificate
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.upkeep import Certificate, ForgetOrder
 from recollect.wiring import models as wiring
 
 AT = 1_700_000_000.0

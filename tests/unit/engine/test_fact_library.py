@@ -19,7 +19,7 @@ from recollect.engine.facts.book import FactBook
 from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StoreError
 from recollect.values.fact import Fact
-from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING
 from recollect.wiring.models import forget_cached
 
 PORT = "Remember that the staging API listens on port 8443."

@@ -18,7 +18,7 @@ from recollect.formats.openclaw_files import (
     with_own_keys,
     write_knowledge_line,
 )
-from recollect.values.fact import Evidence, Fact, FactId
+from recollect.values.fact import EvidenceSpan, Fact, FactId
 from recollect.values.segment import SegmentId
 
 BARE = Fact(id=FactId("f1"), type="decision", content="Use it", at=1771000000.0)
@@ -31,7 +31,7 @@ FULL = replace(
     subject="the service 世界",
     attribute="port",
     sources=(SegmentId("a" * 32), SegmentId("b" * 32)),
-    evidence=(Evidence(segment=SegmentId("a" * 32), start=0, end=7),),
+    evidence=(EvidenceSpan(segment=SegmentId("a" * 32), start=0, end=7),),
     change="supersede",
     session="talk",
     pinned=True,

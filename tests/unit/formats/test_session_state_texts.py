@@ -8,8 +8,7 @@ import pytest
 
 from recollect.errors import FormatError
 from recollect.formats.stored_records import join_state, split_state, with_texts
-from recollect.values.carried import Carried, ToolFailure
-from recollect.values.edit import Cut, Insert, LeaveOut
+from recollect.values.edit import Carried, Cut, Insert, LeaveOut, ToolFailure
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import NOT_RUN

@@ -14,17 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.bench.token_corpus import (
-    HELD_KINDS,
-    UNSEEN_KINDS,
-    cut_samples,
-    data_folder,
-    gather_documents,
-)
-from recollect.bench.token_fit import pair_counts
-from recollect.bench.token_generated import base64_text, hex_json
-from recollect.bench.token_sessions import calibrated_errors, simulated_sessions
-from recollect.bench.tokens import count_o200k as true_tokens
 from recollect.rules import token_costs
 from recollect.rules.tokens import (
     UNKNOWN_IMAGE_TOKENS,
@@ -33,6 +22,17 @@ from recollect.rules.tokens import (
     count_text_openclaw,
 )
 from recollect.values.history import TokenCalibration
+from recollect_bench.data import data_folder
+from recollect_bench.token_corpus import (
+    HELD_KINDS,
+    UNSEEN_KINDS,
+    cut_samples,
+    gather_documents,
+)
+from recollect_bench.token_fit import pair_counts
+from recollect_bench.token_generated import base64_text, hex_json
+from recollect_bench.token_sessions import calibrated_errors, simulated_sessions
+from recollect_bench.tokens import count_o200k as true_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

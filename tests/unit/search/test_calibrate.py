@@ -19,7 +19,7 @@ from recollect.search.calibrate import (
     probe_texts,
     scale_of,
 )
-from recollect.values.lookup import AskedVector, Candidate, EmbedderKind, Scale
+from recollect.values.recall import AskedVector, Candidate, EmbedderKind, Scale
 
 SCALE = Scale(mean=0.06, spread=0.08)
 CRANE = "the green crane stands at the north quay"

@@ -23,8 +23,7 @@ from recollect.search.rank import (
     seeds,
     vector_shares,
 )
-from recollect.values.hit import Hit
-from recollect.values.lookup import Candidate, EmbedderKind, Neighbour, Surroundings
+from recollect.values.recall import Candidate, EmbedderKind, Hit, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
 
 NOTHING_AROUND = Surroundings()

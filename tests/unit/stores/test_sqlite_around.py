@@ -20,7 +20,7 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery
+from recollect.values.recall import Candidate, CandidateQuery
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 

@@ -12,8 +12,8 @@ import pytest
 from recollect.config import Settings, build
 from recollect.engine import Context, Engine, Session
 from recollect.formats.codec import CODECS
-from recollect.rules.groups import group
-from recollect.rules.weigh import Weigher
+from recollect.rules.calls import group
+from recollect.rules.tokens import Weigher
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.inject import inject
 from recollect.turn.prune import LINE_OF_IT, prune
@@ -21,13 +21,13 @@ from recollect.turn.query import query
 from recollect.turn.trim import trim
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
-from recollect.values.moment import Moment
+from recollect.values.model import FormatName
 from recollect.values.reason import Cause, Reason
-from recollect.values.recalled import Recalled, RecalledFact, RecalledPassage
-from recollect.values.request import FormatName
+from recollect.values.recall import Recalled, RecalledFact, RecalledPassage
+from recollect.values.report import BatchMoment
 
 WEIGHER = Weigher()
-OVER = Moment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100))
+OVER = BatchMoment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100))
 
 
 def entries(messages: list[Any], format_name: FormatName = "anthropic") -> tuple[Entry, ...]:

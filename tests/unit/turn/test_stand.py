@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.turn.standing_block import stand
 from recollect.values.history import Entry
 from recollect.values.message import (

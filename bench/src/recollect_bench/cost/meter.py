@@ -18,7 +18,7 @@ from typing import Final
 from recollect.formats.codec import CODECS
 from recollect.formats.summaries import PI_OPENING
 from recollect.values.message import Text
-from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING
 from recollect_bench.cost.data import WEIGHER, Conversation, Moment
 from recollect_bench.cost.names import part_text
 

@@ -14,8 +14,7 @@ from typing import Final
 
 from recollect.compaction.prompts import PROGRESS_HEADING, REQUIRED_HEADINGS
 from recollect.values.message import Role
-from recollect.values.model import Answer, Prompt
-from recollect.values.request import Usage
+from recollect.values.model import Answer, Prompt, Usage
 from recollect_bench.cost.data import BYTES_A_TOKEN, count_bytes
 from recollect_bench.cost.meter import SUMMARY_TOKENS
 from recollect_bench.cost.names import Naming

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recollect.values.fact import Evidence, Fact, FactDraft
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft
 from recollect.values.segment import SegmentId
 from recollect_bench.facts.cases import Case, CaseFact
 from recollect_bench.facts.junk import junk_in, rests_on
@@ -61,7 +61,7 @@ def drafts_of(kept: Kept) -> Drafts:
 
 def _draft(fact: Fact, case: str, kept: Kept) -> FactDraft:
     evidence = [
-        Evidence(segment=SegmentId(f"{case}:{message.index}"), start=one.start, end=one.end)
+        EvidenceSpan(segment=SegmentId(f"{case}:{message.index}"), start=one.start, end=one.end)
         for one in fact.evidence
         if (message := kept.placed[one.segment]).case == case
     ]

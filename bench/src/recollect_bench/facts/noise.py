@@ -14,7 +14,7 @@ from string import Template
 from typing import Final
 
 from recollect.values.message import Role
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.facts.halves import BOTH, TUNE
 from recollect_bench.facts.noise_chinese import CHINESE
 from recollect_bench.facts.noise_families import (

@@ -20,7 +20,7 @@ from recollect.engine import Engine
 from recollect.engine.session import Context
 from recollect.values.edit import Insert
 from recollect.values.reason import Cause
-from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING
 from recollect_bench.live.sessions import LiveQuestion, LiveSession, Need, WireMessage, spoken, user
 
 READ_PRICE: Final = 0.1

@@ -19,12 +19,11 @@ from recollect.formats.json_text import encode
 from recollect.memory.embed import embed
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, JobId, Lease
 from recollect.values.history import Entry
-from recollect.values.job import EMBED_JOB, JobId, Lease
 from recollect.values.message import EntryKey
 from recollect.values.segment import NewSegment, SegmentId, StoredSegment
 from recollect_bench.recall.sets import Memory, Said

@@ -22,7 +22,7 @@ from recollect.search.bm25 import score_document
 from recollect.search.question import question_text
 from recollect.search.tokenize import tokenize
 from recollect.turn.query import ask, query
-from recollect.values.recalled import RecalledPassage, RecallRequest
+from recollect.values.recall import RecalledPassage, RecallRequest
 from recollect_bench.recall.ask import Asker
 from recollect_bench.recall.judge import BUDGET_TOKENS, block_tokens, openclaw_tokens, pack_ranked
 from recollect_bench.recall.memory import embed_memory, write_segments

@@ -18,15 +18,15 @@ from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.import_sources import Recorded, find_sources
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
-from recollect.values.recalled import RecalledPassage
+from recollect.values.recall import RecalledPassage
 from recollect.values.segment import NewSegment
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 from recollect_bench.recall.references import Reference, find_references
 
 
@@ -84,7 +84,7 @@ def own_sessions(
     return found, unread
 
 
-def as_session(transcript: Transcript, *, name: str, said_at: float) -> OwnSession:
+def as_session(transcript: RecordedSession, *, name: str, said_at: float) -> OwnSession:
     """A recording as the archive would keep it, with what it refers back to."""
     codec = CODECS[transcript.format]
     raws = [item.raw for item in transcript.items]

@@ -17,10 +17,9 @@ from recollect.engine.files.followed import FoundFile
 from recollect.engine.files.patient_thread import PatientThread
 from recollect.engine.files.sections import ReadFile, ReadSection, said_at_of, session_of
 from recollect.ports import Archive
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.turn.ingest import index, ingest
-from recollect.values.batch import Batch
-from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 

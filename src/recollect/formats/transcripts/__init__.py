@@ -1,4 +1,4 @@
-"""Readers of recorded sessions: bytes in, `Transcript` out.
+"""Readers of recorded sessions: bytes in, `RecordedSession` out.
 
 Owns the choice of the reader, by content. Pure: opens no files. Bad lines never raise, they
 are told in `passed_over`; what is of no known kind raises `UnknownFormat`.
@@ -34,7 +34,7 @@ from recollect.formats.transcripts.records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from recollect.values.transcript import Transcript, TranscriptKind
+    from recollect.values.transcript import RecordedSession, TranscriptKind
 
 __all__ = ["detect_kind", "read_transcript", "read_transcripts"]
 
@@ -192,7 +192,7 @@ def _nothing_found(first_line: bytes, name: str) -> str:
     )
 
 
-_LINE_READERS: dict[TranscriptKind, Callable[..., Transcript]] = {
+_LINE_READERS: dict[TranscriptKind, Callable[..., RecordedSession]] = {
     "pi": read_pi,
     "claude-code": read_claude_code,
     "codex": read_codex,
@@ -200,7 +200,9 @@ _LINE_READERS: dict[TranscriptKind, Callable[..., Transcript]] = {
 }
 
 
-def read_transcript(data: bytes, *, name: str = "", progress: Progress | None = None) -> Transcript:
+def read_transcript(
+    data: bytes, *, name: str = "", progress: Progress | None = None
+) -> RecordedSession:
     """Read a recording that holds one session.
 
     `name` is for error messages only. `progress(done_bytes, total_bytes)` is called now and
@@ -217,7 +219,7 @@ def read_transcript(data: bytes, *, name: str = "", progress: Progress | None = 
 
 def read_transcripts(
     data: bytes, *, name: str = "", progress: Progress | None = None
-) -> tuple[Transcript, ...]:
+) -> tuple[RecordedSession, ...]:
     """Read a recording that may hold several sessions, as tau-bench's results do."""
     data = unpacked(data, name=name)
     finding = find_kind(data, name=name)
@@ -230,10 +232,10 @@ def read_transcripts(
 
 def _read_parts(
     finding: DetectedRecording, parts: tuple[bytes, ...], progress: Progress | None
-) -> tuple[Transcript, ...]:
+) -> tuple[RecordedSession, ...]:
     total = sum(map(len, parts))
     done = 0
-    found: list[Transcript] = []
+    found: list[RecordedSession] = []
     for part in parts:
         if finding.kind == "request":
             found.append(read_request(part))
@@ -250,7 +252,7 @@ def _read_parts(
     return tuple(found)
 
 
-def _read_message_lines(data: bytes, progress: Progress | None) -> Transcript:
+def _read_message_lines(data: bytes, progress: Progress | None) -> RecordedSession:
     passed_over: list[str] = []
     lines = records(data, passed_over=passed_over, progress=progress)
     messages = [(line.line, line.raw) for line in lines]

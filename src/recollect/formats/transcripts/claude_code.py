@@ -25,8 +25,8 @@ from recollect.formats.transcripts.records import (
     text_of,
     tokens_of,
 )
-from recollect.values.request import Usage
-from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
 
 # Anthropic messages put together from the lines they were logged on
 
@@ -164,7 +164,7 @@ class _ClaudeSession:
     passed_over: list[str] = field(default_factory=list)
 
 
-def read_claude_code(data: bytes, *, progress: Progress | None = None) -> Transcript:
+def read_claude_code(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a session file, every branch of it."""
     session = _ClaudeSession()
     _collect(data, session, progress)
@@ -181,7 +181,7 @@ def read_claude_code(data: bytes, *, progress: Progress | None = None) -> Transc
     first = session.lines[0].record.fields if session.lines else {}
     boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
     summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
-    return Transcript(
+    return RecordedSession(
         kind="claude-code",
         format="anthropic",
         items=tuple(_item(message) for message in session.messages),

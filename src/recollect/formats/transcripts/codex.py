@@ -27,8 +27,8 @@ from recollect.formats.transcripts.records import (
     tokens_of,
     value_of,
 )
-from recollect.values.request import Usage
-from recollect.values.transcript import ShownItems, Transcript, TranscriptItem
+from recollect.values.model import Usage
+from recollect.values.transcript import RecordedSession, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class _Rollout:
         return len(self.items) - 1
 
 
-def read_codex(data: bytes, *, progress: Progress | None = None) -> Transcript:
+def read_codex(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a rollout."""
     rollout = _Rollout()
     for record in records(data, passed_over=rollout.passed_over, progress=progress):
@@ -79,7 +79,7 @@ def read_codex(data: bytes, *, progress: Progress | None = None) -> Transcript:
     meta = rollout.meta or {}
     instructions = mapping_of(meta.get("base_instructions")).get("text")
     tools = meta.get("dynamic_tools")
-    return Transcript(
+    return RecordedSession(
         kind="codex",
         format="openai-responses",
         items=rollout.runs.with_usage(rollout.items),

@@ -23,7 +23,7 @@ from recollect.values.transcript import RecordedRequest, ShownItems, TranscriptI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recollect.values.request import Usage
+    from recollect.values.model import Usage
 
 
 Fields: TypeAlias = Mapping[str, bytes]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from recollect.errors import FormatError, SettingsError
 from recollect.formats.json_text import decode
-from recollect.rules.json_redaction import redact_json
+from recollect.rules.message_redaction import redact_json
 from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.secret_values import MASK, MASK_OPENING
 

@@ -31,6 +31,7 @@ from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints, term_of
 from recollect.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
 from recollect.stores.postgres.words import FoundByWords, find_by_words
+from recollect.values.message import EntryKey
 from recollect.values.recall import (
     FILE_SESSIONS,
     AskedVector,
@@ -40,7 +41,6 @@ from recollect.values.recall import (
     Neighbour,
     Surroundings,
 )
-from recollect.values.message import EntryKey
 from recollect.values.segment import SegmentId
 
 if TYPE_CHECKING:

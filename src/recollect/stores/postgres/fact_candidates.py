@@ -25,7 +25,7 @@ from recollect.stores.scoring import (
     scores_by_words,
     word_number,
 )
-from recollect.values.lookup import AskedVector, FactCandidate, FactCandidates, FactQuery
+from recollect.values.recall import AskedVector, FactCandidate, FactCandidates, FactQuery
 
 _NEAR: Final = 2e-6
 """The server sums in single precision: what is so near the last place is compared again."""

@@ -15,7 +15,7 @@ import numpy as np
 from recollect.stores.postgres.driver import big_endian, escaped
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints
-from recollect.values.lookup import FILE_SESSIONS, CandidateQuery
+from recollect.values.recall import FILE_SESSIONS, CandidateQuery
 
 # Which passages are of memory files: remembered from search to search, read anew when they moved.
 #

@@ -25,7 +25,7 @@ from recollect.stores.postgres.driver import (
     texts,
 )
 from recollect.stores.postgres.pool import Transaction
-from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
 from recollect.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64

@@ -44,37 +44,43 @@ from recollect.stores.postgres.schema import (
     require_bound,
 )
 from recollect.stores.postgres.vectors import EmbedderMemo
-from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.batch import Batch, StoredSession, WriteResult
 from recollect.values.history import SessionId, SpaceId
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from recollect.values.batch import (
+        JobRecord,
+        Lease,
+        LedgerPiece,
+        PieceHash,
+        QueueState,
+        RebuiltTurn,
+    )
     from recollect.values.compaction import CompactionRecord
     from recollect.values.fact import Fact, FactId, FactText
-    from recollect.values.job import JobRecord, Lease, QueueState
-    from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-    from recollect.values.lookup import (
+    from recollect.values.message import MessageId
+    from recollect.values.model import ModelUse
+    from recollect.values.recall import (
         CandidateQuery,
         Candidates,
         FactCandidates,
         FactQuery,
         Surroundings,
     )
-    from recollect.values.message import MessageId
-    from recollect.values.model import ModelUse
     from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
     from recollect.values.upkeep import (
         CheckResult,
         ForgetOrder,
         Forgotten,
-        HeldBody,
         RewriteOrder,
         Rewritten,
         Room,
         ScrubResult,
         SessionSummary,
         Stats,
+        StoredBody,
     )
 
 
@@ -213,11 +219,11 @@ class PostgresStore:
 
     # Archive
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         """Write a batch, all of it or nothing."""
         turn = self._turn()
         if batch.empty and batch.facts_revision is None:
-            return Written()
+            return WriteResult()
         async with turn as work:
             written, tail = await write.write_batch(work, batch, self.space)
         if tail >= postings.PACK_NOW:
@@ -492,7 +498,7 @@ class PostgresStore:
         async with self._reading() as work:
             return await ledger.turn(work, session, number)
 
-    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """These pieces, as far as they are kept."""
         async with self._reading() as work:
             return await ledger.pieces(work, hashes)
@@ -518,7 +524,7 @@ class PostgresStore:
 
     async def held(
         self, room: Room, *, after: str | None = None, limit: int = 100
-    ) -> tuple[HeldBody, ...]:
+    ) -> tuple[StoredBody, ...]:
         """What a room holds, beyond an id."""
         async with self._reading() as work:
             return await rewrite.held(work, room, after=after, limit=limit)

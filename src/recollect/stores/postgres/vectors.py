@@ -28,7 +28,7 @@ from recollect.stores.postgres.filters import (
 )
 from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.postings import Floats, Ints
-from recollect.values.lookup import AskedVector, CandidateQuery
+from recollect.values.recall import AskedVector, CandidateQuery
 
 EXACT_NUMBERS: Final = 4_000 * 384
 """Vectors times dimensions up to which all are compared exactly."""

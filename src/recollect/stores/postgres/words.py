@@ -27,7 +27,7 @@ from recollect.stores.postgres.postings import (
     postings_of,
     term_of,
 )
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 
 # Orders passages by the words they share with a query (Okapi BM25). Pure.
 #

@@ -30,9 +30,8 @@ from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.postings import PACK_AFTER, forward
 from recollect.stores.postgres.space import COUNTERS, SpaceState, advance, lock_space, space_state
 from recollect.stores.postgres.write_vectors import VectorLookup, look_up_vectors, write_vectors
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.fact import fact_identity
-from recollect.values.job import NewJob
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
@@ -75,7 +74,7 @@ TERMS: Final = """
 """
 
 
-async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Written, int]:
+async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[WriteResult, int]:
     """Write a batch in this transaction; also how many passages wait to be packed."""
     require_storable(batch)
     ground, looked = await _meet(work, batch, name)
@@ -111,7 +110,7 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Writt
     current = [one for one in batch.compactions if one.session != stale]
     await ledger.add_compactions(work, current, refused)
     await advance(work, ground)
-    return Written(
+    return WriteResult(
         stored=tuple(new.segment.id for new in stored),
         known=tuple(known),
         forgotten=tuple(forgotten),

@@ -33,7 +33,7 @@ from recollect.stores.sqlite.rows import (
 from recollect.stores.sqlite.sessions import session_number, write_session
 from recollect.stores.sqlite.tombstones import put_gone, tombstoned
 from recollect.stores.sqlite.vectors import WAITING, Matrices, write_vectors
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.fact import Fact, fact_identity
 from recollect.values.segment import (
     NewPassage,
@@ -56,7 +56,7 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 """
 
 
-def write_batch(db: Database, batch: Batch) -> Written:
+def write_batch(db: Database, batch: Batch) -> WriteResult:
     """Write everything the batch holds."""
     require_storable(batch)
     require_revision(db, batch.facts_revision)
@@ -85,7 +85,7 @@ def write_batch(db: Database, batch: Batch) -> Written:
     add_turns(db, batch.turns, but_of=stale)
     add_compactions(db, batch.compactions, unquoted, but_of=stale)
     index_words(db, bags)
-    return Written(
+    return WriteResult(
         stored=tuple(told["stored"]),
         known=tuple(told["known"]),
         forgotten=tuple(told["forgotten"]),

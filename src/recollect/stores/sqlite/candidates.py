@@ -27,7 +27,7 @@ from recollect.stores.sqlite.vectors import (
     asked_vectors,
     number_list,
 )
-from recollect.values.lookup import Candidate, CandidateQuery, Candidates, Neighbour, Surroundings
+from recollect.values.recall import Candidate, CandidateQuery, Candidates, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
 
 COLUMNS: Final = """

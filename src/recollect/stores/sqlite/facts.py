@@ -51,7 +51,7 @@ from recollect.stores.sqlite.vectors import (
     number_list,
 )
 from recollect.values.fact import ExtractedTo, Fact, FactId, FactText, FactVectorSet, fact_identity
-from recollect.values.lookup import FactCandidate, FactCandidates, FactQuery
+from recollect.values.recall import FactCandidate, FactCandidates, FactQuery
 
 _CURRENT: Final = """
 SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))

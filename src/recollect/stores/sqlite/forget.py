@@ -54,12 +54,12 @@ from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import (
     ForgetOrder,
     Forgotten,
-    HeldBody,
     NewBody,
     RewriteOrder,
     Rewritten,
     Room,
     ScrubResult,
+    StoredBody,
 )
 
 _BY_SEGMENT: Final = """
@@ -353,11 +353,11 @@ WHERE sequence = ?
 _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 
 
-def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[HeldBody, ...]:
+def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[StoredBody, ...]:
     """What a room holds beyond an id."""
     first: Any = (after or "") if room == "pieces" else int(after or 0)
     return tuple(
-        HeldBody(
+        StoredBody(
             room=room,
             id=str(id_),
             body=bytes(body),

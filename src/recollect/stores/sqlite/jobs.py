@@ -24,7 +24,7 @@ from recollect.stores.sqlite.rows import (
     unpack_ids,
     unpack_text,
 )
-from recollect.values.job import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
 from recollect.values.model import ModelUse
 
 _TOKEN_BYTES: Final = 16

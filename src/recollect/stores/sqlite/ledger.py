@@ -20,8 +20,8 @@ from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.rows import json_list, pack_ids, readable, text_of, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
 from recollect.stores.sqlite.tombstones import tombstoned, unquotable
+from recollect.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.values.compaction import CompactionRecord
-from recollect.values.ledger import Piece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.values.message import MessageId
 
 _ADD_PIECE: Final = """
@@ -52,7 +52,7 @@ _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 """What a head names besides rows."""
 
 
-def add_pieces(db: Database, pieces: Sequence[Piece], tombstones: set[str]) -> None:
+def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
     """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
     rows = [
         (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), piece.body)
@@ -115,15 +115,15 @@ def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
     return RebuiltTurn(record=record, rows=tuple(rows))
 
 
-def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     """These pieces; those that are not kept, or cannot be read, are missing."""
-    found: dict[PieceHash, Piece] = {}
+    found: dict[PieceHash, LedgerPiece] = {}
     for hash_, kind, exact, about, body in db.rows(_PIECES, (json_list(hashes),)):
         try:
             quoted = tuple(map(MessageId, unpack_ids(about)))
         except (ValueError, TypeError):
             continue
-        found[PieceHash(hash_)] = Piece(
+        found[PieceHash(hash_)] = LedgerPiece(
             hash=PieceHash(hash_), kind=kind, body=body, about=quoted, exact=bool(exact)
         )
     return found

@@ -26,7 +26,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.passages import LENGTH_BITS, LENGTH_MAX
 from recollect.stores.sqlite.rows import form_of, json_list
 from recollect.stores.sqlite.vectors import Numbers, number_list
-from recollect.values.lookup import FILE_SESSIONS
+from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import SegmentId
 
 # As in `recollect.search.bm25`, which a store must not import; a test holds them equal.

@@ -24,33 +24,41 @@ from recollect.stores.sqlite.passages import STEP, evict, replace_passages, warm
 from recollect.stores.sqlite.sessions import read_session
 from recollect.stores.sqlite.tombstones import tombstoned
 from recollect.stores.sqlite.vectors import Matrices
-from recollect.values.batch import Batch, StoredSession, Written
+from recollect.values.batch import (
+    Batch,
+    JobRecord,
+    Lease,
+    LedgerPiece,
+    PieceHash,
+    QueueState,
+    RebuiltTurn,
+    StoredSession,
+    WriteResult,
+)
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import Fact, FactId, FactText
 from recollect.values.history import SessionId, SpaceId
-from recollect.values.job import JobRecord, Lease, QueueState
-from recollect.values.ledger import Piece, PieceHash, RebuiltTurn
-from recollect.values.lookup import (
+from recollect.values.message import MessageId
+from recollect.values.model import ModelUse
+from recollect.values.recall import (
     CandidateQuery,
     Candidates,
     FactCandidates,
     FactQuery,
     Surroundings,
 )
-from recollect.values.message import MessageId
-from recollect.values.model import ModelUse
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
     CheckResult,
     ForgetOrder,
     Forgotten,
-    HeldBody,
     RewriteOrder,
     Rewritten,
     Room,
     ScrubResult,
     SessionSummary,
     Stats,
+    StoredBody,
 )
 
 
@@ -112,7 +120,7 @@ class SQLiteStore:
 
     # Archive
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         """As `Archive.write`."""
         return await self._writer.write(partial(archive.write_batch, batch=batch))
 
@@ -346,7 +354,7 @@ class SQLiteStore:
         """As `Ledger.turn`."""
         return await self._reader.read(partial(ledger.rebuilt_turn, session=session, number=number))
 
-    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """As `Ledger.pieces`."""
         return await self._reader.read(partial(ledger.read_pieces, hashes=hashes))
 
@@ -366,7 +374,7 @@ class SQLiteStore:
 
     async def held(
         self, room: Room, *, after: str | None = None, limit: int = 100
-    ) -> tuple[HeldBody, ...]:
+    ) -> tuple[StoredBody, ...]:
         """As `Upkeep.held`."""
         return await self._reader.read(partial(forget.held, room=room, after=after, limit=limit))
 

@@ -24,7 +24,7 @@ from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import json_list
 from recollect.values.fact import FactVectorSet
-from recollect.values.lookup import AskedVector
+from recollect.values.recall import AskedVector
 from recollect.values.segment import Vector, VectorSet
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from recollect.engine import Engine
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.explained import TurnPoint
 from recollect.values.transcript import RecordedRequest, ShownItems
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.values.edit import Repair
     from recollect.values.message import EntryKey
+    from recollect.values.model import FormatName
     from recollect.values.reason import Reason
     from recollect.values.report import Report
-    from recollect.values.request import FormatName
-    from recollect.values.transcript import Transcript
+    from recollect.values.transcript import RecordedSession
 
 Progress: TypeAlias = Callable[[int, int], None]
 RepairPlace: TypeAlias = "tuple[EntryKey | None, int | None]"
@@ -90,7 +90,7 @@ class RecordedClock:
 class _Replaying:
     """A replay under way."""
 
-    transcript: Transcript
+    transcript: RecordedSession
     engine: Engine
     clock: RecordedClock
     fixed: FixedParts
@@ -163,7 +163,7 @@ class _Replaying:
 
 
 async def replay(
-    transcript: Transcript,
+    transcript: RecordedSession,
     settings: Settings,
     *,
     turn: int,
@@ -200,14 +200,14 @@ async def replay(
     )
 
 
-def requests_of(transcript: Transcript) -> tuple[RecordedRequest, ...]:
+def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
     """The recorded requests; where there is none yet, the one that would come next."""
     if transcript.requests:
         return transcript.requests
     return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
 
 
-def fixed_parts(transcript: Transcript, weigher: Weigher) -> FixedParts:
+def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     """System prompt and tools as recorded, with a stand-in for what a session file leaves out.
 
     Most clients write neither down. What the provider counted for the first request beyond its
@@ -253,7 +253,7 @@ def chosen_turns(sizes: Sequence[int]) -> list[int]:
     return [*range(1, count - last + 1, step), *range(count - last + 1, count + 1)]
 
 
-def _gaps_seconds(transcript: Transcript, requests: Sequence[RecordedRequest]) -> list[float]:
+def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedRequest]) -> list[float]:
     """Before each request: how long after the one before it was made; time never runs back."""
     gaps: list[float] = []
     now: float | None = None
@@ -270,7 +270,7 @@ def _gaps_seconds(transcript: Transcript, requests: Sequence[RecordedRequest]) -
     return gaps
 
 
-def _made_at(transcript: Transcript, request: RecordedRequest) -> float | None:
+def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | None:
     """A request is made when its newest message is there."""
     shown = request.shown
     newest = shown.last if isinstance(shown, ShownItems) else shown[-1] if shown else None

@@ -21,7 +21,7 @@ from recollect.engine.import_path import ImportRules, import_transcript
 from recollect.errors import FormatError, RecollectError, UnknownFormat
 from recollect.formats.openclaw_files import read_vmem
 from recollect.formats.transcripts import read_transcripts
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
 from recollect.surfaces.cli.import_sources import (
     KNOWLEDGE,
@@ -37,7 +37,7 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-    from recollect.values.transcript import Transcript
+    from recollect.values.transcript import RecordedSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ async def _import_recording(source: Recorded, run: _Run) -> FileTold:
     return told
 
 
-def session_name(transcript: Transcript, stem: str, number: int, *, several: bool) -> str:
+def session_name(transcript: RecordedSession, stem: str, number: int, *, several: bool) -> str:
     """What a recording's session is called: its own name, else one from its file.
 
     The runs of one file are numbered by their benchmark, alike in every file of it.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recollect.formats.transcripts import read_transcript
 from recollect.formats.transcripts.flat import LogEvent, answered_calls
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 
 AT = "2026-01-26T10:00:00Z"
 
@@ -29,11 +29,11 @@ def result(name: str, content: Any) -> dict[str, Any]:
     return {"role": "tool_result", "name": name, "content": content, "timestamp": AT}
 
 
-def read(*lines: dict[str, Any]) -> Transcript:
+def read(*lines: dict[str, Any]) -> RecordedSession:
     return read_transcript("\n".join(json.dumps(line) for line in lines).encode())
 
 
-def pairs(transcript: Transcript) -> dict[str, str | None]:
+def pairs(transcript: RecordedSession) -> dict[str, str | None]:
     """Each result's words with the arguments of the call it answers."""
     messages = [json.loads(item.raw) for item in transcript.items]
     arguments = {

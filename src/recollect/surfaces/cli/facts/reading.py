@@ -102,7 +102,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     from recollect.engine.boundary import SystemClock, attempted
     from recollect.engine.facts.extracting import Extraction
     from recollect.memory.jobs import JobRunner as Runner
-    from recollect.values.job import EXTRACT_JOB
+    from recollect.values.batch import EXTRACT_JOB
     from recollect.wiring.models import choose_embedders
 
     settings, clock = place.settings, SystemClock()

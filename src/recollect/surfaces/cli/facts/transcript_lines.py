@@ -62,7 +62,7 @@ def _in_transcript(path: Path, segment: Segment) -> TranscriptLine:
 
 
 def _says(entry: PiEntry, text: str) -> bool:
-    from recollect.rules.segment_text import without_thinking
+    from recollect.rules.text import without_thinking
     from recollect.session.forget_entries import comparable, text_of
 
     said = text_of(entry)

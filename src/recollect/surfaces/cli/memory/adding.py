@@ -31,7 +31,7 @@ def add(*, text: str, session: str, url: str | None, space: str, as_json: bool) 
 
     async def work(store: Store, place: Place) -> Noted:
         from recollect.engine.keeper import keep_note
-        from recollect.rules.weigh import Weigher
+        from recollect.rules.tokens import Weigher
 
         return await keep_note(
             store,

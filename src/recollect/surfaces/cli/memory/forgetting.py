@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recollect.memory.matching import Meant
     from recollect.ports import Store
     from recollect.session.forget_files import FilesForgotten, FilesOrder
-    from recollect.values.certificate import Certificate
+    from recollect.values.upkeep import Certificate
 
 _LISTED = 20
 _EXCERPT_CHARS = 100

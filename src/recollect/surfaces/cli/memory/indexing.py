@@ -21,7 +21,7 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 if TYPE_CHECKING:
     from recollect.engine.files.memory_files import MemoryFiles
     from recollect.ports import Store
-    from recollect.values.files_look import FileOutcome, FilesLook, LookedAt
+    from recollect.values.upkeep import FileOutcome, MemoryFileResult, MemoryFilesResult
 
 _OUTCOMES: tuple[FileOutcome, ...] = ("added", "changed", "withdrawn", "unchanged")
 
@@ -31,7 +31,7 @@ class _Looked:
     """One folder and what became of its files."""
 
     folder: str
-    look: FilesLook
+    look: MemoryFilesResult
 
 
 @click.command("index")
@@ -85,7 +85,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
     from recollect.engine.boundary import SystemClock
     from recollect.engine.files.keeping import FileRules
     from recollect.engine.files.memory_files import MemoryFiles
-    from recollect.rules.weigh import Weigher
+    from recollect.rules.tokens import Weigher
     from recollect.wiring.models import Embedders, choose_embedders
 
     async def opened() -> Store:
@@ -157,7 +157,7 @@ def _tell(looked: _Looked, *, several: bool, dry_run: bool) -> None:
         )
 
 
-def _counted(file: LookedAt) -> str:
+def _counted(file: MemoryFileResult) -> str:
     counts = (
         (file.added, "added"),
         (file.moved, "moved"),
