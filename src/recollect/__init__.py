@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from recollect.engine import Engine as Engine
     from recollect.engine import Observation as Observation
     from recollect.engine import Session as Session
-    from recollect.engine.facts.told import FactFilter as FactFilter
     from recollect.errors import RecollectError as RecollectError
-    from recollect.formats.stored_records import read_state as read_state
-    from recollect.formats.stored_records import write_state as write_state
+    from recollect.facts.results import FactFilter as FactFilter
+    from recollect.formats.session_state import read_state as read_state
+    from recollect.formats.session_state import write_state as write_state
     from recollect.ports import Model as Model
     from recollect.values.compaction import CompactionResult as CompactionResult
     from recollect.values.fact import Fact as Fact
@@ -49,7 +49,7 @@ _EXPORTS = {
     "Context": "recollect.engine",
     "Engine": "recollect.engine",
     "Fact": "recollect.values.fact",
-    "FactFilter": "recollect.engine.facts.told",
+    "FactFilter": "recollect.facts.results",
     "Observation": "recollect.engine",
     "RecollectError": "recollect.errors",
     "Report": "recollect.values.report",
@@ -57,8 +57,8 @@ _EXPORTS = {
     "SessionState": "recollect.values.history",
     "Settings": "recollect.config",
     "load_settings": "recollect.config",
-    "read_state": "recollect.formats.stored_records",
-    "write_state": "recollect.formats.stored_records",
+    "read_state": "recollect.formats.session_state",
+    "write_state": "recollect.formats.session_state",
     "open_blocking_memory": "recollect.wiring",
     "open_memory": "recollect.wiring",
 }

@@ -28,7 +28,7 @@ from recollect.values.upkeep import Certificate, ForgetOrder
 
 if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
     from recollect.engine.facts.book import FactBook
-    from recollect.engine.facts.told import (
+    from recollect.facts.results import (
         FactFilter,
         FactHistory,
         FactPinned,

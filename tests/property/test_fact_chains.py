@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from recollect.errors import ModelUnavailable
-from recollect.memory.history import as_of, chain
-from recollect.memory.name_subject import name_subject
-from recollect.memory.reconcile import reconcile
+from recollect.facts.history import as_of, chain
+from recollect.facts.name_subject import name_subject
+from recollect.facts.reconcile import reconcile
 from recollect.ports import Model
 from recollect.search.tokenize import tokenize
 from recollect.stores.sqlite import SQLiteStore

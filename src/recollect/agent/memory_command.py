@@ -84,7 +84,7 @@ def _read(argument: str) -> tuple[MemoryAction | None, str]:
 
 
 async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
-    from recollect.engine.facts.told import FactFilter
+    from recollect.facts.results import FactFilter
 
     found = await book.list(FactFilter(search=search))
     every = await book.list(FactFilter(superseded=True))

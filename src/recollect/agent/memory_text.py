@@ -16,7 +16,7 @@ from recollect.values.segment import SPEAKERS
 from recollect.values.upkeep import Certificate
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.told import FactSource, FactWhy, FactWritten
+    from recollect.facts.results import FactSource, FactWhy, FactWritten
 
 MOST_SHOWN: Final = 30
 """About a screen; the command line lists them all."""

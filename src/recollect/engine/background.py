@@ -29,7 +29,7 @@ from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.extracting import Told
+    from recollect.engine.facts.jobs import Told
 
 
 # What models are asked besides a conversation, counted: by day and purpose, in the store.
@@ -177,7 +177,7 @@ def handlers_of(
     names = tuple(one.name for one in embedders)
 
     def extraction() -> Handler:
-        from recollect.engine.facts.extracting import Extraction
+        from recollect.engine.facts.jobs import Extraction
 
         return Extraction(
             store=store,
@@ -190,7 +190,7 @@ def handlers_of(
         ).extract
 
     def digesting() -> Handler:
-        from recollect.engine.facts.digesting import Digesting
+        from recollect.engine.facts.jobs import Digesting
 
         return Digesting(
             store=store, settings=settings, clock=clock, model=model, embedders=names

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from recollect.config import Settings
 from recollect.config.settings import Redaction
 from recollect.engine.facts.book import FactBook
-from recollect.engine.facts.draft import MOST_CHARS, other_value
 from recollect.engine.facts.folder import plan_folder
-from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StaleFacts
+from recollect.facts.results import FactFilter
+from recollect.facts.written import MOST_CHARS, other_value
 from recollect.formats.memory_folder import read_folder, write_folder
 from recollect.ports import Store
 from recollect.values.batch import Batch, WriteResult

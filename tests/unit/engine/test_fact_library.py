@@ -16,8 +16,8 @@ import pytest
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.blocking import BlockingFactBook
 from recollect.engine.facts.book import FactBook
-from recollect.engine.facts.told import FactFilter
 from recollect.errors import RecollectError, StoreError
+from recollect.facts.results import FactFilter
 from recollect.values.fact import Fact
 from recollect.values.recall import BLOCK_OPENING
 from recollect.wiring.models import forget_cached

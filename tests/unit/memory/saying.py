@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.memory.explicit import explicit
+from recollect.facts.explicit import explicit
 from recollect.rules.trust import trust_of_role
 from recollect.values.fact import FactDraft
 from recollect.values.message import EntryKey, MessageId, Role

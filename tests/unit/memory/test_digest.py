@@ -8,8 +8,7 @@ from typing import Any
 
 from tests.unit.memory.facts_room import segment
 
-from recollect.memory.digest import Digested, digest
-from recollect.memory.digest_prompt import DIGEST_SCHEMA, MOST_WORDS, digest_prompt
+from recollect.facts.digest import DIGEST_SCHEMA, MOST_WORDS, Digested, digest, digest_prompt
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import EvidenceSpan, Fact, FactId
 from recollect.values.model import Answer

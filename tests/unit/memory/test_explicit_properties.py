@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.saying import said
 
-from recollect.memory.explicit import MOST_DRAFTS, explicit
-from recollect.memory.stating.content import MOST_CONTENT_CHARS
+from recollect.facts.explicit import MOST_DRAFTS, explicit
+from recollect.facts.stating.content import MOST_CONTENT_CHARS
 
 STATEMENTS = st.sampled_from(
     [

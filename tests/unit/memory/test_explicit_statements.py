@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.saying import only, said
 
-from recollect.memory.explicit import explicit
+from recollect.facts.explicit import explicit
 
 
 @pytest.mark.parametrize(

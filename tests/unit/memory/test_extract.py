@@ -11,11 +11,10 @@ import pytest
 from tests.unit.memory.facts_room import answered, claim, segment, talk
 
 from recollect.errors import ModelUnavailable
-from recollect.memory.extract import Extracted, extract
-from recollect.memory.reading.prompt import EXTRACTION_SCHEMA, extraction_prompt, lines_of
-from recollect.memory.reading.readable import readable
-from recollect.memory.reading.windows import windows
-from recollect.providers.streaming import is_closed
+from recollect.facts.extract import Extracted, extract
+from recollect.facts.readable import readable
+from recollect.facts.windows import EXTRACTION_SCHEMA, extraction_prompt, lines_of, windows
+from recollect.providers.schemas import is_closed
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft

@@ -11,18 +11,19 @@ import pytest
 from tests.unit.memory.facts_room import answered, claim, segment
 
 from recollect.errors import ModelUnavailable
-from recollect.memory.extract import MOST_CALLS, OVERLAP_TOKENS, Extracted, extract
-from recollect.memory.reading.answer import Claim
-from recollect.memory.reading.draft_claim import draft_claim
-from recollect.memory.reading.prompt import (
+from recollect.facts.claims import Claim, draft_claim
+from recollect.facts.extract import MOST_CALLS, OVERLAP_TOKENS, Extracted, extract
+from recollect.facts.windows import (
     COUNT_MARGIN,
     PROMPT_TOKENS,
+    Piece,
+    Stretch,
     call_tokens,
     extraction_prompt,
     fitting_tokens,
     lines_of,
+    windows,
 )
-from recollect.memory.reading.windows import Piece, Stretch, windows
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.facts_room import segment
 
-from recollect.memory.reading.admit import Proposed, admit
-from recollect.memory.reading.lineage import lineage
-from recollect.memory.reading.repeated import RUN_SHARE, run_share
-from recollect.values.fact import EvidenceSpan, FactDraft, FactType
+from recollect.facts.provenance import RUN_SHARE, Proposed, admit, lineage, run_share
+from recollect.values.fact import Evidence, FactDraft, FactType
 from recollect.values.message import Role
 from recollect.values.segment import Segment
 
@@ -95,7 +93,7 @@ def test_only_what_was_read_before_can_be_repeated() -> None:
         type="task_state",
         content=said.text,
         at=1.0,
-        evidence=(EvidenceSpan(segment=said.id, start=0, end=len(said.text)),),
+        evidence=(Evidence(segment=said.id, start=0, end=len(said.text)),),
         trust="medium",
         made_by="model",
     )
@@ -118,7 +116,7 @@ def proposed(said: Segment, type_name: FactType) -> Proposed:
         type=type_name,
         content=said.text,
         at=1.0,
-        evidence=(EvidenceSpan(segment=said.id, start=0, end=len(said.text)),),
+        evidence=(Evidence(segment=said.id, start=0, end=len(said.text)),),
         trust=said.trust,
         made_by="rules",
     )

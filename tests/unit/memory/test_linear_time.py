@@ -18,13 +18,11 @@ from typing import Any, Final
 
 import pytest
 
-from recollect.memory.reconciling.guards import named
-from recollect.values.fact import EvidenceSpan, Fact, FactDraft, fact_id
+from recollect.facts.sameness import named
+from recollect.values.fact import Evidence, Fact, FactDraft, fact_id
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import Segment, SegmentId
 
-PACKAGES: Final = ("stating", "subjects", "reading", "reconciling")
-MODULES: Final = ("explicit", "name_subject")
 CHARS: Final = 16_000
 MOST_SECONDS: Final = 0.6
 """For all of it; the slowest takes a tenth."""
@@ -41,11 +39,10 @@ UNITS: Final = (
 
 
 def modules() -> Iterator[Any]:
-    for name in MODULES:
-        yield importlib.import_module(f"recollect.memory.{name}")
-    for package in PACKAGES:
-        found = importlib.import_module(f"recollect.memory.{package}")
-        for one in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
+    """Everything that reads, without what asks a model or writes for people."""
+    found = importlib.import_module("recollect.facts")
+    for one in pkgutil.walk_packages(found.__path__, "recollect.facts."):
+        if one.name.rpartition(".")[2] not in {"digest", "history", "written", "results"}:
             yield importlib.import_module(one.name)
 
 
@@ -70,7 +67,7 @@ def draft(text: str) -> FactDraft:
         type="config",
         content=text,
         at=2.0,
-        evidence=(EvidenceSpan(segment=SegmentId("s:0"), start=0, end=len(text)),),
+        evidence=(Evidence(segment=SegmentId("s:0"), start=0, end=len(text)),),
         trust="high",
         made_by="rules",
         session="s",
@@ -79,7 +76,7 @@ def draft(text: str) -> FactDraft:
 
 
 def fact(text: str) -> Fact:
-    evidence = (EvidenceSpan(segment=SegmentId("s:1"), start=0, end=len(text)),)
+    evidence = (Evidence(segment=SegmentId("s:1"), start=0, end=len(text)),)
     return Fact(
         id=fact_id(evidence, text),
         type="config",
@@ -123,13 +120,15 @@ def cases() -> list[Any]:
     found = []
     for module in modules():
         for name, function in vars(module).items():
-            if not inspect.isfunction(function) or function.__module__ != module.__name__:
+            if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+                continue
+            if function.__module__ != module.__name__:
                 continue
             parameters = list(inspect.signature(function).parameters.values())
             if name.startswith("_") or not parameters:
                 continue
             if str(parameters[0].annotation) in FILLED:
-                label = f"{module.__name__.removeprefix('recollect.memory.')}.{name}"
+                label = f"{module.__name__.removeprefix('recollect.facts.')}.{name}"
                 found.append(pytest.param(function, parameters, id=label))
     return found
 
@@ -194,7 +193,7 @@ def test_time_is_in_proportion_to_the_text(
 def test_the_functions_are_found() -> None:
     names = {one.id for one in cases()}
     assert len(names) > 50
-    assert {"reading.orders.is_order", "subjects.kinds.kinds_in", "explicit.explicit"} <= names
+    assert {"provenance.is_order", "subjects.kinds.kinds_in", "explicit.explicit"} <= names
 
 
 def test_a_careless_pattern_is_noticed() -> None:

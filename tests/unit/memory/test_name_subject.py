@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 
-from recollect.memory.name_subject import Subject, name_subject
+from recollect.facts.name_subject import Subject, name_subject
 from recollect.values.fact import FactType
 
 PIECES = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recollect.memory.history import as_of
-from recollect.memory.reconcile import Reconciled, reconcile
+from recollect.facts.history import as_of
+from recollect.facts.reconcile import Reconciled, reconcile
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId, Trust

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 
-from recollect.memory.history import Version, as_of, chain, history_of, versions
+from recollect.facts.history import Version, as_of, chain, history_of, versions
 from recollect.values.fact import Fact, FactDraft, FactId
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 from tests.unit.memory.test_reconcile import NOW, fact, said
 
-from recollect.engine.facts.decisions import RECONCILE_TOKENS
+from recollect.engine.facts.jobs import RECONCILE_TOKENS
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.memory.reconcile import Reconciled, ask, open_question, reconcile
-from recollect.memory.reconciling.prompt import MOST_CANDIDATES
+from recollect.facts.questions import MOST_CANDIDATES
+from recollect.facts.reconcile import Reconciled, ask, open_question, reconcile
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Answer

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.memory.saying import said
 from tests.unit.memory.spoken_corrections import CORRECTING, UNRELATED
 
-from recollect.memory.explicit import explicit
-from recollect.memory.history import as_of, chain, history_of
-from recollect.memory.reconcile import Reconciled, reconcile
+from recollect.facts.explicit import explicit
+from recollect.facts.history import as_of, chain, history_of
+from recollect.facts.reconcile import Reconciled, reconcile
 from recollect.values.fact import Fact, FactDraft, FactId
 from recollect.values.message import Role
 from recollect.values.segment import SegmentId

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.facts_room import segment, talk
 
-from recollect.memory.extract import Extracted, extract
-from recollect.memory.stating.settle_type import settle_type
-from recollect.memory.stating.standalone import Standalone, standalone
-from recollect.values.fact import EvidenceSpan, FactDraft, FactType
+from recollect.facts.extract import Extracted, extract
+from recollect.facts.stating.settle_type import settle_type
+from recollect.facts.stating.standalone import Standalone, standalone
+from recollect.values.fact import Evidence, FactDraft, FactType
 from recollect.values.message import Role
 from recollect.values.segment import Segment
 
@@ -27,7 +27,7 @@ def drafted(said: Segment, content: str, type: FactType, *, corrects: bool = Fal
         content=content,
         at=said.said_at,
         evidence=(
-            EvidenceSpan(segment=said.id, start=start, end=line if line >= 0 else len(said.text)),
+            Evidence(segment=said.id, start=start, end=line if line >= 0 else len(said.text)),
         ),
         trust=said.trust,
         made_by="rules",

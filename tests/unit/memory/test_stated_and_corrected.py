@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 import pytest
 
-from recollect.memory.extract import extract
-from recollect.memory.history import Versions
-from recollect.memory.reconcile import settle
+from recollect.facts.extract import extract
+from recollect.facts.history import Versions
+from recollect.facts.reconcile import settle
 from recollect.values.fact import Fact, FactId
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import Segment, SegmentId

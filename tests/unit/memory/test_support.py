@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.reading.quotes import find_quote, sentence_before, sentences_around
-from recollect.memory.reading.support import anchored, states_nothing, supported
+from recollect.facts.support import (
+    anchored,
+    find_quote,
+    sentence_before,
+    sentences_around,
+    states_nothing,
+    supported,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from recollect.memory import history
-from recollect.memory.history import MOST_CORRECTABLE, Versions, history_of
-from recollect.memory.name_subject import name_subject
-from recollect.memory.reconciling.chain import FIRST_SOURCES, LAST_SOURCES, gain_source
-from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
+from recollect.facts import history
+from recollect.facts.history import (
+    FIRST_SOURCES,
+    LAST_SOURCES,
+    MOST_CORRECTABLE,
+    Versions,
+    gain_source,
+    history_of,
+)
+from recollect.facts.name_subject import name_subject
+from recollect.values.fact import Evidence, Fact, FactDraft, FactId
 from recollect.values.segment import SegmentId
 
 PORT = "The staging API listens on port 8443."
@@ -24,7 +30,7 @@ def fact(name: str, content: str = PORT, at: float = 1.0, **told: Any) -> Fact:
 
 
 def draft(content: str, at: float = 9.0, place: int = 0, **told: Any) -> FactDraft:
-    evidence = (EvidenceSpan(segment=SegmentId(f"{place:032x}"), start=0, end=3),)
+    evidence = (Evidence(segment=SegmentId(f"{place:032x}"), start=0, end=3),)
     return FactDraft(
         type="config",
         content=content,

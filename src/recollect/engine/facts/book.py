@@ -7,28 +7,363 @@ replaced is kept as history, and only forgetting removes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar, get_args
 
 from recollect.config import Settings
-from recollect.engine.facts.draft import MOST_CHARS, Statement, draft_of, stored_words
-from recollect.engine.facts.find import find_fact, list_facts, sources_of
-from recollect.engine.facts.history import before, history_of
-from recollect.engine.facts.told import (
+from recollect.engine.facts.jobs import stale_digests
+from recollect.errors import RecollectError, StaleFacts, StoreError
+from recollect.facts.history import as_of, versions
+from recollect.facts.name_subject import name_subject
+from recollect.facts.reconcile import Reconciled, reconcile
+from recollect.facts.results import (
+    TRUSTS,
     FactFilter,
     FactHistory,
     FactPinned,
+    FactSource,
+    FactVersion,
     FactWhy,
     FactWritten,
 )
-from recollect.engine.facts.write import FactWriter, decided
-from recollect.errors import RecollectError, StoreError
+from recollect.facts.written import (
+    MOST_CHARS,
+    WrittenStatement,
+    draft_of,
+    other_value,
+    same_words,
+    stored_words,
+    with_own_id,
+)
 from recollect.memory.forget import Cascade
 from recollect.memory.forget import forget as forget_all
-from recollect.ports import Clock, Model, Spool, Store
-from recollect.values.fact import Fact, FactType, MadeBy
+from recollect.ports import Archive, Clock, Model, Spool, Store
+from recollect.search.tokenize import tokenize
+from recollect.values.batch import Batch
+from recollect.values.certificate import Certificate
+from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy, fact_identity
+from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.lookup import FactQuery
 from recollect.values.segment import Trust
-from recollect.values.upkeep import Certificate, ForgetOrder
+from recollect.values.upkeep import ForgetOrder
+
+# Finds facts for people: by conditions, by the beginning of an id, with what they rest on.
+#
+# Only reads. Always holds: an id that means no fact, or several, is an error that says what to do.
+
+
+_MOST_NAMED: Final = 5
+_TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}
+_MAKERS: Final[Mapping[str, MadeBy]] = {one: one for one in get_args(MadeBy)}
+
+Named = TypeVar("Named")
+
+
+async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
+    """The facts that are asked for: pinned ones first, then by time."""
+    asked = replace(
+        asked,
+        types=_meant("types", asked.types, _TYPES),
+        trusts=_meant("trusts", asked.trusts, TRUSTS),
+        made_by=_meant("made_by", asked.made_by, _MAKERS),
+    )
+    facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
+    if asked.as_of is not None:
+        moment = asked.as_of
+        facts = (
+            tuple(one for one in facts if one.at <= moment)
+            if asked.superseded
+            else tuple(as_of(facts, moment))
+        )
+    words = frozenset(tokenize(asked.search))
+    found = [one for one in facts if _asked_for(one, asked, words)]
+    return tuple(sorted(found, key=lambda one: (not one.pinned, one.at, one.id)))
+
+
+async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
+    """The fact with this id, or the only one whose id begins so; in any case of letters."""
+    if not id:
+        raise RecollectError("an id is missing; `recollect facts list` shows them")
+    exact = await store.facts([FactId(id)], superseded=True)
+    if exact:
+        return exact[0]
+    found = _beginning(id, await store.facts(superseded=True))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise RecollectError(
+            f"{len(found)} facts have ids that begin with {id!r}; give more of it: "
+            + ", ".join(spelled(one.id) for one in found[:_MOST_NAMED])
+        )
+    forms = dict.fromkeys((id, id.lower()))
+    if await store.tombstoned([fact_identity(FactId(one)) for one in forms]):
+        raise RecollectError("that fact was forgotten; nothing is kept of it")
+    raise RecollectError(
+        f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
+    )
+
+
+def spelled(id: str) -> str:  # noqa: A002
+    """An id for a message: what a terminal would act upon is escaped."""
+    return id if id.isprintable() else repr(id)[1:-1]
+
+
+async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
+    """The messages that a fact names, as far as they are there, and the spans of them."""
+    held = {one.segment.id: one for one in await store.segments(fact.sources)}
+    found: list[FactSource] = []
+    for id_ in fact.sources:
+        stored = held.get(id_)
+        spans = [one for one in fact.evidence if one.segment == id_]
+        size = 0 if stored is None else len(stored.segment.text)
+        within = [one for one in spans if 0 <= one.start < one.end <= size]
+        found.append(
+            FactSource(
+                id=id_,
+                stored=stored,
+                spans=tuple(sorted(within, key=lambda one: (one.start, one.end))),
+                lost_spans=0 if stored is None else len(spans) - len(within),
+            )
+        )
+    return tuple(found)
+
+
+def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
+    """Those whose id begins so; where none does as it is spelled, in any case."""
+    exact = [one for one in facts if one.id.startswith(id)]
+    folded = id.casefold()
+    return exact or [one for one in facts if one.id.casefold().startswith(folded)]
+
+
+def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
+    """What names mean; one that means nothing would hide everything without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RecollectError(
+            f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
+        )
+    return tuple(known[name] for name in names)
+
+
+def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
+    return (
+        (not asked.types or fact.type in asked.types)
+        and (not asked.trusts or fact.trust in asked.trusts)
+        and (not asked.made_by or fact.made_by in asked.made_by)
+        and (asked.session is None or fact.session == asked.session)
+        and (not asked.search or _says(fact, asked.search, words))
+    )
+
+
+def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
+    """The text as it stands, or all of its words that count."""
+    if search.casefold() in fact.content.casefold():
+        return True
+    return bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")}
+
+
+def shown_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
+    """A fact's versions among `facts`, which hold the replaced ones too."""
+    every = facts if any(one.id == fact.id for one in facts) else (*facts, fact)
+    found = versions(every, fact.id)
+    replaced = {one.fact.superseded_by for one in found}
+    shown: list[FactVersion] = []
+    for version in found:
+        one = version.fact
+        after_gap = bool(shown) and shown[-1].fact is None
+        if one.change is not None and one.id not in replaced and not after_gap:
+            shown.append(FactVersion(fact=None))
+        shown.append(FactVersion(fact=one, until=version.until))
+        if version.followed_by_gap:
+            shown.append(FactVersion(fact=None, id=one.superseded_by))
+    return FactHistory(asked=fact, versions=tuple(shown))
+
+
+def before(history: FactHistory) -> tuple[Fact, ...]:
+    """The versions before the one that was asked for, newest first."""
+    earlier = [one for one in history.facts if one.id != history.asked.id]
+    return tuple(reversed([one for one in earlier if one.at <= history.asked.at]))
+
+
+WRITER_CANDIDATES: Final = 50
+"""Facts that a person's statement is held against; extraction, which asks a model, takes fewer."""
+_ATTEMPTS: Final = 5
+
+Done = TypeVar("Done")
+
+
+async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
+    """Decide and write; again where somebody else wrote facts in between."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await decide()
+        except StaleFacts:
+            continue
+    return await decide()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactWriter:
+    """Writes facts for people; each method decides and writes once."""
+
+    store: Archive
+    clock: Clock
+    model: Model | None = None
+    embedders: tuple[str, ...] = ()
+    session: str | None = None
+    """Who speaks in a session reaches its facts and those of no session; None: all of them."""
+
+    async def add(self, draft: FactDraft) -> FactWritten:
+        """Hold a statement against what is known, and write what follows from it."""
+        revision = await self.store.facts_revision()
+        known = await self._candidates(draft)
+        for fact in known:
+            if same_words(fact.content, draft.content):
+                if draft.made_by == "user" and fact.trust != "high":  # theirs from now on
+                    return await self.edit(fact.id, draft.content, None)
+                return FactWritten(outcome="known", fact=fact, reason="it is known already")
+        pinned: set[FactId] = set()
+        if draft.made_by == "user":  # only extraction must leave alone what is pinned
+            pinned = {fact.id for fact in known if fact.pinned}
+            known = [replace(fact, pinned=False) for fact in known]
+        history: tuple[Fact, ...] = ()
+        if any(fact.at > draft.at for fact in known):
+            every = await self.store.facts(superseded=True)
+            history = tuple(one for one in every if not one.current and self._reaches(one))
+        done = await reconcile(
+            draft, known, model=self.model, now=self.clock.now(), history=history
+        )
+        if done.operation == "none":
+            same = (one for one in known if one.subject and _name(one) == _name(draft))
+            return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
+        return await self._taken(done, {one.id for one in (*known, *history)}, pinned, revision)
+
+    async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
+        """Write a version in a person's words, and close the one before.
+
+        The same words make it theirs, where somebody less trusted said it. Another value is a
+        correction, the same in other words is not.
+        """
+        revision = await self.store.facts_revision()
+        old = await self._current(id)
+        if old.content == content and type in (None, old.type) and old.trust == "high":
+            return FactWritten(outcome="known", fact=old, reason="it says so already")
+        new = self._version(old, content, type or old.type)
+        closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def retype(self, id: FactId, type: FactType) -> FactWritten:  # noqa: A002
+        """Write a version of another type; who said it, where, and its trust stay."""
+        revision = await self.store.facts_revision()
+        old = await self._current(id)
+        if old.type == type:
+            return FactWritten(outcome="known", fact=old, reason="it is of that type already")
+        now = self.clock.now()
+        changed = replace(
+            old, type=type, at=max(now, old.at), recorded_at=now, foreign=None, change="update"
+        )
+        new = with_own_id(changed)
+        closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
+        """Pin a fact, or let it go."""
+        revision = await self.store.facts_revision()
+        fact = await self._current(id)
+        if fact.pinned == pinned:
+            return FactPinned(fact=fact, changed=False)
+        changed = replace(fact, pinned=pinned)
+        await self._write([changed], revision)
+        return FactPinned(fact=changed, changed=True)
+
+    async def _candidates(self, draft: FactDraft) -> list[Fact]:
+        """Current facts that share words with it; digests only for a digest."""
+        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
+        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self.session)
+        found = await self.store.fact_candidates(query)
+        is_digest = draft.type == "digest"
+        facts = [one.fact for one in found.facts if self._reaches(one.fact)]
+        return [fact for fact in facts if (fact.type == "digest") == is_digest]
+
+    def _reaches(self, fact: Fact) -> bool:
+        return self.session is None or fact.session in (None, self.session)
+
+    async def _taken(
+        self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
+    ) -> FactWritten:
+        """Write what was decided, the new fact under an id of its own; it inherits a pin."""
+        fresh = next((one for one in done.written if one.id not in known), None)
+        if fresh is None or done.operation == "refused":
+            return FactWritten(outcome="refused", reason=done.reason)
+        closes_pinned = any(one.id in pinned for one in done.written if one.id != fresh.id)
+        own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
+        changed = [
+            replace(one, superseded_by=own.id) if one.superseded_by == fresh.id else one
+            for one in done.written
+            if one.id != fresh.id
+        ]
+        await self._write([own, *changed], revision)
+        replaced = tuple(one for one in changed if one.superseded_by == own.id)
+        return FactWritten(
+            outcome="replaced" if replaced else "added",
+            fact=own,
+            replaced=replaced,
+            reason=done.reason,
+        )
+
+    def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
+        """What a person makes of a fact: their own words, which rest on no message."""
+        now = self.clock.now()
+        named = name_subject(content, type)
+        return with_own_id(
+            replace(
+                old,
+                type=type,
+                content=content,
+                context="",
+                at=max(now, old.at),  # never before what it replaces, whatever other clocks say
+                recorded_at=now,
+                words=tuple(tokenize(content)),
+                subject=named.subject or old.subject,
+                attribute=named.attribute or old.attribute,
+                sources=(),
+                evidence=(),
+                joint=False,
+                foreign=None,
+                trust="high",
+                made_by="user",
+                change="supersede" if other_value(old.content, content) else "update",
+            )
+        )
+
+    async def _current(self, id: str) -> Fact:  # noqa: A002
+        """The fact as it stands now; an earlier version names the one to take instead."""
+        fact = await find_fact(self.store, id)
+        if fact.current:
+            return fact
+        versions = shown_history(fact, await self.store.facts(superseded=True)).facts
+        newest = next((one for one in reversed(versions) if one.current), None)
+        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
+        raise RecollectError(
+            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
+        )
+
+    async def _write(self, facts: Sequence[Fact], revision: int) -> None:
+        now = self.clock.now()
+        if any(not one.current for one in facts):  # digests that tell what was closed end with it
+            known = [one for one in await self.store.facts() if self._reaches(one)]
+            facts = (*facts, *stale_digests(facts, known, now=now))
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
+        await self.store.write(
+            Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
+        )
+
+
+def _name(statement: Fact | FactDraft) -> tuple[str, str]:
+    return statement.subject, statement.attribute
 
 
 class FactBook:
@@ -106,7 +441,7 @@ class FactBook:
         content, masked = self._stored(text, type)
         about = self._stored(subject, type)[0] if subject.strip() else ""
         now = self._clock.now()
-        statement = Statement(
+        statement = WrittenStatement(
             content=content,
             type=type,
             subject=" ".join(about.casefold().split()),
@@ -149,7 +484,7 @@ class FactBook:
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """A fact's versions, oldest first, with gaps where one was forgotten."""
-        return history_of(await self.find(id), await self._store.facts(superseded=True))
+        return shown_history(await self.find(id), await self._store.facts(superseded=True))
 
     async def why(self, id: str) -> FactWhy:  # noqa: A002
         """The messages that a fact rests on, and what of them says so."""
@@ -173,7 +508,7 @@ class FactBook:
         every = await self._store.facts(superseded=True)
         if versions:
             for fact in tuple(found.values()):
-                found.update((one.id, one) for one in history_of(fact, every).facts)
+                found.update((one.id, one) for one in shown_history(fact, every).facts)
         whys = [await self.why(id_) for id_ in found] if sources else []
         segments = [one.id for why in whys for one in why.sources]
         return ForgetOrder(

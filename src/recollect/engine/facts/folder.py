@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from recollect.config.settings import Redaction
-from recollect.engine.facts.book import FactBook
-from recollect.engine.facts.draft import stored_words
-from recollect.engine.facts.history import history_of
-from recollect.engine.facts.told import FactFilter, FactWritten
+from recollect.engine.facts.book import FactBook, shown_history
 from recollect.errors import RecollectError
+from recollect.facts.results import FactFilter, FactWritten
+from recollect.facts.written import stored_words
 from recollect.formats.memory_folder import (
     MAIN_FILES,
     FolderLine,
@@ -221,7 +220,7 @@ def _plan_line(
     What stands as it was written is left as it is, though the fact was masked since.
     """
     # Who took this folder in before finds the later versions in it under the earlier id.
-    versions = [one for one in history_of(fact, facts).facts if one.at >= fact.at]
+    versions = [one for one in shown_history(fact, facts).facts if one.at >= fact.at]
     versions = [fact] if fact.current else versions
     said = {_comparable(one.content) for one in versions}
     types = {one.type for one in versions}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.told import FactSource, FactWhy
+    from recollect.facts.results import FactSource, FactWhy
     from recollect.ports import Store
     from recollect.surfaces.cli.facts.transcript_lines import TranscriptLine
 

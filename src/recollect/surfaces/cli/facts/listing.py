@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.told import FactFilter
+    from recollect.facts.results import FactFilter
     from recollect.ports import Store
     from recollect.values.fact import Fact, FactId
 
@@ -60,7 +60,7 @@ class _TrustChoice(click.Choice[str]):
     """A trust; the names it was asked for by before are still understood."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from recollect.engine.facts.told import TRUSTS
+        from recollect.facts.results import TRUSTS
 
         return super().convert(TRUSTS.get(value, value), param, ctx)
 
@@ -106,7 +106,7 @@ def list_facts(
     as_json: bool,
 ) -> None:
     """List the facts of a space: pinned ones first, then by time."""
-    from recollect.engine.facts.told import FactFilter
+    from recollect.facts.results import FactFilter
 
     asked = FactFilter(
         types=types,

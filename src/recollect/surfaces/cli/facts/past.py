@@ -28,7 +28,7 @@ from recollect.surfaces.cli.store_options import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from recollect.engine.facts.told import FactHistory, FactVersion
+    from recollect.facts.results import FactHistory, FactVersion
     from recollect.ports import Store
     from recollect.values.fact import Fact
 

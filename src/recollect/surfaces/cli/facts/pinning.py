@@ -16,7 +16,7 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.told import FactPinned
+    from recollect.facts.results import FactPinned
     from recollect.ports import Store
 
 

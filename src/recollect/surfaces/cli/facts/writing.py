@@ -27,7 +27,7 @@ from recollect.surfaces.cli.store_options import (
 from recollect.values.fact import EXTRACTED_TYPES
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.told import FactWritten
+    from recollect.facts.results import FactWritten
     from recollect.ports import Store
     from recollect.values.fact import FactType
 
@@ -85,7 +85,7 @@ def edit(
         words = fact.content if text is None else _words(text)
         return await book.edit(fact.id, words, type=kind)
 
-    from recollect.engine.facts.told import FactWritten as Unchanged
+    from recollect.facts.results import FactWritten as Unchanged
 
     _tell(with_facts(url, space, work), as_json=as_json)
 

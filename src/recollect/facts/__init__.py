@@ -1,0 +1,1 @@
+"""Facts: what was stated, by whom, what it is about, and what holds now."""

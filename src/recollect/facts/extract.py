@@ -1,0 +1,291 @@
+"""Extract: the facts that a session states, by rules and, where there is one, by a model.
+
+Owns what may become a fact. Rules come first; a model's drafts are added where they pass `support`
+and do not say again what a rule found. Must never take a fact from a recalled block, a summary, a
+note, noise or thinking (`readable`), nor let one rest on what was read before alone. What always
+holds: every draft names the span it rests on; its trust is that of the least trusted whose words
+it repeats; what tools brought in gives statements of how things are, and never a preference, a
+decision or an order. What is refused is told without its words. A ModelError before the first
+answer is the caller's; behind it, what was found is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.errors import ModelError
+from recollect.facts.claims import draft_claim, read_claims
+from recollect.facts.explicit import explicit
+from recollect.facts.name_subject import name_subject
+from recollect.facts.provenance import Admitted, Proposed, admit
+from recollect.facts.readable import readable, why_unread
+from recollect.facts.stating.settle_type import settle_type
+from recollect.facts.stating.standalone import standalone
+from recollect.facts.windows import (
+    MOST_FACTS,
+    WINDOW_TOKENS,
+    Line,
+    Stretch,
+    extraction_prompt,
+    fitting_tokens,
+    lines_of,
+    windows,
+)
+from recollect.ports import Model
+from recollect.rules.tokens import spent_tokens
+from recollect.values.fact import EvidenceSpan, FactDraft, RefusedDraft
+from recollect.values.model import Answer, Prompt
+from recollect.values.segment import Segment, SegmentId
+
+OVERLAP_TOKENS: Final = 300
+"""What stands before a window: about the last two or three messages."""
+MOST_CALLS: Final = 8
+"""How often a model is asked for one page at the most: some 19,000 tokens of `WINDOW_TOKENS`, more
+than anybody says in one message. What is larger was pasted, and is left to the rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """What was found in a stretch, and what was not taken for a fact."""
+
+    drafts: tuple[FactDraft, ...]
+    refused: tuple[RefusedDraft, ...]
+    spent_tokens: int
+    asked: bool
+    """Whether a model was asked."""
+    reason: str
+    left_out: str = ""
+    """What the model did not read, and why; part of the reason. Empty where it read all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """What is read, and what whose words it repeats is looked up in."""
+
+    new: Sequence[Segment]
+    before: Sequence[Segment]
+    around: Sequence[Segment]
+    unseen_low: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """A stretch, the lines that it is shown as, and the words that a model is asked in."""
+
+    stretch: Stretch
+    lines: tuple[Line, ...]
+    prompt: Prompt
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What was found so far."""
+
+    texts: dict[SegmentId, str] = field(default_factory=dict, repr=False)
+    """What is readable of each new segment."""
+    proposed: list[Proposed] = field(default_factory=list, repr=False)
+    """What the rules found and nobody has judged yet."""
+    drafts: list[FactDraft] = field(default_factory=list, repr=False)
+    refused: list[RefusedDraft] = field(default_factory=list)
+    spent_tokens: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+    def take(self, admitted: Admitted) -> None:
+        if admitted.draft is not None:
+            self.drafts.append(admitted.draft)
+        else:
+            self.refused.append(RefusedDraft(reason=admitted.reason, segment=admitted.segment))
+
+
+async def extract(
+    new: Sequence[Segment],
+    before: Sequence[Segment],
+    *,
+    model: Model | None,
+    max_output_tokens: int,
+    now: float,
+    window_tokens: int = WINDOW_TOKENS,
+    max_calls: int = MOST_CALLS,
+    earlier_low: Sequence[Segment] = (),
+    unseen_low: bool = False,
+) -> Extracted:
+    """The facts that `new` states; `before` is there for understanding.
+
+    The rules read `new`, however much it is. The model is asked once a window of at most
+    `window_tokens`, less where its own window is smaller (`fitting_tokens`), and `max_calls` times
+    at the most. Where it fails behind its first answer, what was found is kept and `left_out` says
+    so. Times of what is said after `now` are `now`, so that a clock that ran ahead decides nothing.
+
+    `earlier_low` are segments in front of `before`, in order, that only tell whose words are
+    repeated: the tools', and the user's where they are at hand. `unseen_low` says that there are
+    tools' words even further back: then nothing that the model says lays anything down.
+    """
+    known = {one.id: one for one in (*earlier_low, *before, *new)}
+    page = _Page(new=new, before=before, around=tuple(known.values()), unseen_low=unseen_low)
+    found = _Found()
+    # a page of large outputs takes seconds to read: nobody else may wait for it
+    await asyncio.to_thread(_by_rules, page, found)
+    by_rules = len(found.drafts)
+    asked, left_out = False, ""
+    if model is not None:
+        tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
+        cut = await asyncio.to_thread(
+            _windows, page, found, tokens, max_output_tokens, max(max_calls, 0)
+        )
+        asked = bool(cut.windows)
+        left_out = await _by_model(cut, page, found, model)
+    return Extracted(
+        drafts=tuple(_not_ahead(draft, now) for draft in found.drafts),
+        refused=tuple(found.refused),
+        spent_tokens=found.spent_tokens,
+        asked=asked,
+        reason=_reason(found, by_rules, model, left_out),
+        left_out=left_out,
+    )
+
+
+def _by_rules(page: _Page, found: _Found) -> None:
+    talk = (*page.before, *page.new)
+    for segment in page.new:
+        found.texts[segment.id] = readable(segment)
+        _read_by_rules(segment, talk, found)
+    for admitted in admit(found.proposed, page.around, unseen_low=page.unseen_low):
+        found.take(admitted)
+    found.proposed.clear()
+
+
+def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
+    if why_unread(segment) is not None or segment.role == "tool":
+        return
+    result = explicit(segment)
+    found.refused.extend(result.refused)
+    text = found.texts[segment.id]
+    before = _said_before(segment, around) if result.drafts else ()
+    for draft in result.drafts:
+        spans = tuple(text[one.start : one.end] for one in draft.evidence)
+        if not all(span.strip() for span in spans):
+            found.refused.append(
+                RefusedDraft(reason="it rests on what may not be read", segment=segment.id)
+            )
+            continue
+        alone = standalone(draft, segment, before)
+        if alone.stands:
+            settled = _settled(draft, by_user=segment.role == "user")
+            found.proposed.append(Proposed(draft=settled, spans=spans))
+        else:
+            found.refused.append(RefusedDraft(reason=alone.reason, segment=segment.id))
+
+
+def _said_before(segment: Segment, around: Sequence[Segment]) -> Sequence[Segment]:
+    place = next((at for at, one in enumerate(around) if one.id == segment.id), len(around))
+    return around[:place]
+
+
+def _settled(draft: FactDraft, *, by_user: bool) -> FactDraft:
+    """The draft with the type that its words are of, and the subject that such a one has."""
+    type_ = settle_type(draft, by_user=by_user)
+    if type_ == draft.type:
+        return draft
+    named = name_subject(draft.content, type_)
+    return replace(draft, type=type_, subject=named.subject, attribute=named.attribute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The windows that a model is asked about, and how many there are."""
+
+    windows: tuple[_Window, ...]
+    of: int
+
+
+def _windows(
+    page: _Page, found: _Found, tokens: int, max_output_tokens: int, max_calls: int
+) -> _Cut:
+    """Where no sentence of a window could support anything there is nothing to ask."""
+    stretches = windows(
+        page.new,
+        tokens=tokens,
+        overlap_tokens=OVERLAP_TOKENS,
+        before=page.before,
+        texts=found.texts,
+    )
+    cut: list[_Window] = []
+    for at, stretch in enumerate(stretches):
+        if len(cut) == max_calls:
+            return _Cut(windows=tuple(cut), of=len(cut) + len(stretches) - at)
+        lines = lines_of(stretch)
+        if any(line.number for line in lines):
+            prompt = extraction_prompt(stretch, lines, max_output_tokens=max_output_tokens)
+            cut.append(_Window(stretch=stretch, lines=lines, prompt=prompt))
+    return _Cut(windows=tuple(cut), of=len(cut))
+
+
+async def _by_model(cut: _Cut, page: _Page, found: _Found, model: Model) -> str:
+    """Ask about each window; what was left out, and why."""
+    for at, window in enumerate(cut.windows):
+        try:
+            answer = await model.ask(window.prompt)
+        except ModelError as error:
+            if not at:
+                raise
+            return f"{_left_out(at, cut.of)}: it failed ({type(error).__name__})"
+        await asyncio.to_thread(_take_answer, answer, window, page, found)
+    if len(cut.windows) < cut.of:
+        return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"
+    return ""
+
+
+def _left_out(read: int, of: int) -> str:
+    return f"the model read {read} of {of} windows, the rest was left to the rules"
+
+
+def _take_answer(answer: Answer, window: _Window, page: _Page, found: _Found) -> None:
+    found.spent_tokens += spent_tokens(window.prompt, answer)
+    read = read_claims(answer, MOST_FACTS)
+    if read.trouble:
+        found.troubles.append(read.trouble)
+    found.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))
+    proposed: list[Proposed] = []
+    for claim in read.claims:
+        made = draft_claim(claim, window.stretch, window.lines)
+        if made.draft is None:
+            found.refused.append(RefusedDraft(reason=made.reason, segment=made.segment))
+        else:
+            proposed.append(Proposed(draft=made.draft, spans=made.spans))
+    judged = admit(proposed, page.around, unseen_low=page.unseen_low)
+    for one, admitted in zip(proposed, judged, strict=True):
+        if _known(one.draft, found.drafts):
+            segment = one.draft.evidence[0].segment
+            found.refused.append(RefusedDraft(reason="it was found already", segment=segment))
+        else:
+            found.take(admitted)
+
+
+def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
+    """Whether a draft before it rests on the same words, or says the same of the same message."""
+    said = draft.content.casefold()
+    for one in drafts:
+        overlapping = any(_overlap(a, b) for a in one.evidence for b in draft.evidence)
+        if overlapping and (one.made_by == "rules" or one.content.casefold() == said):
+            return True
+    return False
+
+
+def _overlap(one: EvidenceSpan, other: EvidenceSpan) -> bool:
+    return one.segment == other.segment and one.start < other.end and other.start < one.end
+
+
+def _not_ahead(draft: FactDraft, now: float) -> FactDraft:
+    return draft if draft.at <= now else replace(draft, at=now)
+
+
+def _reason(found: _Found, by_rules: int, model: Model | None, left_out: str) -> str:
+    if not any(text and not text.isspace() for text in found.texts.values()):
+        return "nothing that is read for facts"
+    said = f"{by_rules} by rules"
+    said += ", no model" if model is None else f", {len(found.drafts) - by_rules} by the model"
+    said += f", {len(found.refused)} refused"
+    return "; ".join(filter(None, [said, *dict.fromkeys(found.troubles), left_out]))

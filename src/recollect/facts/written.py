@@ -1,0 +1,134 @@
+"""A statement that a person gives, made ready to be held against what is known.
+
+Owns its words as they are stored (redacted, like everything that is), its type where nobody named
+one, and its id. Pure. Never rests on a message: what people write is its own evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final
+
+from recollect.config.settings import Redaction
+from recollect.errors import RecollectError
+from recollect.facts.explicit import explicit
+from recollect.facts.name_subject import name_subject
+from recollect.rules.clean_text import clean_text
+from recollect.rules.redaction import redact
+from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.segment import Segment, SegmentId, Trust
+
+MOST_CHARS: Final = 2_000
+"""Facts are short: a block gives all of them together 30% of at most some thousand tokens."""
+_ID_BYTES: Final = 12
+_VALUES: Final = re.compile(
+    r"[\w./:@-]*\d[\w./:@-]*(?<![.:-])"  # anything with a digit in it
+    r"|\w+(?:[_/@:-]+\w+)+|\w+\.\w+"  # paths, hosts, names_of_code
+    r"|\b[a-z]+[A-Z]\w*"
+)
+"""Numbers and identifiers: where these differ, something else is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenStatement:
+    """What a person wants to be known."""
+
+    content: str = field(repr=False)
+    type: FactType | None = None
+    """None: the rules tell it, as far as they can."""
+    subject: str = field(default="", repr=False)
+    at: float
+    """Since when it holds."""
+    made_by: MadeBy = "user"
+    trust: Trust = "high"
+
+
+def stored_words(text: str, settings: Redaction, *, limit: int | None) -> tuple[str, int]:
+    """A text as it may be written, and how many secrets were masked in it."""
+    said = clean_text(text).strip()
+    if not said:
+        raise RecollectError("there is nothing in that statement; say what is to be known")
+    if limit is not None and len(said) > limit:
+        raise RecollectError(
+            f"a fact is a short statement, of at most {limit:,} characters; shorten it, or keep "
+            "it as a note with `recollect memory add`"
+        )
+    if not settings.enabled:
+        return said, 0
+    masked = redact(said, pii=settings.pii)
+    return masked.text, len(masked.spans)
+
+
+def draft_of(statement: WrittenStatement) -> FactDraft:
+    """The statement as a draft, with what the rules can tell about it."""
+    found = _by_rules(statement)
+    type_ = statement.type or (found.type if found is not None else _guessed(statement.content))
+    named = name_subject(statement.content, type_)
+    return FactDraft(
+        type=type_,
+        content=statement.content,
+        at=statement.at,
+        evidence=(),
+        trust=statement.trust,
+        made_by=statement.made_by,
+        subject=statement.subject or named.subject,
+        attribute=named.attribute,
+        replaces="" if found is None else found.replaces,
+        corrects=found is not None and found.corrects,
+    )
+
+
+def with_own_id(fact: Fact) -> Fact:
+    """The fact under an id of its own: said again later, the same words are another version."""
+    named = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
+    hashed = blake2b(
+        named.encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES, person=b"recollect-wrote"
+    )
+    return replace(fact, id=FactId(hashed.hexdigest()))
+
+
+def same_words(one: str, other: str) -> bool:
+    """Whether two statements are the same but for case, white space and a full stop."""
+    return _plain(one) == _plain(other)
+
+
+def other_value(before: str, now: str) -> bool:
+    """Whether two wordings name different numbers, identifiers or values; other words alone are the
+    same said better."""
+    if set(_VALUES.findall(before)) != set(_VALUES.findall(now)):
+        return True
+    one, other = name_subject(before, "config"), name_subject(now, "config")
+    return bool(one.value and other.value) and one.value != other.value
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".。!！")
+
+
+def _guessed(content: str) -> FactType:
+    """A property with a value is a setting; whatever else a person writes down is their wish."""
+    named = name_subject(content, "config")
+    wish = named.attribute in ("", "preference", "rule") or named.subject.startswith("user")
+    return "preference" if wish else "config"
+
+
+def _by_rules(statement: WrittenStatement) -> FactDraft | None:
+    """What the rules make of it, as if the user had said it; None where that is not one thing."""
+    said = explicit(
+        Segment(
+            id=SegmentId("0" * 32),
+            session="",
+            key=EntryKey(""),
+            message_id=MessageId(""),
+            role="user",
+            text=statement.content,
+            tokens=1,
+            said_at=statement.at,
+            source="note",
+            trust="high",
+        )
+    )
+    return said.drafts[0] if len(said.drafts) == 1 else None

@@ -1,1 +1,0 @@
-"""What is read for facts and may become one: the parts of `extract`."""

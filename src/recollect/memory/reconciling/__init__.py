@@ -1,1 +1,0 @@
-"""How a statement follows what is known: the parts of `reconcile`."""

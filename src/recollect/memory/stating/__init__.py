@@ -1,1 +1,0 @@
-"""What counts as said outright: the parts of `explicit`."""

@@ -1,1 +1,0 @@
-"""What a statement is about: the parts of `name_subject`."""
