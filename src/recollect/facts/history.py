@@ -18,12 +18,6 @@ from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId
 
-# Puts a new version into the chain of what was said of one thing.
-#
-# Owns which versions a new one closes, and what closes it. Always holds: of all versions of one
-# thing, each is closed by the earliest later one that may replace it, in whatever order they
-# arrived; at the same moment the later arrival comes later. Nothing is ever removed.
-
 
 FIRST_SOURCES: Final = 4
 LAST_SOURCES: Final = 12

@@ -23,13 +23,6 @@ from recollect.search.names import names_in
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft, FactType
 from recollect.values.segment import Segment, SegmentId, Trust
 
-# Recognises what tells a reader what to do: what no tool's output may ever become a fact of.
-#
-# Owns the turns of phrase, English and Chinese. It is strict on purpose: text that tools bring in is
-# evidence of how things are, and whatever in it addresses the reader, speaks for the user or begins
-# as an order is left where it stands. Must never be asked about the user's own words, which may lay
-# down anything. Pure, linear in the text.
-
 
 _SAYS: Final = re.compile(
     r"""

@@ -50,12 +50,6 @@ from recollect.ports import Model
 from recollect.rules.tokens import spent_tokens
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
 
-# Decides by rules how a statement follows what is known.
-#
-# Owns the decision where there is no model, and where code can tell by itself. Must never decide by
-# shared words alone, unless all words are the same. Always holds: it names a fact only of those it
-# was given, said no later than the statement, and says why.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:

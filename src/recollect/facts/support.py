@@ -27,13 +27,6 @@ from recollect.search.names import names_in
 from recollect.search.question import substance
 from recollect.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
 
-# Finds the words that a statement rests on in the message that said them.
-#
-# Owns where a quotation stands and where its sentence begins and ends. Must never take similar words
-# for the same: white space, case, quotation marks and marks of emphasis aside, a quotation is there
-# letter by letter or it is not. What always holds: spans are of the text that was given. Pure, linear
-# in the text.
-
 
 LEAST_WORD_CHARS: Final = 4
 """A shorter quotation stands in too many places to say where it came from."""

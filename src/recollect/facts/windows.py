@@ -30,14 +30,6 @@ from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt
 from recollect.values.segment import Segment, SegmentId
 
-# Cuts what a session said into the windows that are read for facts, one after the other.
-#
-# Owns how much is read at a time and what stands before it for understanding. Must never leave out
-# words of people or the model: a message larger than a window is read in parts. A tool's output is
-# raw content and shown by its head and tail. What always holds: every segment that is read is new in
-# exactly one stretch, or in parts of it in consecutive ones; parts are spans of what is readable, in
-# order, without a gap but white space. Pure.
-
 
 WINDOW_TOKENS: Final = 2400
 """What is read at once: a small model loses the middle of more, and a window of 4,096 tokens, the

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.memory.explicit import explicit
+from recollect.facts.explicit import explicit
 from recollect.values.fact import FactDraft
 from recollect_bench.facts.cases import CaseError, read_cases, segments_of
 from recollect_bench.facts.score import score

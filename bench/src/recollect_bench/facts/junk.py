@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from recollect.bench.facts.noise import is_recalled
-from recollect.bench.facts.through_store import Kept
 from recollect.facts.name_subject import name_subject
 from recollect.values.fact import Fact
 from recollect.values.segment import SegmentId
+from recollect_bench.facts.noise import is_recalled
+from recollect_bench.facts.through_store import Kept
 
 _ENDS = " .!。！,，;；"
 

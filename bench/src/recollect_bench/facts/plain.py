@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from recollect.bench.facts.cases import Case, segments_of
-from recollect.bench.facts.keywords import keyword_sentences
-from recollect.bench.facts.score import Score, Tally, score
 from recollect.engine.facts.jobs import ANSWER_TOKENS
 from recollect.facts.extract import Extracted, extract
 from recollect.ports import Model
 from recollect.values.fact import FactDraft
 from recollect.values.segment import Segment
+from recollect_bench.facts.cases import Case, segments_of
+from recollect_bench.facts.keywords import keyword_sentences
+from recollect_bench.facts.score import Score, Tally, score
 
 Drafts: TypeAlias = Mapping[str, Sequence[FactDraft]]
 """By the id of their case."""

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from recollect.bench.facts.cases import Case
-from recollect.bench.facts.models import TimedModel
-from recollect.bench.facts.plain import extracted, inferred_too
-from recollect.bench.facts.score import Tally, score
 from recollect.errors import ModelError
 from recollect.facts.extract import Extracted
+from recollect_bench.facts.cases import Case
+from recollect_bench.facts.models import TimedModel
+from recollect_bench.facts.plain import extracted, inferred_too
+from recollect_bench.facts.score import Tally, score
 
 _MALFORMED: Final = "malformed"
 _FOUND_ALREADY: Final = "it was found already"

@@ -48,10 +48,6 @@ from recollect.values.lookup import FactQuery
 from recollect.values.segment import Trust
 from recollect.values.upkeep import ForgetOrder
 
-# Finds facts for people: by conditions, by the beginning of an id, with what they rest on.
-#
-# Only reads. Always holds: an id that means no fact, or several, is an error that says what to do.
-
 
 _MOST_NAMED: Final = 5
 _TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}

@@ -33,13 +33,6 @@ from recollect.values.lookup import FactQuery
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, StoredSegment
 
-# Whose facts a statement is held against: never those of a session that it is no business of.
-#
-# Owns one decision. Under `recall.scope = "session"`, and "auto", which is that for what is said now,
-# a session's facts are its own. What came by import, hook, note or file belongs to no session but to
-# the whole space, and is held against its like alone. Under "space" all are one memory. Always holds:
-# what one session says neither closes, nor lends its words to, a fact that another one recalls.
-
 
 _OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""

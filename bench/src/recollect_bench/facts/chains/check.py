@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from recollect.bench.facts.chains.tell import Said
-from recollect.bench.facts.junk import rests_on
-from recollect.bench.facts.through_store import Kept
 from recollect.facts.history import as_of
 from recollect.values.fact import Fact, FactId
+from recollect_bench.facts.chains.tell import Said
+from recollect_bench.facts.junk import rests_on
+from recollect_bench.facts.through_store import Kept
 
 LONG_AFTER: Final = 1e6
 

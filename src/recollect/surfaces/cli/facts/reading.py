@@ -21,7 +21,7 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.extracting import Told
+    from recollect.engine.facts.jobs import Told
     from recollect.memory.jobs import JobRunner, RunResult
     from recollect.ports import Model, Store
 
@@ -100,7 +100,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
     from recollect.engine.background import metered
     from recollect.engine.boundary import SystemClock, attempted
-    from recollect.engine.facts.extracting import Extraction
+    from recollect.engine.facts.jobs import Extraction
     from recollect.memory.jobs import JobRunner as Runner
     from recollect.values.batch import EXTRACT_JOB
     from recollect.wiring.models import choose_embedders
