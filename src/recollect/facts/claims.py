@@ -31,12 +31,11 @@ from recollect.facts.support import (
     supported,
 )
 from recollect.facts.windows import Line, Piece, Stretch
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.rules.trust import TRUST_ORDER, is_below, lowest
-from recollect.values.fact import EXTRACTED_TYPES, Evidence, FactDraft, FactType
+from recollect.values.fact import EXTRACTED_TYPES, EvidenceSpan, FactDraft, FactType
 from recollect.values.model import Answer
 from recollect.values.segment import SegmentId
-
 
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
 _MOST_OBJECTS: Final = 64
@@ -154,8 +153,8 @@ class _Ground:
     text: str = field(repr=False)
 
     @property
-    def evidence(self) -> Evidence:
-        return Evidence(segment=self.piece.segment.id, start=self.start, end=self.end)
+    def evidence(self) -> EvidenceSpan:
+        return EvidenceSpan(segment=self.piece.segment.id, start=self.start, end=self.end)
 
 
 def draft_claim(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> DraftedClaim:

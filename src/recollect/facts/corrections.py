@@ -27,7 +27,6 @@ from recollect.facts.subjects.subject import Subject
 from recollect.facts.subjects.values import cut
 from recollect.values.fact import Fact, FactDraft, FactType
 
-
 CLAUSE: Final = re.compile(r"[,;:!]\s+|[，；。：！…]+|\.\s+|\s[—–-]+\s")
 _DAY: Final = re.compile(
     r"\b(\d{1,2})(?:st|nd|rd|th)\b|(?<!\d)(\d{1,2})\s?[号號](?![线楼机])", re.IGNORECASE

@@ -26,7 +26,6 @@ from recollect.values.fact import Fact, fact_id
 from recollect.values.model import Prompt
 from recollect.values.segment import Segment
 
-
 MOST_WORDS: Final = 120
 MOST_SENTENCES: Final = 8
 _ANSWER_TOKENS: Final = 600

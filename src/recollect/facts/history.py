@@ -18,7 +18,6 @@ from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId
 
-
 FIRST_SOURCES: Final = 4
 LAST_SOURCES: Final = 12
 """How many of the messages that say the same a fact names: enough to show where it came from and

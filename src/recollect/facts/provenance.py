@@ -23,7 +23,6 @@ from recollect.search.names import names_in
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft, FactType
 from recollect.values.segment import Segment, SegmentId, Trust
 
-
 _SAYS: Final = re.compile(
     r"""
     \b(?:must|always|never|shall|should|ought|need(?:s|ed)?\ to|ha(?:ve|s)\ to|required?\ to

@@ -21,12 +21,11 @@ from recollect.facts.stating.doubt import doubt
 from recollect.facts.stating.folded import folded
 from recollect.rules.redaction import redact
 from recollect.rules.secret_values import MASK_OPENING
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.search.identifiers import shapes_in
 from recollect.search.names import names_in
 from recollect.search.question import substance
 from recollect.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
-
 
 LEAST_WORD_CHARS: Final = 4
 """A shorter quotation stands in too many places to say where it came from."""

@@ -23,13 +23,12 @@ from typing import Any, Final
 
 from recollect.facts.readable import readable
 from recollect.facts.support import states_nothing
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.rules.tokens import count_text
 from recollect.search.passages import split_passages
 from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt
 from recollect.values.segment import Segment, SegmentId
-
 
 WINDOW_TOKENS: Final = 2400
 """What is read at once: a small model loses the middle of more, and a window of 4,096 tokens, the

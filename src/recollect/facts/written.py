@@ -15,8 +15,8 @@ from recollect.config.settings import Redaction
 from recollect.errors import RecollectError
 from recollect.facts.explicit import explicit
 from recollect.facts.name_subject import name_subject
-from recollect.rules.clean_text import clean_text
 from recollect.rules.redaction import redact
+from recollect.rules.text import clean_text
 from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import Segment, SegmentId, Trust

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.memory.facts_room import segment
 
 from recollect.facts.provenance import RUN_SHARE, Proposed, admit, lineage, run_share
-from recollect.values.fact import Evidence, FactDraft, FactType
+from recollect.values.fact import EvidenceSpan, FactDraft, FactType
 from recollect.values.message import Role
 from recollect.values.segment import Segment
 
@@ -93,7 +93,7 @@ def test_only_what_was_read_before_can_be_repeated() -> None:
         type="task_state",
         content=said.text,
         at=1.0,
-        evidence=(Evidence(segment=said.id, start=0, end=len(said.text)),),
+        evidence=(EvidenceSpan(segment=said.id, start=0, end=len(said.text)),),
         trust="medium",
         made_by="model",
     )
@@ -116,7 +116,7 @@ def proposed(said: Segment, type_name: FactType) -> Proposed:
         type=type_name,
         content=said.text,
         at=1.0,
-        evidence=(Evidence(segment=said.id, start=0, end=len(said.text)),),
+        evidence=(EvidenceSpan(segment=said.id, start=0, end=len(said.text)),),
         trust=said.trust,
         made_by="rules",
     )

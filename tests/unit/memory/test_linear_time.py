@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from recollect.facts.sameness import named
-from recollect.values.fact import Evidence, Fact, FactDraft, fact_id
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft, fact_id
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import Segment, SegmentId
 
@@ -67,7 +67,7 @@ def draft(text: str) -> FactDraft:
         type="config",
         content=text,
         at=2.0,
-        evidence=(Evidence(segment=SegmentId("s:0"), start=0, end=len(text)),),
+        evidence=(EvidenceSpan(segment=SegmentId("s:0"), start=0, end=len(text)),),
         trust="high",
         made_by="rules",
         session="s",
@@ -76,7 +76,7 @@ def draft(text: str) -> FactDraft:
 
 
 def fact(text: str) -> Fact:
-    evidence = (Evidence(segment=SegmentId("s:1"), start=0, end=len(text)),)
+    evidence = (EvidenceSpan(segment=SegmentId("s:1"), start=0, end=len(text)),)
     return Fact(
         id=fact_id(evidence, text),
         type="config",

@@ -13,7 +13,7 @@ from tests.unit.memory.facts_room import segment, talk
 from recollect.facts.extract import Extracted, extract
 from recollect.facts.stating.settle_type import settle_type
 from recollect.facts.stating.standalone import Standalone, standalone
-from recollect.values.fact import Evidence, FactDraft, FactType
+from recollect.values.fact import EvidenceSpan, FactDraft, FactType
 from recollect.values.message import Role
 from recollect.values.segment import Segment
 
@@ -27,7 +27,7 @@ def drafted(said: Segment, content: str, type: FactType, *, corrects: bool = Fal
         content=content,
         at=said.said_at,
         evidence=(
-            Evidence(segment=said.id, start=start, end=line if line >= 0 else len(said.text)),
+            EvidenceSpan(segment=said.id, start=start, end=line if line >= 0 else len(said.text)),
         ),
         trust=said.trust,
         made_by="rules",

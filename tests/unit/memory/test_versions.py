@@ -18,7 +18,7 @@ from recollect.facts.history import (
     history_of,
 )
 from recollect.facts.name_subject import name_subject
-from recollect.values.fact import Evidence, Fact, FactDraft, FactId
+from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
 from recollect.values.segment import SegmentId
 
 PORT = "The staging API listens on port 8443."
@@ -30,7 +30,7 @@ def fact(name: str, content: str = PORT, at: float = 1.0, **told: Any) -> Fact:
 
 
 def draft(content: str, at: float = 9.0, place: int = 0, **told: Any) -> FactDraft:
-    evidence = (Evidence(segment=SegmentId(f"{place:032x}"), start=0, end=3),)
+    evidence = (EvidenceSpan(segment=SegmentId(f"{place:032x}"), start=0, end=3),)
     return FactDraft(
         type="config",
         content=content,

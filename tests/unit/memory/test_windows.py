@@ -11,8 +11,8 @@ from tests.unit.memory.facts_room import segment, talk
 
 from recollect.facts.readable import readable, why_unread
 from recollect.facts.windows import TOOL_HEAD_CHARS, TOOL_TAIL_CHARS, windows
-from recollect.rules.segment_text import THINKING_CLOSING, THINKING_OPENING
-from recollect.values.recalled import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.rules.text import THINKING_CLOSING, THINKING_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import Segment
 
 SENTENCES = st.lists(

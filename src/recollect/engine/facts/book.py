@@ -40,14 +40,11 @@ from recollect.memory.forget import Cascade
 from recollect.memory.forget import forget as forget_all
 from recollect.ports import Archive, Clock, Model, Spool, Store
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch
-from recollect.values.certificate import Certificate
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy, fact_identity
-from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 from recollect.values.segment import Trust
-from recollect.values.upkeep import ForgetOrder
-
+from recollect.values.upkeep import Certificate, ForgetOrder
 
 _MOST_NAMED: Final = 5
 _TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}

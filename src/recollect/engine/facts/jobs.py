@@ -26,13 +26,19 @@ from recollect.memory.jobs import GiveUp
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch
+from recollect.values.batch import (
+    DIGEST_JOB,
+    EMBED_JOB,
+    EXTRACT_JOB,
+    Batch,
+    Lease,
+    NewJob,
+    extract_key,
+)
 from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
-from recollect.values.job import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Lease, NewJob, extract_key
-from recollect.values.lookup import FactQuery
 from recollect.values.message import MessageId
+from recollect.values.recall import FactQuery
 from recollect.values.segment import Segment, StoredSegment
-
 
 _OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""

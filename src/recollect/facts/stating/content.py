@@ -13,7 +13,7 @@ from typing import Final
 
 from recollect.facts.stating.folded import folded
 from recollect.facts.stating.values import VALUE
-from recollect.rules.sentences import bounded
+from recollect.rules.text import bounded
 
 MOST_CONTENT_CHARS: Final = 200
 """A statement, and not the paragraph around it: OpenClaw's facts are one line each."""

@@ -19,7 +19,7 @@ from recollect.facts.stating.folded import folded
 from recollect.facts.stating.passing import passing
 from recollect.facts.stating.pointing import pointing
 from recollect.facts.stating.whole import cut, listed
-from recollect.rules.sentences import statement_spans
+from recollect.rules.text import statement_spans
 from recollect.values.fact import FactDraft
 from recollect.values.segment import Segment
 
