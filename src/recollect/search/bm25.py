@@ -1,20 +1,20 @@
 """Scores documents against a query by the words they share (Okapi BM25).
 
-Owns the formula, once, for both who hold an index in memory and who hold the statistics
-themselves: stores return counts, this module scores, so that every engine ranks alike. It must
-never tokenize, cut or read anything. What always holds: the terms of a sum are added in the
-order in which the query names its words, so equal inputs give equal floats in any process;
-repeating a word in the query changes nothing; a score is never negative and always below its
-ceiling.
+Owns the formula, once: stores choose by it and hand over counts, `search` scores, so that every
+engine ranks alike. It must never tokenize, cut or read anything. Always holds: the terms of a sum
+are added in the order in which the query names its words, so equal inputs give equal floats in any
+process; repeating a word in the query changes nothing; a score is never negative and always below
+its ceiling.
 """
 
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
-from heapq import nsmallest
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,23 @@ SATURATION: Final = 1.2
 LENGTH_SHARE: Final = 0.75
 """b: how much of a document's length counts against it (docs/sources.md)."""
 
+Number = TypeVar("Number", float, NDArray[np.float64])
+
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
     """What one word is worth: more, the fewer of the documents hold it; never below zero."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
+
+
+def length_damping(length: Number, average_length: float) -> Number:
+    """How soon a word saturates in a document of this length; of one, or of many as an array."""
+    relative = length / average_length if average_length else 0.0 * length + 1.0
+    return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
+
+
+def saturated(count: Number, damping: Number) -> Number:
+    """How much of a word's worth so many of it bring; of one document, or of many as arrays."""
+    return count * (SATURATION + 1.0) / (count + damping)
 
 
 def score_document(
@@ -39,21 +52,15 @@ def score_document(
     documents: int,
     query: Iterable[str],
 ) -> float:
-    """The score of one document from statistics that the caller holds.
-
-    `length` is the document's number of words, `term_counts` how often it holds each word of the
-    query (others do no harm), `document_frequencies` how many of the `documents` hold each.
-    """
-    damping = _length_damping(length, average_length)
-    score = 0.0
-    for word in dict.fromkeys(query):
-        count = term_counts.get(word, 0)
-        if count:
-            worth = inverse_document_frequency(
-                document_frequency=document_frequencies.get(word, 0), documents=documents
-            )
-            score += worth * (count * (SATURATION + 1.0) / (count + damping))
-    return score
+    """The score of one document, see `score_documents`."""
+    return score_documents(
+        [term_counts],
+        [length],
+        average_length=average_length,
+        document_frequencies=document_frequencies,
+        documents=documents,
+        query=query,
+    )[0]
 
 
 def score_documents(
@@ -65,29 +72,30 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """What `score_document` says of each of many: counts and lengths stand in one order.
+    """The scores of documents from statistics that the caller holds.
 
-    What a word is worth is worked out once for all of them: a recall scores a thousand.
+    `counted` says how often each holds each word of the query (others do no harm), `lengths` its
+    number of words, `document_frequencies` how many of the `documents` hold each word.
     """
-    worths = [
-        (
-            word,
-            inverse_document_frequency(
-                document_frequency=document_frequencies.get(word, 0), documents=documents
-            ),
+    worths = {
+        word: inverse_document_frequency(
+            document_frequency=document_frequencies.get(word, 0), documents=documents
         )
         for word in dict.fromkeys(query)
-    ]
-    dampings = {length: _length_damping(length, average_length) for length in set(lengths)}
+    }
+    # Once for each pair that occurs: a recall scores a thousand passages, most of them alike.
+    dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
+    gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
     for counts, length in zip(counted, lengths, strict=True):
         score = 0.0
         if counts:
-            damping = dampings[length]
-            for word, worth in worths:
-                if word in counts:
-                    count = counts[word]
-                    score += worth * (count * (SATURATION + 1.0) / (count + damping))
+            for word, worth in worths.items():
+                if count := counts.get(word):
+                    gain = gains.get((count, length))
+                    if gain is None:
+                        gain = gains[count, length] = saturated(float(count), dampings[length])
+                    score += worth * gain
         scores.append(score)
     return scores
 
@@ -110,71 +118,35 @@ def score_ceiling(
     return total * (SATURATION + 1.0) or 1.0
 
 
-def _length_damping(length: int, average_length: float) -> float:
-    relative_length = length / average_length if average_length else 1.0
-    return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative_length)
-
-
 class Bm25Index:
-    """An immutable index of tokenized documents, which are known by their position."""
+    """Tokenized documents in memory, which are known by their position."""
 
-    __slots__ = ("_damping", "_postings", "average_length", "document_frequencies", "documents")
+    __slots__ = ("_counted", "_lengths", "document_frequencies")
 
-    def __init__(
-        self, *, postings: dict[str, tuple[array[int], array[int]]], lengths: Sequence[int]
-    ) -> None:
-        self.documents: Final = len(lengths)
-        self.average_length: Final = sum(lengths) / len(lengths) if lengths else 0.0
-        self.document_frequencies: Final[Mapping[str, int]] = {
-            word: len(positions) for word, (positions, _) in postings.items()
-        }
-        self._postings: Final = postings
-        self._damping: Final = array(
-            "d", (_length_damping(length, self.average_length) for length in lengths)
+    def __init__(self, counted: list[Counter[str]]) -> None:
+        self._counted = counted
+        self._lengths = [counts.total() for counts in counted]
+        self.document_frequencies: Final[Mapping[str, int]] = Counter(
+            word for counts in self._counted for word in counts
         )
 
     @classmethod
     def build(cls, documents: Sequence[Sequence[str]]) -> Self:
         """Index documents given as their words."""
-        postings: dict[str, tuple[array[int], array[int]]] = {}
-        for position, words in enumerate(documents):
-            for word, count in Counter(words).items():
-                held = postings.get(word)
-                if held is None:
-                    held = postings[word] = (array("L"), array("L"))
-                held[0].append(position)
-                held[1].append(count)
-        return cls(postings=postings, lengths=[len(words) for words in documents])
+        return cls([Counter(words) for words in documents])
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return len(self._lengths)
 
     def scores(self, query: Iterable[str]) -> list[float]:
         """The score of every document, by position; 0 where no word is shared."""
-        scores = [0.0] * self.documents
-        for position, score in self._scores_of_matches(query).items():
-            scores[position] = score
-        return scores
-
-    def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
-        """The best documents that share a word with the query, best first, ties by position."""
-        matches = self._scores_of_matches(query)
-        return nsmallest(limit, matches.items(), key=lambda match: (-match[1], match[0]))
-
-    def ceiling(self, query: Iterable[str]) -> float:
-        """What no score for this query can reach, see `score_ceiling`."""
-        return score_ceiling(
-            document_frequencies=self.document_frequencies, documents=self.documents, query=query
+        return score_documents(
+            self._counted,
+            self._lengths,
+            average_length=sum(self._lengths) / (len(self._lengths) or 1),
+            document_frequencies=self.document_frequencies,
+            documents=self.documents,
+            query=query,
         )
-
-    def _scores_of_matches(self, query: Iterable[str]) -> dict[int, float]:
-        scores: dict[int, float] = {}
-        damping = self._damping
-        for word in dict.fromkeys(query):
-            held = self._postings.get(word)
-            if held is None:
-                continue
-            worth = inverse_document_frequency(
-                document_frequency=len(held[0]), documents=self.documents
-            )
-            for position, count in zip(*held, strict=True):
-                gain = worth * (count * (SATURATION + 1.0) / (count + damping[position]))
-                scores[position] = scores.get(position, 0.0) + gain
-        return scores

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.search.bm25 import LENGTH_SHARE, SATURATION, inverse_document_frequency
+from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.values.fact import Fact
 from recollect.values.segment import SegmentId
 
@@ -92,13 +92,9 @@ def score_texts(texts: Sequence[str], query: str) -> list[float]:
         worth = inverse_document_frequency(document_frequency=held[word], documents=len(texts))
         for at, counts in enumerate(counted):
             if counts[word]:
-                scores[at] += worth * _saturated(counts[word], lengths[at], average)
+                damping = length_damping(float(lengths[at]), average)
+                scores[at] += worth * saturated(float(counts[word]), damping)
     return scores
-
-
-def _saturated(count: int, length: int, average: float) -> float:
-    damping = SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * (length / average))
-    return count * (SATURATION + 1.0) / (count + damping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +260,8 @@ class WarmIndex:
             held = [(at, n) for at, n in self._postings.get(word, {}).items() if at in among]
             worth = inverse_document_frequency(document_frequency=len(held), documents=len(places))
             for at, count in held:
-                gain = worth * _saturated(count, self._lengths[at], average)
-                scores[at] = scores.get(at, 0.0) + gain
+                damping = length_damping(float(self._lengths[at]), average)
+                scores[at] = scores.get(at, 0.0) + worth * saturated(float(count), damping)
         return scores
 
     def _hit(self, at: int, cosine: float, words: float, now: float, weights: Weights) -> WarmHit:

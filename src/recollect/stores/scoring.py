@@ -7,7 +7,6 @@ scores are added up in the order of the asked words; ties go by id.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,6 +14,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from recollect.search.bm25 import inverse_document_frequency
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.float64]
@@ -42,15 +43,16 @@ def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Number
     held = [facts for facts in postings if len(facts)]
     if not held:
         return NO_NUMBERS, np.empty(0)
-    worths = np.repeat([_worth(len(one), documents) for one in held], [len(one) for one in held])
+    worths = np.repeat(
+        [
+            inverse_document_frequency(document_frequency=len(facts), documents=documents)
+            for facts in held
+        ],
+        [len(facts) for facts in held],
+    )
     facts, at = np.unique(np.concatenate(held), return_inverse=True)
     scores: Scores = np.bincount(at, weights=worths).astype(np.float64, copy=False)
     return facts, scores
-
-
-def _worth(frequency: int, documents: int) -> float:
-    """As in `recollect.search.bm25`, which a store must not import; a test holds them equal."""
-    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

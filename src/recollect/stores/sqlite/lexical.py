@@ -14,7 +14,6 @@ removal is counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,16 +21,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.passages import LENGTH_BITS, LENGTH_MAX
 from recollect.stores.sqlite.rows import form_of, json_list
 from recollect.stores.sqlite.vectors import Numbers, number_list
 from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import SegmentId
-
-# As in `recollect.search.bm25`, which a store must not import; a test holds them equal.
-_SATURATION: Final = 1.2
-_LENGTH_SHARE: Final = 0.75
 
 _OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
 _COLD_OCCURRENCES: Final = "SELECT group_concat(doc) FROM cold_words_at WHERE term = ?"
@@ -87,14 +83,14 @@ def scores_of(
     if not held:
         return np.empty(0, dtype=np.int64), np.empty(0)
     every = np.concatenate([one.passages for one in held])
-    counts = np.concatenate([one.counts for one in held])
-    worths = np.repeat(
-        [_worth(one.document_frequency, documents) for one in held],
-        [len(one.passages) for one in held],
-    )
-    gains = worths * (
-        counts * (_SATURATION + 1.0) / (counts + _damping(_lengths(db, every), average_length))
-    )
+    counts = np.concatenate([one.counts for one in held]).astype(np.float64)
+    worths = [
+        inverse_document_frequency(document_frequency=one.document_frequency, documents=documents)
+        for one in held
+    ]
+    lengths = _lengths(db, every).astype(np.float64)
+    damping = length_damping(lengths, average_length)
+    gains = np.repeat(worths, [len(one.passages) for one in held]) * saturated(counts, damping)
     passages, at = _places(every)
     # which adds them up in the order of the words
     scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
@@ -106,10 +102,6 @@ def scores_of(
         stays[_found(passages, left_out)[0]] = False
         passages, scores = passages[stays], scores[stays]
     return passages, scores
-
-
-def _worth(frequency: int, documents: int) -> float:
-    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
 def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
@@ -171,11 +163,6 @@ def _lengths(db: Database, passages: Numbers) -> Numbers:
         exact: dict[int, int] = dict(db.rows(_LENGTHS, (json_list(passages[long].tolist()),)))
         lengths[long] = [exact.get(passage, LENGTH_MAX) for passage in passages[long].tolist()]
     return lengths
-
-
-def _damping(lengths: Numbers, average_length: float) -> Scores:
-    relative: Scores = lengths / average_length if average_length else np.ones(len(lengths))
-    return _SATURATION * (1.0 - _LENGTH_SHARE + _LENGTH_SHARE * relative)
 
 
 _STATE: Final = "SELECT next_sequence, next_passage, cold_change FROM totals"
