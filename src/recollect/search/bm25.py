@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
@@ -150,3 +151,8 @@ class Bm25Index:
             documents=self.documents,
             query=query,
         )
+
+    def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
+        """The best documents that share a word with the query, best first, ties by position."""
+        matches = [(at, score) for at, score in enumerate(self.scores(query)) if score]
+        return nsmallest(limit, matches, key=lambda match: (-match[1], match[0]))

@@ -55,8 +55,15 @@ def test_a_match_counts_less_in_a_longer_document() -> None:
     assert short > long > 0.0
 
 
+def test_the_best_come_first_and_ties_by_position() -> None:
+    index = Bm25Index.build(DOCUMENTS)
+    assert [position for position, _ in index.top(["dog"], 5)] == [2, 3]
+    assert [position for position, _ in index.top(["payment", "webhook"], 1)] == [0]
+
+
 def test_documents_without_a_word_of_the_query_are_not_found() -> None:
     index = Bm25Index.build(DOCUMENTS)
+    assert index.top(["unheard"], 10) == []
     assert index.scores(["unheard"]) == [0.0] * 4
 
 
@@ -101,6 +108,18 @@ def test_a_share_lies_between_nought_and_one(documents: list[list[str]], query: 
     index = Bm25Index.build(documents)
     for score in index.scores(query):
         assert 0.0 <= score / _ceiling(index, query) < 1.0
+
+
+@given(documents, query, st.integers(0, 15))
+def test_the_top_is_the_head_of_all_scores(
+    documents: list[list[str]], query: list[str], limit: int
+) -> None:
+    index = Bm25Index.build(documents)
+    ranked = sorted(
+        ((position, score) for position, score in enumerate(index.scores(query)) if score > 0),
+        key=lambda match: (-match[1], match[0]),
+    )
+    assert index.top(query, limit) == ranked[:limit]
 
 
 @given(documents, query)
