@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from recollect.compaction.undo import UndoResult
+from recollect.compaction.cut import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
 from recollect.ports import Spool
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # they bring the rules of extraction along, which most proces
         FactWhy,
         FactWritten,
     )
-    from recollect.memory.forget import Cascade
+    from recollect.upkeep.forget import Cascade
 
 T = TypeVar("T")
 StreamT = TypeVar("StreamT")

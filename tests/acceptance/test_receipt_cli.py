@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.acceptance.recollect_cli import Recollect
 
 from recollect import open_memory
-from recollect.compaction.prompts import REQUIRED_HEADINGS
+from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.surfaces.cli import main
 from recollect.surfaces.cli.draw_paint import Sheet
 from recollect.surfaces.cli.draw_receipt import draw_receipt

@@ -13,7 +13,7 @@ from typing import Any
 from tests.property.test_every_request import refused
 
 from recollect import Context, Engine, open_memory
-from recollect.compaction.prompts import REQUIRED_HEADINGS
+from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.compaction import CompactionResult, Spent
 from recollect.values.model import Answer, Prompt

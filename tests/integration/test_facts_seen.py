@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from tests.integration.facts_seen_talk import write_recording
 from tests.integration.test_facts_cli import Facts, changed, fact, filled, segment
 
-from recollect.memory import matching
 from recollect.surfaces.cli import main
+from recollect.upkeep import matching
 from recollect.values.fact import FactId
 
 ESCAPE = "\x1b[31mred"

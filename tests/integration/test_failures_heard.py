@@ -13,17 +13,17 @@ import pytest
 from recollect import Engine, open_memory
 from recollect.config import build
 from recollect.embedders.hash import HashEmbedder
-from recollect.engine import recaller as asking
+from recollect.engine import asking
 from recollect.engine.archive import DurableArchive
-from recollect.engine.background import in_process_jobs
-from recollect.engine.files.following import Following
+from recollect.engine.housekeeping import in_process_jobs
 from recollect.errors import EmbedderError, ModelUnavailable, StoreUnavailable
 from recollect.ports import Spool, Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, WriteResult
+from recollect.transfer.memory_files import Following
+from recollect.values.batch import Batch, Written
+from recollect.values.files_look import FilesLook
 from recollect.values.model import Answer, Prompt
-from recollect.values.upkeep import MemoryFilesResult
 
 SECRET = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
 PLANTED = ("zirconium", "hovercraft", "quetzalcoatl", SECRET)
@@ -48,7 +48,7 @@ class Leaving(SQLiteStore):
 
     failure: BaseException | None = None
 
-    async def write(self, batch: Batch) -> WriteResult:
+    async def write(self, batch: Batch) -> Written:
         if self.failure is not None:
             raise self.failure
         return await super().write(batch)
@@ -380,15 +380,15 @@ def test_memory_files_that_cannot_be_looked_at_are_heard(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.engine.files.following.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("recollect.transfer.memory_files.LEAST_SECONDS", 0.0)
     looks = 0
 
-    async def look() -> MemoryFilesResult:
+    async def look() -> FilesLook:
         nonlocal looks
         looks += 1
         if looks < 5:
             raise PermissionError("no entry")
-        return MemoryFilesResult()
+        return FilesLook()
 
     async def run() -> None:
         files = Following(look, interval_seconds=0.01)
@@ -415,9 +415,7 @@ def test_what_cannot_be_learned_and_what_is_late_is_told(tmp_path: Path) -> None
         assert {line.stage for line in seen.failures} == {"read"}
         release = asyncio.Event()
 
-        async def slow(
-            batch: Batch, write: Callable[[Batch], Awaitable[WriteResult]] = store.write
-        ):
+        async def slow(batch: Batch, write: Callable[[Batch], Awaitable[Written]] = store.write):
             await release.wait()
             return await write(batch)
 

@@ -32,7 +32,7 @@ from tests.integration.long_talk import (
 )
 
 from recollect import Context
-from recollect.compaction.consumed import CONSUMED_NOTE
+from recollect.compaction.render import CONSUMED_NOTE
 from recollect.formats.summaries import PI_OPENING
 from recollect.values.edit import Cut
 from recollect.values.model import Prompt

@@ -14,18 +14,19 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.formats.stored_records import write_batch
-from recollect.memory.forget import forget
+from recollect.formats.batches import write_batch
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch, NewJob
+from recollect.upkeep.forget import forget
+from recollect.values.batch import Batch
 from recollect.values.fact import FactId
-from recollect.values.recall import CandidateQuery
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store
-from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 SECRET_PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay with both cranes."

@@ -21,13 +21,14 @@ from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, sh
 
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.stored_records import with_texts
-from recollect.memory.certificate import from_json, is_intact
+from recollect.formats.session_state import with_texts
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.surfaces.cli import main
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
+from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut
 from recollect.values.fact import EvidenceSpan, Fact
@@ -36,7 +37,6 @@ from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment, Segment
 from recollect.values.upkeep import ROOMS
 from recollect.wiring import open_store
-from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 PLAN = f"We decided that the crane listens on port 9000, the {MARKER} plan."
@@ -279,7 +279,7 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     assert memory.holding(MARKER) == set()
     again = CliRunner().invoke(main, [*map(str, order), "--store", memory.url, "--json"])
     assert again.exit_code == 1, "nothing is left to be forgotten"
-    assert is_intact(from_json(json.loads(again.stdout)))
+    assert is_intact(read_certificate(json.loads(again.stdout)))
 
 
 def test_a_withdrawn_summary_is_made_anew_without_it(tmp_path: Path) -> None:

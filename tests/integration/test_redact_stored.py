@@ -15,20 +15,21 @@ from click.testing import CliRunner
 from recollect import open_memory
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.stored_records import write_batch
-from recollect.memory.masking.report import is_intact
+from recollect.formats.batches import write_batch
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
-from recollect.session.files import outputs_folder
+from recollect.session.places import outputs_folder
 from recollect.surfaces.cli import main
+from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch, NewJob
+from recollect.upkeep.certificates import redaction_is_intact
+from recollect.values.batch import Batch
 from recollect.values.edit import Insert
-from recollect.values.fact import EvidenceSpan
+from recollect.values.fact import Evidence
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery
 from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery
 from recollect.wiring import open_spool, open_store
-from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 # Made up; in two parts, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
@@ -75,7 +76,7 @@ async def plant(url: str) -> None:
     store = await open_store(url, space="default")
     held = next(one.segment for one in await store.page(limit=100) if TOKEN in one.segment.text)
     start = held.text.index("badge")
-    evidence = (EvidenceSpan(segment=held.id, start=start, end=len(held.text)),)
+    evidence = (Evidence(segment=held.id, start=start, end=len(held.text)),)
     facts = (
         examples.fact("f", content=f"the token is {TOKEN}", sources=(held.id,), evidence=evidence),
         examples.fact(
@@ -182,7 +183,7 @@ def redacted(url: str, workspace: Path) -> dict[str, Any]:
     told = recollect("redact", "--apply", "--store", url, "--workspace", workspace, code=1)
     assert told["left"] == 1, "MEMORY.md is the user's, so one stands in clear still"
     assert told["applied"]
-    assert is_intact(told)
+    assert redaction_is_intact(told)
     assert told["places"] == seen["places"]
     assert any("MEMORY.md" in line for line in told["cannot"])
     return told

@@ -17,10 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.strategies import bodies, body_from, valid_bodies
 
-from recollect.compaction.chunk import chunk
-from recollect.compaction.cut import cut
-from recollect.compaction.replace_past import replace_past
-from recollect.compaction.undo import undo
+from recollect.compaction.chunks import chunk
+from recollect.compaction.cut import cut, replace_past, undo
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
 from recollect.rules.calls import group

@@ -15,7 +15,7 @@ from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.events import CallBegan, CallEnded
 from recollect.agent.tools.outcome import CUT_OFF, Tool, ToolOutcome, failed
-from recollect.engine.boundary import Failure, attempted
+from recollect.boundary import Failure, attempted
 
 ABORTED = "The user stopped the turn while this ran."
 NOT_RUN = "Not run: the user stopped the turn before."

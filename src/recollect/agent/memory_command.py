@@ -94,7 +94,7 @@ async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
 
 async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa: A002
     """Forget a fact in the store; what only a command can reach is named with that command."""
-    from recollect.memory.forget import CANNOT
+    from recollect.upkeep.forget import CANNOT
 
     if waiting := await ground.engine.settle():
         return (

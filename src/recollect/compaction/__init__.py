@@ -1,5 +1,7 @@
-"""When the window fills: one verb a file, values in, a result out that says why (design.md 2).
+"""Compaction: what happens when the window fills.
 
-Pure stages: trigger, cut, chunk, share, replace_past, undo, breaker. Stages that ask a model are
-handed what they need by the engine. Nothing here imports the stages of a turn or of memory.
+In the order of the work: `trigger` says what is due, `cut` where the past ends, `render` and
+`chunks` what a model reads of it, `ask` how it is asked, `summarize` runs the calls, `carry` and
+`lines` add what no model has to be trusted with, `receipt` says what became of what was known.
+Values in, a result out that says why; nothing here imports the stages of a turn.
 """

@@ -1,28 +1,95 @@
-"""Where the past ends: the first message that a compaction keeps, and what the summary must cover.
+"""Where the past ends, what stands once it is replaced, and how that is undone.
 
-Walks back from the newest message over what the view shows until enough is kept, and cuts at the
-next place that parts no call from its results and no reasoning from its item. Pure; spends
-nothing and changes nothing.
+`cut` walks back from the newest message over what the view shows until enough is kept, and cuts at
+the next place that parts no call from its results and no reasoning from its item. `replace_past`
+gives the edits that stand after a compaction, `undo` those before it. Pure; spends nothing.
 Always holds: the summarised range begins where the last one ended, so that over any number of
-compactions every message is either kept or in exactly one summarised range (notes/formats.md F 1),
-those included that the view leaves out; system messages stay shown and are in neither.
+compactions every message is either kept or in exactly one summarised range, those included that
+the view leaves out; system messages stay shown and are in neither. Replacing the past and undoing
+it at once gives the same view, byte for byte.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
-from recollect.compaction.shown import shown_tokens
-from recollect.compaction.ties import ties
-from recollect.rules.tokens import Weigher
+from recollect.rules.groups import group
+from recollect.rules.weigh import CALL_TOKENS, MESSAGE_TOKENS, Weigher
 from recollect.values.compaction import CutPlan, NoCut
-from recollect.values.edit import Edit
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, behind_cut, newest_cut
-from recollect.values.message import Text, ToolResult
-from recollect.values.model import WireRules
+from recollect.values.message import CallId, EntryKey, Part, Text, ToolCall, ToolResult
 from recollect.values.reason import Cause, Reason
+from recollect.values.wire import WireRules
+
+
+def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
+    """Tokens of each entry as shown, in order; 0 where it is left out. Cuts are not applied."""
+    out: set[EntryKey] = set()
+    parts_out: dict[EntryKey, set[int]] = {}
+    texts: dict[EntryKey, dict[int, str]] = {}
+    for edit in edits:
+        if isinstance(edit, Shorten):
+            texts.setdefault(edit.anchor, {})[edit.part] = edit.text
+        elif isinstance(edit, LeaveOut) and edit.part is None:
+            out.add(edit.anchor)
+        elif isinstance(edit, LeaveOut) and edit.part is not None:
+            parts_out.setdefault(edit.anchor, set()).add(edit.part)
+    weights: list[int] = []
+    for entry in entries:
+        if entry.key in out:
+            weights.append(0)
+        elif entry.key in texts or entry.key in parts_out:
+            gone, said = parts_out.get(entry.key, set()), texts.get(entry.key, {})
+            weights.append(_edited(entry, gone, said, weigher))
+        else:
+            weights.append(entry.tokens)
+    return weights
+
+
+def _edited(entry: Entry, gone: set[int], said: dict[int, str], weigher: Weigher) -> int:
+    left = [(at, part) for at, part in enumerate(entry.parts) if at not in gone]
+    if not left:
+        return 0
+    return MESSAGE_TOKENS + sum(_weight(part, said.get(at), weigher) for at, part in left)
+
+
+def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
+    if text is None:
+        return weigher.part(part)
+    if not isinstance(part, ToolResult):
+        return weigher.text(text)
+    rest = sum(weigher.part(inner) for inner in part.content if not isinstance(inner, Text))
+    return CALL_TOKENS + weigher.text(text) + rest
+
+
+def ties(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
+    """First and last place of every stretch that belongs together."""
+    spans = [(min(one.entries), max(one.entries)) for one in group(entries, rules)]
+    waiting: dict[CallId, list[int]] = {}
+    early: list[tuple[int, CallId]] = []
+    for at, entry in enumerate(entries):
+        if not entry.calls and not entry.results:
+            continue
+        for part in entry.parts:
+            if isinstance(part, ToolCall):
+                waiting.setdefault(part.id, []).append(at)
+            elif isinstance(part, ToolResult):
+                answered = waiting.get(part.call_id) or waiting.get(part.alternative or CallId(""))
+                if answered:
+                    spans.append((answered.pop(), at))
+                else:
+                    early.append((at, part.call_id))
+    for at, call_id in early:
+        later = next((call for call in waiting.get(call_id, ()) if call > at), None)
+        if later is not None:
+            waiting[call_id].remove(later)
+            spans.append((at, later))
+    return spans
+
 
 SLACK = 1.5
 """So many times what may be kept is kept where that saves a turn or an exchange from being split.
@@ -192,3 +259,97 @@ def _starts_a_turn(entry: Entry) -> bool:
         and not (isinstance(part, Text) and not part.text.strip())
         for at, part in enumerate(entry.parts)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceResult:
+    """The edits that stand now, the cut as it was kept, and what went."""
+
+    edits: tuple[Edit, ...] = field(repr=False)
+    cut: Cut = field(repr=False)
+    dropped: int
+    """Edits that no view within reach depends on any more."""
+    reason: str
+
+
+def replace_past(
+    edits: Sequence[Edit],
+    cut: Cut,
+    entries: Sequence[Entry],
+    *,
+    keep_blocks: AbstractSet[EntryKey] = frozenset(),
+) -> ReplaceResult:
+    """Let `cut` stand over the `entries` of the session.
+
+    Blocks at the messages of `keep_blocks`, the current turn's, stay in the view.
+    """
+    blocks = [edit for edit in edits if isinstance(edit, Insert)]
+    leaving = [block for block in blocks if block.anchor not in keep_blocks]
+    ended = tuple(block for block in leaving if block.stage != "stand")  # that one is made anew
+    kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
+    standing = replace(cut, ended=ended)
+    cuts = [edit for edit in edits if isinstance(edit, Cut)]
+    others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
+    older = cuts[-1:]
+    hidden: AbstractSet[EntryKey] = frozenset()
+    if len(cuts) > 1:
+        # The view before the older cut is out of reach now, and its blocks with it.
+        older = [replace(cuts[-1], ended=())]
+    if older:
+        hidden = _hidden_by(older[0], entries)
+    needed = [edit for edit in others if edit.anchor not in hidden]
+    dropped = len(cuts) - len(older) + len(others) - len(needed)
+    return ReplaceResult(
+        edits=(*needed, *kept_blocks, *older, standing),
+        cut=standing,
+        dropped=dropped,
+        reason=f"{len(ended)} blocks ended, {dropped} edits behind older summaries dropped",
+    )
+
+
+def _hidden_by(cut: Cut, entries: Sequence[Entry]) -> frozenset[EntryKey]:
+    """Messages that a cut takes out of the view; none where its own message is gone."""
+    return behind_cut(entries, (cut,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoResult:
+    """The edits that stand now, the cut that went, and why if none did."""
+
+    edits: tuple[Edit, ...] = field(repr=False)
+    undone: Cut | None = field(repr=False)
+    reason: Reason
+
+    def __str__(self) -> str:
+        return str(self.reason)
+
+
+def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
+    """Take back the newest cut; the one before it stands again if there is one.
+
+    `known` are the messages of the history: a block whose message is gone does not come back.
+    """
+    at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
+    if at is None:
+        return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
+    undone = edits[at]
+    assert isinstance(undone, Cut)
+    if undone.before and not any(isinstance(edit, Cut) for edit in edits[:at]):
+        return UndoResult(
+            edits=tuple(edits),
+            undone=None,
+            reason=Reason(Cause.UNDO_LOST, number=undone.number),
+        )
+    rest = [*edits[:at], *edits[at + 1 :]]
+    back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
+    older = any(isinstance(edit, Cut) for edit in rest)
+    return UndoResult(
+        # Older blocks first: where two stand at one message, this is the order they came in.
+        edits=(*back, *rest),
+        undone=undone,
+        reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),
+    )
+
+
+def _has_a_place(block: Insert, known: Collection[EntryKey] | None) -> bool:
+    return known is None or block.anchor is None or block.anchor in known

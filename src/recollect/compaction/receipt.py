@@ -1,24 +1,234 @@
-"""Says what a compaction does to what was known: in the summary, recallable, or lost.
+"""What became of what was known: the audit of a summary, its receipt, and the comparison of two.
 
 Owns the proof of "recallable": memory is asked by the sentence around a probe, the probe itself
-masked, and what it returns has to hold the probe. Must never call something recallable that was
-not recalled just now: what could not be asked is lost, or pinned, and a note says why. What
-always holds: every probe has one finding; at most `MOST_RECALLS` questions are asked, four at a
-time; what is pinned stands in the summary.
+masked, and what it returns has to hold the probe. What would otherwise be lost is pinned to the
+summary, each quote on one line. Must never call something recallable that was not recalled just
+now. Always holds: every probe has one finding; at most `MOST_RECALLS` questions are asked, four at
+a time; what is called pinned stands in the summary. The audit's numbers are OpenClaw's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from itertools import islice, zip_longest
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from recollect.compaction.holds import holds, says_something, without
-from recollect.compaction.pin import Pinned, pin
+from recollect.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
+from recollect.compaction.probe import WORDED, holds, holds_literally, says_something, without
+from recollect.compaction.render import consumed, defuse
 from recollect.errors import RecollectError
-from recollect.values.compaction import Probe, ProbeFinding, Receipt, Standing
+from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
+from recollect.rules.noise import strip_channel_prefix
+from recollect.rules.segment_text import without_recalled_blocks
+from recollect.rules.sentences import bounded, one_line, sentence_spans
+from recollect.search.identifiers import identifiers_in
+from recollect.search.substance import substance
+from recollect.search.tokenize import tokenize
+from recollect.values.compaction import Finding, Probe, Receipt, Standing
+from recollect.values.history import Entry
+from recollect.values.message import Text, text_of
+
+MOST_IDENTIFIERS: Final = 12
+LAST_MESSAGES: Final = 10
+LEAST_SHARED_WORDS: Final = 2
+_LONG_ASK_WORDS: Final = 3
+_ASK_CHARS: Final = 2000
+"""An ask stands at the beginning or the end of its message; between is what was pasted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What a summary lacks; nothing where it passed."""
+
+    sections: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = field(default=(), repr=False)
+    ask: str = field(default="", repr=False)
+    """The latest ask, where the summary does not speak of it."""
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is missing."""
+        return self.faults == 0
+
+    @property
+    def faults(self) -> int:
+        """How much is missing: the fewer the better."""
+        return len(self.sections) + len(self.identifiers) + bool(self.ask)
+
+    @property
+    def said(self) -> str:
+        """What is missing, in counts and headings: never in words of the conversation."""
+        parts = [heading.lstrip("# ") for heading in self.sections]
+        if self.identifiers:
+            parts.append(f"{len(self.identifiers)} identifiers")
+        if self.ask:
+            parts.append("the latest ask")
+        return ", ".join(parts)
+
+    def missing(self) -> tuple[str, ...]:
+        """What to name to the model, one line each."""
+        lines = [f"the heading {heading}" for heading in self.sections]
+        lines += [f"letter by letter: {name}" for name in self.identifiers]
+        if self.ask:
+            lines.append(f"what the user asked last: {self.ask}")
+        return tuple(lines)
+
+
+def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> AuditResult:
+    """Hold a summary of `entries` to what it must say.
+
+    `carried`: code added its sections, so the identifiers' heading is code's affair.
+    """
+    there = {line.strip("#*: ").casefold() for line in summary.splitlines() if _is_heading(line)}
+    sections = tuple(
+        heading
+        for heading in REQUIRED_HEADINGS
+        if heading.lstrip("# ").casefold() not in there
+        and not (carried and heading == IDENTIFIERS_HEADING)
+    )
+    folded = summary.casefold()
+    lacking = [name for name in _last_identifiers(entries) if name.casefold() not in folded]
+    ask = latest_ask(entries)
+    return AuditResult(
+        sections=sections,
+        identifiers=tuple(lacking),
+        ask="" if _speaks_of(summary, ask) else " ".join(ask.split())[:300],
+    )
+
+
+def _is_heading(line: str) -> bool:
+    return line.lstrip().startswith(("#", "**"))
+
+
+def latest_ask(entries: Sequence[Entry]) -> str:
+    """What the user said last, commands that were carried out aside."""
+    for entry in reversed(entries):
+        if entry.role == "user" and not entry.message.summary:
+            words = _user_words(entry).strip()
+            if words:
+                return words
+    return ""
+
+
+def _user_words(entry: Entry) -> str:
+    texts = [
+        strip_channel_prefix(without_recalled_blocks(part.text, any_spelling=True))
+        for part in entry.parts
+        if isinstance(part, Text)
+    ]
+    return "\n".join(text for text in texts if not consumed(text))
+
+
+def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
+    found: dict[str, None] = {}
+    for entry in reversed(entries[-LAST_MESSAGES:]):
+        asks = entry.role == "user" and not entry.message.summary
+        text = _user_words(entry) if asks else text_of(entry.message)
+        if entry.role != "system":
+            found.update(dict.fromkeys(identifiers_in(text).values()))
+    return list(found)[:MOST_IDENTIFIERS]
+
+
+def _speaks_of(summary: str, ask: str) -> bool:
+    if len(ask) > 2 * _ASK_CHARS:
+        ask = f"{ask[:_ASK_CHARS]} {ask[-_ASK_CHARS:]}"
+    asked = _about(ask)
+    least = LEAST_SHARED_WORDS if len(asked) >= _LONG_ASK_WORDS else min(1, len(asked))
+    return len(asked & set(_words(summary))) >= least
+
+
+def _about(text: str) -> set[str]:
+    return set(substance(text, tuple(_words(text))))
+
+
+def _words(text: str) -> Iterable[str]:
+    return tokenize(text)
+
+
+Change: TypeAlias = Literal["dropped", "new", "kept"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """One sentence of either summary, and what became of it."""
+
+    change: Change
+    text: str = field(repr=False)
+
+
+def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
+    """The sentences of both in the order of the newer one, what was dropped where it stood."""
+    before, after = _sentences(previous_summary), _sentences(summary)
+    still, known = {_folded(one) for one in after}, {_folded(one) for one in before}
+    lines: list[DiffLine] = []
+    # rarely more than a few hundred sentences each, so the exact match is affordable
+    matched = SequenceMatcher(
+        None, [_folded(one) for one in before], [_folded(one) for one in after], autojunk=False
+    )
+    for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
+        lines += [
+            DiffLine(change="dropped", text=one)
+            for one in before[from_before:to_before]
+            if _folded(one) not in still
+        ]
+        lines += [
+            DiffLine(change="kept" if _folded(one) in known else "new", text=one)
+            for one in after[from_after:to_after]
+        ]
+    return tuple(lines)
+
+
+def _sentences(text: str) -> list[str]:
+    found = (one_line(text[start:end]) for start, end in sentence_spans(text))
+    return [one for one in found if one]
+
+
+def _folded(sentence: str) -> str:
+    return sentence.strip("*_`. ").casefold()
+
+
+_LINE_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """The section that is added to a summary, and what stands in it."""
+
+    text: str = field(default="", repr=False)
+    """Empty where nothing had to be pinned, or nothing fits."""
+    probes: frozenset[Probe] = field(default=frozenset(), repr=False)
+    tokens: int = 0
+
+
+def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
+    """Quote these, the first first, for as long as they fit."""
+    lines: list[str] = []
+    used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
+    for probe in lost:
+        if any(holds_literally(line, probe) for line in lines):
+            continue
+        line = _line(probe)
+        tokens = count_tokens(f"{line}\n")
+        if holds_literally(line, probe) and used + tokens <= most_tokens:
+            lines.append(line)
+            used += tokens
+    if not lines:
+        return Pinned()
+    text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
+    standing = frozenset(one for one in lost if any(holds_literally(line, one) for line in lines))
+    return Pinned(text=text, probes=standing, tokens=count_tokens(text))
+
+
+def _line(probe: Probe) -> str:
+    """What was said, on one line: of a statement its own words, of a thing those around it."""
+    said = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
+    at = max(said.find(probe.text), 0)
+    quoted = bounded(said, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
+    return f"- {probe.kind}: {defuse(quoted)}"
+
 
 MOST_RECALLS: Final = 60
 """Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
@@ -136,14 +346,14 @@ async def _asked(
 
 def _findings(
     probes: Sequence[Probe], missing: frozenset[Probe], recalled: set[Probe], pinned: Pinned
-) -> tuple[ProbeFinding, ...]:
-    def finding(probe: Probe) -> ProbeFinding:
+) -> tuple[Finding, ...]:
+    def finding(probe: Probe) -> Finding:
         standing: Standing = "lost"
         if probe not in missing or probe in pinned.probes:
             standing = "in summary"
         elif probe in recalled:
             standing = "recallable"
-        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned.probes)
+        return Finding(probe=probe, standing=standing, pinned=probe in pinned.probes)
 
     return tuple(map(finding, probes))
 

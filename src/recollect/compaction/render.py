@@ -1,7 +1,7 @@
 """Writes a conversation down as text, for the model that summarises it.
 
-Owns the labels and cuts, which are pi's protocol literals (notes: pi v0.58.3). Must never let what
-was said close the tags around it or speak under another's label, show a system prompt or the
+Owns the labels and cuts, which are pi's, and which texts are a `/compact` command. Must never let
+what was said close the tags around it or speak under another's label, show a system prompt or the
 workspace's rules, repeat a recalled block, or show the words of a `/compact` command as a wish of
 the user. Always pure; the same entries give the same text; linear in what is shown.
 """
@@ -13,12 +13,23 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from recollect.compaction.consumed import CONSUMED_NOTE, consumed
 from recollect.formats.summaries import OWN_TAGS
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.text import ERROR_MARK, clean_text, quote_labels, without_recalled_blocks
 from recollect.values.history import Entry
 from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
+
+CONSUMED_NOTE: Final = "[User ran /compact]"
+"""What is read in its place: that it was run, never what it said."""
+_COMMAND: Final = re.compile(r"\s*/compact(?:\s|:|$)", re.IGNORECASE)
+_MARKED_UP: Final = "<command-name>/compact</command-name>"
+"""How Claude Code writes a command down."""
+
+
+def consumed(text: str) -> bool:
+    """Whether a user's text is a `/compact` command."""
+    return _COMMAND.match(text) is not None or _MARKED_UP in text
+
 
 RESULT_CHARS: Final = 2000
 """So much is shown of a tool result (pi); of thinking, too, whose outcome the answer says."""

@@ -1,17 +1,20 @@
-"""What is due as the window fills: nothing, a flush, or a compaction.
+"""What is due as the window fills, and the breaker that pauses compactions without progress.
 
-One function for both, from one set of limits, so that the two can never disagree about the
-reserve (notes/formats.md F 8). A count that is not fresh triggers nothing (F 6), and "never
-flushed" is None, which no count of compactions equals (F 7).
+One function says whether a flush or a compaction is due, from one set of limits, so that the two
+never disagree about the reserve. A count that is not fresh triggers nothing, and "never flushed"
+is None, which no count of compactions equals. The breaker is pure: the engine keeps its value with
+the session and hands in the time. An open breaker allows one try after `breaker_seconds`; only a
+real reduction closes it for good.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recollect.config.settings import Compaction
-from recollect.rules.budget import WindowLimits
-from recollect.values.compaction import Due
+from recollect.rules.budget import Limits
+from recollect.values.breaker import Breaker
+from recollect.values.compaction import CompactionResult, Due
 from recollect.values.reason import Cause, Reason
 
 
@@ -28,7 +31,7 @@ class TriggerResult:
 def trigger(
     *,
     used_tokens: int | None,
-    limits: WindowLimits,
+    limits: Limits,
     settings: Compaction,
     compactions: int,
     flushed_in: int | None = None,
@@ -65,3 +68,63 @@ def trigger(
         return TriggerResult(due="nothing", reason=written)
     room = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
     return TriggerResult(due="nothing", reason=room)
+
+
+REFILLS = 3
+"""So many rapid refills in a row open the breaker; the figure of notes/formats.md F 14."""
+RAPID_TURNS = 2
+"""A window that is full again within so many turns was refilled rapidly."""
+LEAST_FREED_SHARE = 0.05
+"""A compaction that frees less of the window than this changed too little."""
+
+
+def breaker_after(
+    breaker: Breaker,
+    result: CompactionResult,
+    settings: Compaction,
+    *,
+    now: float,
+    turn: int,
+    window_tokens: int,
+) -> Breaker:
+    """The breaker after a compaction ended with `result` in this turn.
+
+    A failure counts wherever it came from, transport included. A compaction that somebody asked
+    for is no sign of a window that refills, so it counts only where it fails. What fails while
+    the breaker is open was turned away by it and does not keep it open any longer.
+    """
+    if result.convergence == "failed":
+        if breaker_is_open(breaker, settings, now=now):
+            return breaker
+        return _opened_if_due(replace(breaker, failures=breaker.failures + 1), settings, now)
+    freed_tokens = result.tokens_before - result.tokens_after if result.compacted else 0
+    real = freed_tokens >= window_tokens * LEAST_FREED_SHARE
+    last_turn = turn if result.compacted else breaker.last_turn
+    trying = breaker.opened_at is not None
+    if real and (trying or not _refilled_rapidly(breaker, result, turn)):
+        return Breaker(last_turn=last_turn)
+    if result.trigger == "manual":
+        return replace(breaker, last_turn=last_turn)
+    counted = replace(breaker, failures=0, refills=breaker.refills + 1, last_turn=last_turn)
+    return _opened_if_due(counted, settings, now)
+
+
+def breaker_is_open(breaker: Breaker, settings: Compaction, *, now: float) -> bool:
+    """Whether no compaction may be tried now; a clock that was set back never keeps it open."""
+    if breaker.opened_at is None:
+        return False
+    return 0 <= now - breaker.opened_at < settings.breaker_seconds
+
+
+def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
+    if result.trigger == "manual" or breaker.last_turn is None:
+        return False
+    return turn - breaker.last_turn <= RAPID_TURNS
+
+
+def _opened_if_due(counted: Breaker, settings: Compaction, now: float) -> Breaker:
+    """Open it at its limits; a try that did not prove itself opens it again at once."""
+    trying = counted.opened_at is not None
+    if trying or counted.failures >= settings.breaker_failures or counted.refills >= REFILLS:
+        return replace(counted, opened_at=now)
+    return counted

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from recollect.boundary import Failure, Part, attempted
 from recollect.config.settings import Store as StoreSettings
-from recollect.engine.boundary import Failure, Part, attempted
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store

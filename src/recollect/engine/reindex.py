@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.engine.import_openclaw import passages_of
-from recollect.engine.import_path import Progress
 from recollect.ports import Clock, Store
+from recollect.transfer.openclaw import passages_of
+from recollect.transfer.transcripts import Progress
 
 PAGE_SEGMENTS = 200
 

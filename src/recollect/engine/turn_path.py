@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final, TypeAlias
 
+from recollect.boundary import Boundary
 from recollect.config import Settings
-from recollect.engine.boundary import Boundary
 from recollect.engine.gate import Gate
 from recollect.engine.telling import (
     alignment_reason,

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from recollect.boundary import Failure, attempted
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import Failure, attempted
 from recollect.ports import Clock, Embedder, Store
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.reason import Cause, Reason

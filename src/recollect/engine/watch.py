@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError as Abandoned
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from recollect.engine.boundary import Failure, attempted, guarded
+from recollect.boundary import Failure, attempted, guarded
 from recollect.formats.stream_events import StreamedReply
 
 END_SECONDS: Final = 10.0

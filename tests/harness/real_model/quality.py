@@ -17,7 +17,7 @@ from tests.harness.real_model.converse import CALL_SECONDS
 from tests.harness.real_model.script import notes_around
 
 from recollect import open_memory
-from recollect.compaction.append_carried import strip_carried
+from recollect.compaction.carry import strip_carried
 from recollect.engine.engine import Engine
 from recollect.formats.summaries import PINNED_HEADING
 from recollect.providers.openai import OpenAIChatModel

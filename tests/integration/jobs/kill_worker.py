@@ -8,10 +8,12 @@ import sys
 import time
 from random import Random
 
-from recollect.engine.boundary import SystemClock, attempted
-from recollect.memory.jobs import Backoff, JobRunner
+from recollect.boundary import attempted
+from recollect.engine.clock import SystemClock
 from recollect.testing.store_contract import examples
-from recollect.values.batch import Batch, Lease
+from recollect.upkeep.jobs import Backoff, JobRunner
+from recollect.values.batch import Batch
+from recollect.values.job import Lease
 from recollect.wiring import open_store
 
 LEASE_SECONDS = 0.3

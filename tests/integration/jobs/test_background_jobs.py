@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write, opened
 
-from recollect.engine.boundary import attempted
+from recollect.boundary import attempted
 from recollect.errors import StoreUnavailable
-from recollect.memory import background as background_module
-from recollect.memory.jobs import BackgroundJobs, JobRunner
 from recollect.ports import Store
-from recollect.values.batch import Batch, Lease, NewJob
+from recollect.upkeep import jobs as background_module
+from recollect.upkeep.jobs import BackgroundJobs, JobRunner
+from recollect.values.batch import Batch
+from recollect.values.job import Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from recollect.engine.boundary import attempted
-from recollect.memory.jobs import Backoff, Handler, JobRunner
+from recollect.boundary import attempted
 from recollect.ports import Store
-from recollect.values.batch import Batch, Lease, NewJob
+from recollect.upkeep.jobs import Backoff, Handler, JobRunner
+from recollect.values.batch import Batch
+from recollect.values.job import Lease, NewJob
 from recollect.wiring import open_store
 
 NOON = 1_760_011_200.0

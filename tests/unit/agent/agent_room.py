@@ -13,7 +13,7 @@ from typing import Any
 from recollect import open_memory
 from recollect.agent.events import AgentEvent, Ended, Said
 from recollect.agent.loop import Agent
-from recollect.compaction.prompts import REQUIRED_HEADINGS
+from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.config.settings import Redaction
 from recollect.ports import ChatModel
 from recollect.session import SessionIndex, SessionTranscript, open_transcript

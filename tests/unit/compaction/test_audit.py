@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.compaction.worked import assistant, good_summary, history, user
 
-from recollect.compaction.accept import Accepted, Rejected, accept
-from recollect.compaction.audit import MOST_IDENTIFIERS, audit, latest_ask
+from recollect.compaction.ask import Accepted, Rejected, accept
+from recollect.compaction.receipt import MOST_IDENTIFIERS, audit, latest_ask
 from recollect.rules.tokens import count_text
 from recollect.values.model import Answer, StopReason
 

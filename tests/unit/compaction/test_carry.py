@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, calls, good_summary, history, results, user
 
-from recollect.compaction.append_carried import (
+from recollect.compaction.carry import (
+    FAILURE_CHARS,
     FAILURES_HEADING,
+    MOST_FAILURES,
     SUMMARY_CHARS,
     append_carried,
+    carry,
     strip_carried,
 )
-from recollect.compaction.carry import carry
-from recollect.compaction.failures import FAILURE_CHARS, MOST_FAILURES
-from recollect.compaction.telling_lines import MOST_NAMES
+from recollect.compaction.lines import MOST_NAMES
 from recollect.formats.summaries import PI_CLOSING
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, ToolFailure

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.compaction.histories import call, entries_of, result, rules_of, said, turn
 
-from recollect.compaction.chunk import ChunkResult, adaptive_ratio, chunk
-from recollect.compaction.share import share
+from recollect.compaction.chunks import ChunkResult, adaptive_ratio, chunk, share
 from recollect.values.history import Entry
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, history, results, user
 
-from recollect.compaction.append_carried import append_carried, strip_carried
-from recollect.compaction.pin import pin
+from recollect.compaction.ask import Wanted, update_prompt
+from recollect.compaction.carry import append_carried, strip_carried
 from recollect.compaction.probe import probe
-from recollect.compaction.prompts import Wanted, update_prompt
+from recollect.compaction.receipt import pin
 from recollect.compaction.render import defuse, render
 from recollect.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
 from recollect.rules.tokens import count_text

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.compaction.holds import holds, without
-from recollect.compaction.pin import pin
-from recollect.compaction.probe import probe
-from recollect.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, receipt
+from recollect.compaction.probe import holds, probe, without
+from recollect.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.errors import StoreUnavailable
 from recollect.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.values.compaction import Probe, ProbeKind

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.compaction.histories import entries_of
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.compaction.prompts import Wanted, initial_prompt, update_prompt
+from recollect.compaction.ask import Wanted, initial_prompt, update_prompt
 from recollect.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 

@@ -22,7 +22,7 @@ from tests.unit.compaction.worked import (
     user,
 )
 
-from recollect.compaction.append_carried import SUMMARY_CHARS, strip_carried
+from recollect.compaction.carry import SUMMARY_CHARS, strip_carried
 from recollect.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel

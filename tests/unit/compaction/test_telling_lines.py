@@ -8,13 +8,13 @@ from typing import Any
 
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.compaction.append_carried import (
+from recollect.compaction.carry import (
     append_carried,
+    carry,
     strip_carried,
     without_bare_names,
 )
-from recollect.compaction.carry import carry
-from recollect.compaction.telling_lines import (
+from recollect.compaction.lines import (
     LINE_CHARS,
     LINES_TOKENS,
     MOST_LINES,

@@ -12,8 +12,7 @@ from tests.unit.compaction.histories import (
     turn,
 )
 
-from recollect.compaction.replace_past import replace_past
-from recollect.compaction.undo import undo
+from recollect.compaction.cut import replace_past, undo
 from recollect.values.edit import Cut, Edit, LeaveOut, Shorten
 from recollect.values.reason import NOT_RUN
 

@@ -12,9 +12,9 @@ import pytest
 from recollect.config.places import embedding_cache_file
 from recollect.embedders.cache import CachedEmbedder
 from recollect.embedders.hash import HashEmbedder
-from recollect.memory.forget import forget
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
+from recollect.upkeep.forget import forget
 from recollect.values.batch import Batch
 from recollect.values.upkeep import Certificate, ForgetOrder
 from recollect.wiring import models as wiring

@@ -10,10 +10,10 @@ from recollect.embedders.hash import HashEmbedder
 from recollect.engine.archive import DurableArchive
 from recollect.engine.boundary import SystemClock
 from recollect.engine.vector_upkeep import VectorUpkeep
-from recollect.memory.embed import embed_next
 from recollect.ports import Embedder, Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
+from recollect.upkeep.chores import embed_next
 from recollect.values.batch import Batch
 from recollect.values.recall import EmbedderKind
 

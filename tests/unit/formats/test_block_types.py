@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conversations.strategies import valid_bodies
 from tests.unit.compaction.histories import entries_of
 
-from recollect.compaction.ties import ties
+from recollect.compaction.cut import ties
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.formats.block_types import BLOCK_TYPES, BlockType, page

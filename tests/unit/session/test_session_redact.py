@@ -6,10 +6,10 @@ from pathlib import Path
 
 from recollect.config.settings import Redaction
 from recollect.formats.pi_session import read_session
-from recollect.memory.masking.masks import Masks, own_patterns
 from recollect.session import open_transcript, transcript_file
 from recollect.session.files import outputs_folder
 from recollect.session.redact_files import redact_in_files
+from recollect.upkeep.masks import Masks, own_patterns
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SPACE = "default"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
-from recollect.compaction.compare import compare
+from recollect.compaction.receipt import compare
 from recollect.surfaces.cli.draw_paint import (
     ACCENT,
     GOOD,

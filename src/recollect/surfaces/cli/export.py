@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from recollect.engine.export_path import (
+from recollect.errors import RecollectError
+from recollect.surfaces.cli.import_sources import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.surfaces.cli.progress import ShownProgress
+from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.transfer.export import (
     export_facts,
     export_segments,
     export_vectors,
     exported_embedder,
 )
-from recollect.errors import RecollectError
-from recollect.surfaces.cli.import_sources import KNOWLEDGE, SEGMENTS, VECTORS
-from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
     from recollect.ports import Store

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recollect.engine.import_facts import import_facts
-from recollect.engine.import_openclaw import FileCounts, VectorFile, import_segments
-from recollect.engine.import_path import ImportRules, import_transcript
 from recollect.errors import FormatError, RecollectError, UnknownFormat
 from recollect.formats.openclaw_files import read_vmem
 from recollect.formats.transcripts import read_transcripts
@@ -34,6 +31,8 @@ from recollect.surfaces.cli.import_sources import (
 from recollect.surfaces.cli.import_told import FileTold, counted, summed, tell, totals
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
+from recollect.transfer.transcripts import ImportRules, import_transcript
 
 if TYPE_CHECKING:
     from recollect.ports import Store

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from recollect.engine.import_path import ImportCounts
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.transfer.transcripts import ImportCounts
 
 _TOLD_LINES = 5
 

@@ -120,7 +120,7 @@ def page_of(
 
 def as_object(page: ReceiptPage) -> dict[str, Any]:
     """The page as `--json` prints it."""
-    from recollect.compaction.compare import compare
+    from recollect.compaction.receipt import compare
 
     result = page.recorded.result
     diff = compare(page.previous_summary, result.summary) if page.previous_number else ()

@@ -19,10 +19,10 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
-    from recollect.memory.masking.masks import Masks
-    from recollect.memory.masking.report import RedactionReport
-    from recollect.memory.redact import Redacted
     from recollect.ports import Store
+    from recollect.upkeep.certificates import RedactionReport
+    from recollect.upkeep.masks import Masks
+    from recollect.upkeep.redact import Redacted
 
 _OWN_PATTERNS = (
     "A --pattern masks what is stored now; it is not among the rules that mask on arrival, so what "
@@ -63,9 +63,9 @@ def redact(
     the transcripts of Recollect's own agent in this space. The rest of a message stays, and is
     found as before.
     """
-    from recollect.memory.masking.masks import Masks, own_patterns
-    from recollect.memory.masking.report import as_json as report_json
-    from recollect.memory.masking.report import as_text
+    from recollect.upkeep.certificates import redaction_json as report_json
+    from recollect.upkeep.certificates import redaction_text
+    from recollect.upkeep.masks import Masks, own_patterns
 
     own = own_patterns(patterns)
 
@@ -79,7 +79,7 @@ def redact(
     if as_json:
         print_json(report_json(report))
     else:
-        click.echo(as_text(report, plain=plain_line, whole=verbose))
+        click.echo(redaction_text(report, plain=plain_line, whole=verbose))
     if report.done.in_clear:
         raise SystemExit(1)
 
@@ -93,10 +93,10 @@ async def _redacted(
     apply: bool,
     shown: ShownProgress,
 ) -> Redacted:
-    from recollect.engine.import_openclaw import passages_of
-    from recollect.memory.masking.report import joined
-    from recollect.memory.redact import redact as redact_all
     from recollect.session.redact_files import redact_in_files
+    from recollect.transfer.openclaw import passages_of
+    from recollect.upkeep.certificates import joined
+    from recollect.upkeep.redact import redact as redact_all
     from recollect.wiring import open_spool
 
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
@@ -129,7 +129,7 @@ async def _redacted(
 
 async def _cache_emptied(store: Store, done: Redacted) -> tuple[str, ...]:
     """Empty the cache of vectors that were made of the texts as they were."""
-    from recollect.memory.forget import Unreached
+    from recollect.upkeep.forget import Unreached
     from recollect.values.fact import fact_identity
     from recollect.values.upkeep import Forgotten
     from recollect.wiring.models import forget_cached
@@ -146,7 +146,7 @@ async def _report(
     store: Store, place: Place, masks: Masks, done: Redacted, workspace: Path | None
 ) -> RedactionReport:
     from recollect import __version__
-    from recollect.memory.masking.report import COVERS, COVERS_NOTES, RedactionReport
+    from recollect.upkeep.certificates import COVERS, COVERS_NOTES, RedactionReport
 
     notes = []
     if masks.patterns and done.applied:

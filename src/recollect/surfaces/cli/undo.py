@@ -18,7 +18,7 @@ from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.store_options import opened, place_of, print_json, store_options
 
 if TYPE_CHECKING:
-    from recollect.compaction.undo import UndoResult
+    from recollect.compaction.cut import UndoResult
     from recollect.config import Settings
     from recollect.surfaces.cli.store_options import Place
 

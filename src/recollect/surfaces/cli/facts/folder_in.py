@@ -108,7 +108,7 @@ async def _import(
 
 
 def _as_json(done: Imported) -> dict[str, Any]:
-    from recollect.memory import certificate as certificates
+    from recollect.upkeep import certificates
 
     taken = done.taken
     return {
@@ -118,7 +118,9 @@ def _as_json(done: Imported) -> dict[str, Any]:
             for line, written in taken.written
         ],
         "missing": [fact.id for fact in taken.plan.missing],
-        "forgotten": None if done.certificate is None else certificates.as_json(done.certificate),
+        "forgotten": None
+        if done.certificate is None
+        else certificates.certificate_json(done.certificate),
         "of_forgotten": taken.plan.forgotten,
         "problems": list(taken.problems),
         "passed_over": list(done.passed_over),

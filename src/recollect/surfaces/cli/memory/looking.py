@@ -54,7 +54,7 @@ def stats(*, url: str | None, space: str, as_json: bool) -> None:
 
 async def model_uses(store: Store) -> ModelUses:
     """What this space asked of models, today and in all."""
-    from recollect.memory.jobs import day_of
+    from recollect.upkeep.jobs import day_of
 
     today = await store.model_use(since=day_of(time.time()))
     return {"today": today, "total": await store.model_use()}

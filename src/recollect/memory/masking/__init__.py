@@ -1,1 +1,0 @@
-"""Redaction of what is stored: the parts of `redact`."""

@@ -1,0 +1,392 @@
+"""A recorded session into the archive, in batches that may be written again.
+
+Owns what is written for a recording, in which order, and where its items stand: the key that a
+live request would have given each of them, across branches and compactions. `turn.ingest` says
+what is kept of a message. What the store has already is skipped before anything is worked out
+about it, so a second run, or one after a kill, goes on where the first ended. It never lowers a
+live session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from recollect.config.settings import Redaction
+from recollect.errors import FormatError
+from recollect.formats.codec import CODECS
+from recollect.formats.session_state import join_state, split_state
+from recollect.ports import Store
+from recollect.rules.identity import ROOT, chain, segment_id
+from recollect.rules.trust import fetched_calls
+from recollect.rules.weigh import Weigher
+from recollect.turn.align import align
+from recollect.turn.ingest import ingest
+from recollect.turn.read import Reading, Remembered, enter, read
+from recollect.upkeep.chores import EVICT_JOB
+from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob, extract_job
+from recollect.values.message import CallId, EntryKey, ToolCall
+from recollect.values.segment import SegmentId
+from recollect.values.transcript import ShownItems, Transcript
+
+Runs: TypeAlias = tuple[range, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """Where the items of a recording stand."""
+
+    keys: tuple[EntryKey, ...] = field(repr=False)
+    """One an item, in the order of the recording."""
+    state: SessionState
+    """The session as the newest history leaves it: path, identities, aliases."""
+
+
+def place_items(
+    transcript: Transcript, readings: Sequence[Reading], known: SessionState | None = None
+) -> Lineage:
+    """Give every item its key; `known` is a live session that may hold some of them already."""
+    contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
+    keys: dict[int, EntryKey] = {}
+    aliases: Mapping[EntryKey, EntryKey] = {}
+    if known is not None:
+        aliases = known.aliases
+        # the newest history is the likeliest to be the one that is known, so it goes first
+        for context in reversed(contexts):
+            for item, key in _recognised(known, context, readings):
+                keys.setdefault(item, key)
+    state = SessionState(aliases=aliases)
+    for context in contexts:
+        state = _follow(state, context, readings, keys)
+    _place_unshown(readings, keys)
+    placed = tuple([keys[item] for item in range(len(readings))])
+    return Lineage(keys=placed, state=state)
+
+
+def _follow(
+    state: SessionState,
+    context: Sequence[int],
+    readings: Sequence[Reading],
+    keys: dict[int, EntryKey],
+) -> SessionState:
+    """The session after this history was sent, and the keys of what is new in it."""
+    recognised = dict(_recognised(state, context, readings)) if state.path else {}
+    aliases = dict(state.aliases)
+    path: list[EntryKey] = []
+    parent = ROOT
+    for item in context:
+        chained = chain(parent, readings[item].id)
+        key = keys.get(item) or recognised.get(item) or aliases.get(chained, chained)
+        if key != chained:
+            aliases[chained] = key
+        keys.setdefault(item, key)
+        path.append(key)
+        parent = key
+    shown = set(path)
+    return SessionState(
+        path=tuple(path),
+        ids=tuple([readings[item].id for item in context]),
+        aliases={alias: key for alias, key in aliases.items() if key in shown},
+    )
+
+
+def _recognised(
+    state: SessionState, context: Sequence[int], readings: Sequence[Reading]
+) -> Iterator[tuple[int, EntryKey]]:
+    """Items that a known history holds: the same place, or the same words in the same order."""
+    found = align(
+        state,
+        [readings[item].id for item in context],
+        [readings[item].tokens for item in context],
+    )
+    held = set(state.path)
+    for item, key in zip(context, found.keys, strict=True):
+        if key in held:
+            yield item, key
+
+
+def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> None:
+    """Items that no request ever showed stand behind what came before them in the file."""
+    parent = ROOT
+    for item, reading in enumerate(readings):
+        if item not in keys:
+            keys[item] = chain(parent, reading.id)
+        parent = keys[item]
+
+
+def _contexts(transcript: Transcript) -> list[Runs]:
+    """The histories that were sent, each once at its longest, in the order of the recording."""
+    total = len(transcript.items)
+    found: list[Runs] = []
+    for request in transcript.requests:
+        runs = _joined(request.shown, request.answered)
+        if found and _begins_with(runs, found[-1]):
+            found[-1] = runs
+        elif not (found and _begins_with(found[-1], runs)):
+            found.append(runs)
+    if not found:
+        return [(range(total),)] if total else []
+    last = found[-1]
+    newest = max((run.stop for runs in found for run in runs), default=0)
+    if newest < total:  # said after the last request: the next one would show it
+        found[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
+    return found
+
+
+def _joined(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
+    runs: list[range] = []
+    if isinstance(shown, ShownItems):
+        runs.extend(shown.runs())
+    elif isinstance(shown, range):
+        runs.append(shown)
+    else:
+        runs.extend(range(item, item + 1) for item in shown)
+    runs.extend(range(item, item + 1) for item in answered)
+    return tuple(_merged(runs))
+
+
+def _merged(runs: Sequence[range]) -> list[range]:
+    merged: list[range] = []
+    for run in runs:
+        if not run:
+            continue
+        if merged and merged[-1].stop == run.start:
+            merged[-1] = range(merged[-1].start, run.stop)
+        else:
+            merged.append(run)
+    return merged
+
+
+def _begins_with(longer: Runs, shorter: Runs) -> bool:
+    """Whether one history goes on where the other ends."""
+    if not shorter:
+        return True
+    last = len(shorter) - 1
+    if len(longer) <= last or longer[:last] != shorter[:last]:
+        return False
+    return longer[last].start == shorter[last].start and longer[last].stop >= shorter[last].stop
+
+
+def _items(runs: Runs) -> Iterator[int]:
+    for run in runs:
+        yield from run
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+BATCH_SEGMENTS = 200
+"""How many messages are written at once; what a kill can make a second run do again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCounts:
+    """What became of the messages of a recording; every one is counted once but for `noise`."""
+
+    read: int = 0
+    stored: int = 0
+    known: int = 0
+    """The store had them, or the recording holds them twice."""
+    forgotten: int = 0
+    skipped: int = 0
+    """Nothing but a recalled block."""
+    noise: int = 0
+    """Of those stored, how many are not indexed."""
+    redacted: int = 0
+    """Secrets masked in those stored."""
+
+    def plus(self, other: ImportCounts) -> ImportCounts:
+        """Both together."""
+        return ImportCounts(
+            read=self.read + other.read,
+            stored=self.stored + other.stored,
+            known=self.known + other.known,
+            forgotten=self.forgotten + other.forgotten,
+            skipped=self.skipped + other.skipped,
+            noise=self.noise + other.noise,
+            redacted=self.redacted + other.redacted,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRules:
+    """How messages are identified, counted and masked; the same for every recording of a run."""
+
+    secret: bytes = field(repr=False)
+    redaction: Redaction
+    weigher: Weigher
+    now: float
+    embedders: tuple[str, ...] = ()
+    facts: bool = False
+    """Whether what is imported is read for facts, in the background."""
+
+    def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
+        """The jobs that read these sessions for facts."""
+        if not self.facts:
+            return ()
+        return tuple(extract_job(one, run_at=self.now, left=False) for one in sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """A recording with all that is needed to write any stretch of it."""
+
+    session: str
+    readings: Sequence[Reading] = field(repr=False)
+    keys: Sequence[EntryKey] = field(repr=False)
+    ids: Sequence[SegmentId] = field(repr=False)
+    said_at: Mapping[EntryKey, float] = field(repr=False)
+    origins: Mapping[EntryKey, str] = field(repr=False)
+    tool_names: Mapping[CallId, str] = field(repr=False)
+    fetched: frozenset[CallId] = field(repr=False)
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """What was masked in it so far."""
+
+
+async def import_transcript(
+    store: Store,
+    transcript: Transcript,
+    *,
+    session: str,
+    file: str,
+    file_said_at: float,
+    rules: ImportRules,
+    progress: Progress | None = None,
+) -> ImportCounts:
+    """Write a recording's messages to the archive as messages of `session`.
+
+    `file` names where they stand, for their origin; `file_said_at` is when they were said
+    where the recording holds no times.
+    """
+    raws = [item.raw for item in transcript.items]
+    codec = CODECS[transcript.format]
+    readings = read(raws, codec, rules.secret, rules.weigher, Remembered()).fresh
+    stored = await store.session(session)
+    lineage = place_items(transcript, readings, _live_state(stored))
+    recording = _recording(transcript, readings, lineage, session, file, file_said_at)
+    counts = ImportCounts(read=len(readings))
+    places = _first_places(recording.ids)
+    for at in range(0, len(places), BATCH_SEGMENTS):
+        counts = counts.plus(
+            await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
+        )
+        if progress is not None:
+            progress(min(at + BATCH_SEGMENTS, len(places)), len(places))
+    write = _session_write(session, lineage.state, stored)
+    if write is not None:
+        await store.write(Batch(at=rules.now, session=write))
+    repeated = len(readings) - len(places)
+    return replace(counts, known=counts.known + repeated)
+
+
+def _recording(
+    transcript: Transcript,
+    readings: Sequence[Reading],
+    lineage: Lineage,
+    session: str,
+    file: str,
+    file_said_at: float,
+) -> _Recording:
+    said_at: dict[EntryKey, float] = {}
+    origins: dict[EntryKey, str] = {}
+    last = file_said_at
+    for item, key in zip(transcript.items, lineage.keys, strict=True):
+        last = last if item.timestamp is None else item.timestamp
+        said_at.setdefault(key, last)
+        origins.setdefault(key, f"{file}:{item.line}")
+    names = {
+        part.id: part.name
+        for reading in readings
+        if reading.calls
+        for part in reading.message.parts
+        if isinstance(part, ToolCall)
+    }
+    return _Recording(
+        session=session,
+        readings=readings,
+        keys=lineage.keys,
+        ids=[segment_id(session, key) for key in lineage.keys],
+        said_at=said_at,
+        origins=origins,
+        tool_names=names,
+        fetched=fetched_calls(part for one in readings if one.calls for part in one.message.parts),
+    )
+
+
+def _first_places(ids: Sequence[SegmentId]) -> list[int]:
+    """Where each segment first stands; a recording may hold a message twice."""
+    first: dict[SegmentId, int] = {}
+    for place, one in enumerate(ids):
+        first.setdefault(one, place)
+    return list(first.values())
+
+
+async def _write_stretch(
+    store: Store, recording: _Recording, places: Sequence[int], rules: ImportRules
+) -> ImportCounts:
+    known = await store.known([recording.ids[place] for place in places])
+    fresh = [place for place in places if recording.ids[place] not in known]
+    if not fresh:
+        return ImportCounts(known=len(known))
+    made = ingest(
+        [enter(recording.readings[place], recording.keys[place]) for place in fresh],
+        session=recording.session,
+        source="import",
+        said_at=recording.said_at,
+        redaction=rules.redaction,
+        now=rules.now,
+        embedders=rules.embedders,
+        origins=recording.origins,
+        tool_names=recording.tool_names,
+        fetched=recording.fetched,
+        secrets=recording.secrets,
+    )
+    jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
+    written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=jobs))
+    stored = set(written.stored)
+    return ImportCounts(
+        stored=len(written.stored),
+        known=len(known) + len(written.known),
+        forgotten=len(written.forgotten),
+        skipped=len(made.skipped),
+        noise=sum(
+            new.segment.noise is not None and new.segment.id in stored for new in made.segments
+        ),
+        redacted=made.redacted if stored else 0,
+    )
+
+
+def evict_job(now: float) -> NewJob:
+    """With every batch, so that a killed import leaves it too; while it waits it is one job."""
+    return NewJob(kind=EVICT_JOB, key="daily", run_at=now)
+
+
+def _live_state(stored: StoredSession | None) -> SessionState | None:
+    """The session as requests left it; None where only imports did, which can be done again."""
+    if stored is None:
+        return None
+    try:
+        state = join_state(stored.state, stored.path, stored.ids)
+    except FormatError:  # of a newer version: its path alone still says what is known
+        return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
+    return None if state.sent_at is None else state
+
+
+def _session_write(
+    session: str, state: SessionState, stored: StoredSession | None
+) -> SessionWrite | None:
+    """What later requests of the session are aligned with; None where nothing is to be said."""
+    if _live_state(stored) is not None or not state.path:
+        return None
+    if stored is not None and stored.path == state.path:
+        return None
+    turn = 0 if stored is None else stored.turn + 1
+    return SessionWrite(
+        session=session,
+        turn=turn,
+        state=split_state(replace(state, turn=turn)),
+        path=state.path,
+        ids=state.ids,
+    )

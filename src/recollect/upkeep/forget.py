@@ -1,0 +1,399 @@
+"""Forget: remove messages from everywhere we keep them, and certify it without content.
+
+Owns the order of steps. Tombstones come first, in the store's one write, so whatever is still
+under way cannot bring a message back; then what a pattern matches beside messages (system prompts,
+tools, states), then what was derived (the cascades), then what waits in the spools of this
+machine. A crash in between leaves tombstones and, at worst, bytes in a spool that the store will
+refuse: forgetting again finishes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Final, TypeAlias
+
+from recollect.errors import FormatError, RecollectError
+from recollect.formats.session_state import join_state, with_texts, write_state
+from recollect.ports import Spool, Store
+from recollect.upkeep.certificates import digest_of, seal
+from recollect.upkeep.masks import Masks, strings_in
+from recollect.upkeep.matching import (
+    Gone,
+    Meant,
+    bytes_meant,
+    compiled,
+    content_meant,
+    damaged_parts,
+    facts_meant,
+    said_again,
+    stored_meant,
+)
+from recollect.upkeep.redact import masked_body
+from recollect.values.certificate import Asked, Certificate
+from recollect.values.fact import Fact, FactId, fact_identity
+from recollect.values.fact_support import still_supported
+from recollect.values.message import MessageId
+from recollect.values.segment import Segment, SegmentId
+from recollect.values.upkeep import (
+    ROOMS,
+    ForgetOrder,
+    Forgotten,
+    HeldBody,
+    NewBody,
+    RewriteOrder,
+    Room,
+)
+
+_PAGE: Final = 50
+_ROUNDS: Final = 3
+"""What matches over two texts comes apart when one of them goes."""
+_MOST_TEXTS: Final = 200
+"""Each is a walk through all that is kept; whoever matches more asks for a session or a time."""
+_MOST_CHARS: Final = 2_000
+"""A longer text is told from others by what of it matches, or not at all."""
+
+_LEFT: Final = (
+    "{:,} records that the pattern matches in ledger, jobs and states, in their ids and keys "
+    "perhaps: forget once more, or by session"
+)
+
+
+async def forget_in_rooms(store: Store, order: ForgetOrder) -> Forgotten:
+    """Forget what the order's pattern matches in a store's rooms; nothing without a pattern."""
+    counts: Counter[Room] = Counter()
+    left = 0
+    for _ in range(_ROUNDS if order.pattern is not None else 0):
+        found = await _matched(store, order)
+        if not found.records:
+            left = 0
+            break
+        for text in _shortest(found.texts - found.elsewhere)[:_MOST_TEXTS]:
+            done = await store.forget(ForgetOrder(at=order.at, matching=text))
+            counts.update(
+                {"pieces": done.pieces, "jobs": done.jobs, "states": done.session_states,
+                 "compactions": done.compactions}
+            )  # fmt: skip
+        counts.update(await _rewritten(store, order))
+        left = (await _matched(store, order)).records
+    return Forgotten(
+        pieces=counts["pieces"],
+        jobs=counts["jobs"] + counts["job reasons"],
+        session_states=counts["states"],
+        compactions=counts["compactions"],
+        cannot=(_LEFT.format(left),) if left else (),
+    )
+
+
+async def held_meant(store: Store, order: ForgetOrder) -> int:
+    """How many records of the rooms hold the order's text, or what its pattern matches."""
+    if order.matching is None and order.pattern is None:
+        return 0
+    return sum([bytes_meant(order, _readable(one)) async for one in _all(store)])
+
+
+class _Matched:
+    """What a pattern matches in a store's rooms; only while this forgets."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.texts: set[str] = set()
+        """What it matches there, and the texts in which it does."""
+        self.elsewhere: set[str] = set()
+        """Those of them that stand, case aside, where it does not match."""
+
+
+async def _matched(store: Store, order: ForgetOrder) -> _Matched:
+    found = _Matched()
+    async for one in _all(store):
+        texts = set(_in_body(order, one))
+        found.records += bool(texts)
+        found.texts |= texts
+    if not found.texts:
+        return found
+    folded = {text: text.casefold() for text in found.texts}
+    async for one in _all(store):
+        if any(True for _ in _in_body(order, one)):
+            continue
+        said = "\0".join(strings_in(_readable(one), keys=True)).casefold()
+        found.elsewhere.update(text for text in folded if folded[text] in said)
+    return found
+
+
+async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
+    """Mask the pattern in the records that still match, and keep pieces out from now on."""
+    masks = Masks(patterns=(compiled(order.pattern or ""),))
+    counts: Counter[Room] = Counter()
+    pieces: list[MessageId] = []
+    found = [one async for one in _all(store) if any(True for _ in _in_body(order, one))]
+    for one in found:
+        try:
+            body = masked_body(one.room, one.body, masks).value
+        except FormatError:
+            continue
+        if body == one.body:
+            continue
+        new = NewBody(room=one.room, id=one.id, was=one.body, body=body)
+        counts[one.room] += (await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))).bodies
+        if one.room == "pieces":  # it comes again with each request, once this one has expired
+            pieces.append(MessageId(one.id))
+    if pieces:
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
+    return counts
+
+
+async def _all(store: Store) -> AsyncIterator[HeldBody]:
+    for room in ROOMS:
+        after: str | None = None
+        while page := await store.held(room, after=after, limit=_PAGE):
+            after = page[-1].id
+            for one in page:
+                yield one
+
+
+def _in_body(order: ForgetOrder, one: HeldBody) -> Iterator[str]:
+    """What the pattern matches in a record, and the texts in which it does."""
+    search = compiled(order.pattern or "")
+    for said in _said_in(one):
+        matches = [match[0] for match in search.finditer(said) if match[0]]
+        yield from matches
+        if matches and len(said) <= _MOST_CHARS:
+            yield said
+
+
+def _said_in(one: HeldBody) -> list[str]:
+    said: list[str] = []
+
+    def look(text: str) -> str:
+        said.append(text)
+        return text
+
+    if one.room == "states":
+        try:
+            with_texts(one.body, look)
+        except FormatError:
+            return list(strings_in(one.body, keys=True))
+        return said
+    return list(strings_in(one.body, keys=True))
+
+
+def _readable(one: HeldBody) -> bytes:
+    """A state as it reads; everything else as it is."""
+    if one.room != "states":
+        return one.body
+    try:
+        return write_state(join_state(one.body, (), ()))
+    except FormatError:
+        return one.body
+
+
+def _shortest(texts: set[str]) -> list[str]:
+    """The texts that none of the others is a part of: they go with it."""
+    kept: dict[str, str] = {}
+    for text in sorted(texts, key=lambda one: (len(one), one)):
+        folded = text.casefold()
+        if not any(short in folded for short in kept):
+            kept[folded] = text
+    return list(kept.values())
+
+
+Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
+"""Removes what was derived from forgotten messages; says what and how many, by kind.
+
+One that cannot raises `Unreached`.
+"""
+
+COVERS: Final = (
+    "the archive: segments, passages, the index of words, vectors",
+    "facts that rest on them alone, and those that hold a text that was asked for",
+    "digests that rest on any of them, or on a fact that was named",
+    "the ledger: pieces of requests that quote them",
+    "jobs that quote them",
+    "session states: shortened results, recalled blocks and cuts that may quote them",
+    "compactions that stand for them: summaries and receipts",
+    "the spool of this machine, and its embedding cache, which is emptied",
+    "a history that is sent again: tombstones keep it out of the archive",
+)
+CANNOT: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines, until they drain: the store refuses what it has forgotten",
+    "what model providers logged or cached",
+    "the client's own history and files",
+)
+
+
+class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
+    """What a cascade could not remove, and what to do: a line of the certificate."""
+
+
+async def forget(
+    store: Store,
+    spools: Sequence[Spool],
+    order: ForgetOrder,
+    *,
+    now: float,
+    cascades: Sequence[Cascade] = (),
+) -> Certificate:
+    """Forget what the order names; `cascades` run in this order."""
+    gone = _gone(order)
+    for spool in spools:  # the store cannot know what is meant by a session that only waits
+        await spool.rewrite(gone.look_at)
+    named = await _resolved(store, order, gone)
+    forgotten = await _forget_in_store(store, named, gone)
+    counts = Counter(_counts(forgotten))
+    cannot = list(forgotten.cannot)
+    rooms = await forget_in_rooms(store, order)
+    counts.update(_counts(rooms))
+    cannot += rooms.cannot
+    for cascade in cascades:
+        try:
+            counts.update(await cascade(store, forgotten))
+        except Unreached as left:
+            cannot.append(str(left))
+    counts.update(await _forget_spooled(store, spools, order, gone))
+    told = (*cannot, *_unreached(spools, gone), *CANNOT)
+    return seal(
+        Certificate(
+            at=now,
+            space=store.space,
+            engine=(await store.stats()).engine,
+            version=_version(),
+            asked=_asked(order),
+            counts=dict(counts),
+            identities_digest=digest_of(gone.message_ids),
+            covers=COVERS,
+            cannot=tuple(dict.fromkeys(told)),
+        )
+    )
+
+
+async def _forget_spooled(
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: Gone
+) -> Counter[str]:
+    """Forget in what waits, and in the store what was spooled while we were at it."""
+    known = set(gone.message_ids)
+    counts: Counter[str] = Counter()
+    for spool in spools:
+        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
+    if gone.message_ids != known:
+        late = ForgetOrder(
+            at=order.at,
+            message_ids=tuple(sorted(gone.message_ids - known)),
+            facts=tuple(sorted(gone.facts)),
+        )
+        counts.update(_counts(await _forget_in_store(store, late, gone)))
+    return counts
+
+
+def _asked(order: ForgetOrder) -> Asked:
+    return Asked(
+        segments=len(order.segments),
+        identities=len(order.message_ids),
+        sessions=order.sessions,
+        said_before=order.said_before,
+        said_after=order.said_after,
+        matching=order.matching is not None,
+        pattern=order.pattern is not None,
+        facts=len(order.facts),
+    )
+
+
+async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> Meant:
+    """What `forget` would remove, for those who are asked first; nothing is changed."""
+    stored = tuple([one async for one in stored_meant(store, order)])
+    again = await said_again(store, order, stored)
+    stored += again.goes
+    known = {one.segment.id for one in stored}
+    facts = {fact.id: fact for fact in await facts_meant(store, order)}
+    gone = _gone(order)
+    said = (one.segment for one in stored)
+    gone.message_ids.update(one.message_id for one in said if content_meant(order, one))
+    spooled: dict[SegmentId, Segment] = {}
+    waiting: dict[FactId, Fact] = {}
+
+    def look(record: bytes) -> bytes:
+        batch = gone.read(record)
+        if batch is not None:
+            spooled.update((one.id, one) for one in gone.note(batch) if one.id not in known)
+            waiting.update((fact.id, fact) for fact in batch.facts)
+        return record
+
+    for spool in spools:
+        await spool.rewrite(look)
+    facts.update((one.id, one) for one in waiting.values() if one.id in gone.facts)
+    every = [*await store.facts(superseded=True), *waiting.values()]
+    for fact in every if known or spooled else ():
+        if still_supported(fact, known | spooled.keys(), again.twins) is None:
+            facts.setdefault(fact.id, fact)
+    return Meant(
+        stored=stored,
+        spooled=tuple(spooled.values()),
+        facts=tuple(facts.values()),
+        records=await held_meant(store, order),
+    )
+
+
+def _gone(order: ForgetOrder) -> Gone:
+    return Gone(
+        order=order,
+        message_ids={*order.message_ids, *map(fact_identity, order.facts)},
+        segments=set(order.segments),
+        facts=set(order.facts),
+    )
+
+
+async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder:
+    """The order in words that a store knows: a text becomes the segments and facts with it."""
+    for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
+        gone.facts.add(fact.id)
+        gone.message_ids.add(fact_identity(fact.id))
+    named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
+    if order.matching is None and order.pattern is None:
+        return named
+    by_text = replace(order, sessions=(), said_before=None, said_after=None)
+    found = [one.segment.id async for one in stored_meant(store, by_text)]
+    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *found))))
+
+
+async def _forget_in_store(store: Store, order: ForgetOrder, gone: Gone) -> Forgotten:
+    """Forget in the store, and learn from it which messages that meant."""
+    forgotten = await store.forget(
+        replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
+    )
+    gone.message_ids.update(forgotten.message_ids)
+    gone.segments.update(forgotten.segments)
+    gone.facts.update(forgotten.facts)
+    marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
+    if marks:  # of facts that rested on it: whoever asks for one is told that it was forgotten
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
+        gone.message_ids.update(marks)
+    return forgotten
+
+
+def _counts(forgotten: Forgotten) -> dict[str, int]:
+    return {
+        "segments": len(forgotten.segments),
+        "passages": forgotten.passages,
+        "vectors": forgotten.vectors,
+        "facts": len(forgotten.facts),
+        "ledger pieces": forgotten.pieces,
+        "jobs": forgotten.jobs,
+        "session states changed": forgotten.session_states,
+        "compactions": forgotten.compactions,
+    }
+
+
+def _unreached(spools: Sequence[Spool], gone: Gone) -> list[str]:
+    lines = damaged_parts(spools)
+    if gone.unread:
+        lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
+    return lines
+
+
+def _version() -> str:
+    try:
+        return metadata.version("recollect")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,540 @@
+"""Redact: mask the secrets that stand in what is stored already, in place.
+
+Owns the walk: what waits in spools first, so that it is stored without them; then segments with
+their index and vectors and, in the same write, the spans of facts that rest on them; then other
+facts and digests, then ledger, jobs, compactions and session states. Must never tell a secret, nor
+a part of one. Always holds: ids, places and times stay, and what is not changed comes back as the
+very object; a second run finds nothing; without `apply` nothing is changed. A crash in between
+leaves what is not done yet as it was: redacting again finishes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from recollect.errors import FormatError, StaleFacts
+from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.compaction_record import read_record
+from recollect.formats.json_spans import encode
+from recollect.formats.knowledge_jsonl import split_foreign
+from recollect.formats.session_state import with_texts
+from recollect.ports import Spool, Store
+from recollect.search.tokenize import tokenize
+from recollect.upkeep.certificates import (
+    CANNOT,
+    DIGESTS,
+    FACTS,
+    JOB_KEYS,
+    ORIGINS,
+    PLACES,
+    RECORD_NAMES,
+    SEGMENTS,
+    SESSION_NAMES,
+    SPOOL,
+    Findings,
+    Progress,
+    Redacted,
+)
+from recollect.upkeep.masks import (
+    COPIES_KIND,
+    REMAINS_KIND,
+    Copies,
+    MaskedBytes,
+    MaskedText,
+    Masks,
+    copies_of,
+    remains_of,
+    strings_in,
+)
+from recollect.upkeep.matching import damaged_parts
+from recollect.values.batch import Batch, SessionWrite
+from recollect.values.fact import Fact
+from recollect.values.fact_support import rests_on
+from recollect.values.job import EMBED_JOB, NewJob
+from recollect.values.ledger import Piece
+from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, StoredSegment
+from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
+
+__all__ = ["CANNOT", "PLACES", "Progress", "Redacted", "redact"]
+
+
+T = TypeVar("T")
+Index: TypeAlias = Callable[[Segment], tuple[NewPassage, ...]]
+"""How a segment is cut and indexed."""
+TAG_KIND: Final = "tag"
+"""What stands only among the tags of a message."""
+Moved: TypeAlias = Mapping[SegmentId, MaskedText]
+"""The segments whose texts changed, each with how its spans moved."""
+
+_IDS: Final[Mapping[Room, frozenset[str]]] = {
+    "compactions": frozenset({"source", "key", "first_kept", "kind", "standing", "trigger"}),
+    "jobs": frozenset({"id", "ids", "key", "session", "segment", "segments", "embedder"}),
+}
+"""Keys whose values name things: an own pattern may not change them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Generic[T]):
+    """A stored thing afterwards."""
+
+    value: T = field(repr=False)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of which kind were masked in it."""
+    text: MaskedText | None = field(default=None, repr=False)
+    """Of a segment: its text, with how spans moved."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether there was anything to mask."""
+        return bool(self.kinds)
+
+
+def masked_segment(segment: Segment, masks: Masks) -> Part[Segment]:
+    """A segment whose text, tags and imported line hold no secret."""
+    said = masks.text(segment.text)
+    tool = masks.text(segment.tool or "")
+    line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
+    kinds = Counter(said.kinds) + Counter(tool.kinds)
+    tags = Counter(tag for tag in (*segment.topics, *segment.entities) if masks.name(tag))
+    if not kinds and not line.kinds and not tags:
+        return Part(value=segment)
+    left = replace(
+        segment,
+        text=said.text,
+        tool=segment.tool and tool.text,
+        topics=_still(segment.topics, segment.text, said.text, tags),
+        entities=_still(segment.entities, segment.text, said.text, tags),
+        foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
+    )
+    found = kinds or line.kinds or {TAG_KIND: len(tags)}
+    return Part(value=left, kinds=found, text=said)
+
+
+def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
+    """A fact that holds no secret, and whose spans stand where their texts do now."""
+    content, context = masks.text(fact.content), masks.text(fact.context)
+    subject, attribute = masks.text(fact.subject), masks.text(fact.attribute)
+    number, line = _imported(fact.foreign or "", masks)
+    kinds: Counter[str] = Counter()
+    for one in (content, context, subject, attribute):
+        kinds.update(one.kinds)
+    left = fact
+    if kinds or line.kinds:
+        left = replace(
+            fact,
+            content=content.text,
+            context=context.text,
+            subject=subject.text,
+            attribute=attribute.text,
+            words=tuple(tokenize(content.text)),
+            foreign=fact.foreign and number + line.body.decode("utf-8", "surrogateescape"),
+        )
+    evidence = tuple(
+        replace(one, start=span[0], end=span[1])
+        for one in fact.evidence
+        for span in [_span(moved, one.segment, one.start, one.end)]
+    )
+    if evidence != fact.evidence:
+        left = replace(left, evidence=evidence)
+    return Part(value=left, kinds=kinds or line.kinds)
+
+
+def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
+    """The line that a fact was imported as: its place in the file with its tab, and the rest."""
+    number, line = split_foreign(foreign)
+    return number, masks.json(line.encode("utf-8", "surrogateescape"))
+
+
+def masked_body(room: Room, body: bytes, masks: Masks) -> Part[bytes]:
+    """What a room holds, without secrets; FormatError for a state that cannot be read."""
+    if room == "states":
+        return masked_state(body, masks)
+    if room == "job reasons":
+        said = masks.text(body.decode("utf-8", "surrogatepass"))
+        return Part(value=said.text.encode("utf-8", "surrogatepass"), kinds=said.kinds)
+    done = masks.json(body, leave=_IDS.get(room, frozenset()))
+    return Part(value=done.body, kinds=done.kinds)
+
+
+def texts_in(room: Room, body: bytes) -> list[str]:
+    """What a summary, a receipt or a session's state says; nothing of what cannot be read."""
+    texts: list[str] = []
+
+    def read(text: str) -> str:
+        texts.append(text)
+        return text
+
+    try:
+        if room == "states":
+            with_texts(body, read)
+        else:
+            told = read_record(body).result
+            texts.append(told.summary)
+            for finding in told.receipt.findings if told.receipt is not None else ():
+                texts += (finding.probe.text, finding.probe.sentence)
+            texts += strings_in(encode(dict(told.details)))
+    except FormatError:
+        return []
+    return texts
+
+
+def masked_state(state: bytes, masks: Masks) -> Part[bytes]:
+    """A session's state without secrets."""
+    kinds: Counter[str] = Counter()
+
+    def change(text: str) -> str:
+        done = masks.text(text)
+        kinds.update(done.kinds)
+        return done.text
+
+    return Part(value=with_texts(state, change), kinds=kinds)
+
+
+def masked_batch(batch: Batch, masks: Masks, index: Index) -> Part[Batch]:
+    """A batch that waits, without secrets; vectors of what changed are made again later."""
+    tally = _Tally()
+    moved: dict[SegmentId, MaskedText] = {}
+
+    def segment(new: NewSegment) -> NewSegment:
+        part = masked_segment(new.segment, masks)
+        if not part.changed or part.text is None:
+            return new
+        moved[new.segment.id] = part.text
+        # what was kept without being indexed stays so
+        return NewSegment(segment=tally(part), passages=index(part.value) if new.passages else ())
+
+    segments = tuple([segment(new) for new in batch.segments])
+    facts = tuple([tally(masked_fact(fact, masks, moved)) for fact in batch.facts])
+    changed = {new.id for new, old in zip(facts, batch.facts, strict=True) if new != old}
+    left = replace(
+        batch,
+        segments=segments,
+        vectors=tuple(
+            replace(held, vectors=tuple(one for one in held.vectors if one.segment not in moved))
+            for held in batch.vectors
+        ),
+        facts=facts,
+        fact_vectors=tuple(
+            replace(held, vectors=tuple(one for one in held.vectors if one.fact not in changed))
+            for held in batch.fact_vectors
+        ),
+    )
+    left = _rooms_of(left, masks, tally)
+    return Part(value=left if tally.kinds else batch, kinds=tally.kinds)
+
+
+def _rooms_of(batch: Batch, masks: Masks, tally: _Tally) -> Batch:
+    """What a batch holds beside segments and facts, without secrets."""
+    return replace(
+        batch,
+        jobs=tuple(
+            replace(job, payload=tally(masked_body("jobs", job.payload, masks)))
+            for job in batch.jobs
+        ),
+        pieces=tuple(
+            _piece(one, tally(masked_body("pieces", one.body, masks))) for one in batch.pieces
+        ),
+        compactions=tuple(
+            replace(one, body=tally(masked_body("compactions", one.body, masks)))
+            for one in batch.compactions
+        ),
+        session=None if batch.session is None else _session(batch.session, masks, tally),
+    )
+
+
+class _Tally:
+    """Counts what was masked in parts."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+
+    def __call__(self, part: Part[T]) -> T:
+        """The part's value, counted."""
+        self.kinds.update(part.kinds)
+        return part.value
+
+
+def _piece(piece: Piece, body: bytes) -> Piece:
+    return piece if body == piece.body else replace(piece, body=body, exact=False)
+
+
+def _session(write: SessionWrite, masks: Masks, tally: _Tally) -> SessionWrite | None:
+    try:
+        return replace(write, state=tally(masked_state(write.state, masks)))
+    except FormatError:
+        return None  # nobody here can tell what it holds: the stored one stays
+
+
+def _still(
+    tags: tuple[str, ...], before: str, after: str, secret: Container[str]
+) -> tuple[str, ...]:
+    """The tags but for secrets, and for those that the text no longer says."""
+    was, now = before.casefold(), after.casefold()
+    kept = (tag for tag in tags if tag not in secret)
+    return tuple(tag for tag in kept if tag.casefold() in now or tag.casefold() not in was)
+
+
+def _span(moved: Moved, segment: SegmentId, start: int, end: int) -> tuple[int, int]:
+    found = moved.get(segment)
+    return (start, end) if found is None else found.moved(start, end)
+
+
+_PAGE_SEGMENTS: Final = 200
+_PAGE_BODIES: Final = 50
+_FACTS_AT_ONCE: Final = 200
+_MOST_RACES: Final = 5
+_MOST_JOBS: Final = 100_000
+_DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
+"""Rooms of what is made from messages."""
+
+
+async def redact(
+    store: Store,
+    spools: Sequence[Spool],
+    masks: Masks,
+    *,
+    index: Index,
+    now: float,
+    apply: bool,
+    progress: Progress | None = None,
+) -> Redacted:
+    """Mask what is stored, or with `apply` false say what would be; `index` cuts messages anew."""
+    found = Findings(applied=apply, progress=progress)
+    walk = _Walk(store, masks, index, found, now=now, apply=apply)
+    embedders = (await store.stats()).vectors
+    await walk.copies()
+    for spool in spools:
+        await spool.rewrite(walk.record)
+    found.cannot.update(dict.fromkeys(damaged_parts(spools)))
+    await walk.segments()
+    await walk.remains()
+    await walk.facts()
+    for room in ROOMS:
+        await walk.room(room)
+    await walk.job_keys()
+    if apply and found.changed:
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
+        await store.write(Batch(at=now, jobs=jobs))
+        # The last one says whether the bytes that were replaced are gone from the store's files.
+        found.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
+    return found.told()
+
+
+class _Walk:
+    """One pass through a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        masks: Masks,
+        index: Index,
+        found: Findings,
+        *,
+        now: float,
+        apply: bool,
+    ) -> None:
+        self._store = store
+        self._masks = masks
+        self._index = index
+        self._found = found
+        self._now = now
+        self._apply = apply
+        self._facts_before: tuple[Fact, ...] = ()
+        self._named: set[tuple[str, str]] = set()
+        self._secrets: dict[str, set[str]] = {}
+        """By session, what was masked in its messages: only while this walks."""
+        self._copied: set[str] = set()
+        """What was masked there before, and stands elsewhere: likewise."""
+
+    async def copies(self) -> None:
+        """Learn what was taken from messages before they were masked, and stands alone now."""
+        copies = Copies()
+        for room in _DERIVED:
+            after: str | None = None
+            while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
+                after = page[-1].id
+                for one in page:
+                    for text in texts_in(room, one.body):
+                        copies.read(one.session or "", text)
+        last = 0
+        while held := await self._store.page(after=last, limit=_PAGE_SEGMENTS):
+            last = held[-1].sequence
+            for segment in (one.segment for one in held):
+                tags = (*segment.topics, *segment.entities)
+                copies.heard(segment.session, segment.text, tags)
+        self._copied = copies.found()
+        self._masks = replace(self._masks, copies=copies_of(self._copied))
+
+    def record(self, record: bytes) -> bytes:
+        """A spooled record as it may wait."""
+        self._found.step(SPOOL, 1, None)
+        try:
+            part = masked_batch(read_batch(record), self._masks, self._index)
+        except FormatError:
+            self._found.unread[SPOOL] += 1
+            return record
+        if not part.changed:
+            return record
+        self._found.count(SPOOL, part.kinds)
+        return write_batch(part.value) if self._apply else record
+
+    async def segments(self) -> None:
+        """Messages, with their index and vectors, and the facts that rest on them."""
+        total = (await self._store.stats()).segments
+        self._facts_before = await self._store.facts(superseded=True)
+        after = 0
+        while page := await self._store.page(after=after, limit=_PAGE_SEGMENTS):
+            after = page[-1].sequence
+            moved: dict[SegmentId, MaskedText] = {}
+            order: list[NewSegment] = []
+            for segment in (one.segment for one in page):
+                self._name(SESSION_NAMES, segment.session)
+                self._name(ORIGINS, segment.origin)
+                part = masked_segment(segment, self._masks)
+                if part.changed and part.text is not None:
+                    self._found.count(SEGMENTS, part.kinds, segment.session)
+                    self._found.segments[segment.id] = None
+                    secrets = self._secrets.setdefault(segment.session, set())
+                    secrets.update(part.text.masked_in(segment.text))
+                    moved[segment.id] = part.text
+                    order.append(await self._indexed(part.value))
+            await self._segments_rewritten(order, moved, self._masks)
+            self._found.step(SEGMENTS, len(page), total)
+
+    async def remains(self) -> None:
+        """What copies of these secrets that lost a character or two left in their sessions."""
+        for session, secrets in self._secrets.items():
+            masks = replace(self._masks, remains=remains_of(secrets), copies=copies_of(secrets))
+            after = 0
+            while (masks.remains or masks.copies) is not None and (
+                page := await self._store.page(after=after, limit=_PAGE_SEGMENTS, session=session)
+            ):
+                after = page[-1].sequence
+                await self._remains_in(page, masks)
+        every = [secret for secrets in self._secrets.values() for secret in secrets]
+        self._masks = replace(
+            self._masks, remains=remains_of(every), copies=copies_of([*every, *self._copied])
+        )
+        self._secrets.clear()
+        self._copied.clear()
+
+    async def _remains_in(self, page: Sequence[StoredSegment], masks: Masks) -> None:
+        moved: dict[SegmentId, MaskedText] = {}
+        order: list[NewSegment] = []
+        for segment in (one.segment for one in page):
+            part = masked_segment(segment, masks)
+            left = (REMAINS_KIND, COPIES_KIND)
+            kinds = {kind: part.kinds[kind] for kind in left if part.kinds.get(kind)}
+            if part.text is None or not kinds:
+                continue
+            known = segment.id in self._found.segments
+            self._found.count(SEGMENTS, kinds, segment.session, again=known)
+            self._found.segments[segment.id] = None
+            moved[segment.id] = part.text
+            order.append(await self._indexed(part.value))
+        await self._segments_rewritten(order, moved, masks)
+
+    async def _indexed(self, segment: Segment) -> NewSegment:
+        """A segment as it is found from now on; what is kept without an index stays so."""
+        found = await self._store.passages(segment.id)
+        return NewSegment(segment=segment, passages=self._index(segment) if found else ())
+
+    async def _segments_rewritten(
+        self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
+    ) -> None:
+        """Replace segments and, in the same write, the facts whose spans are of their texts."""
+        if not self._apply or not new:
+            return
+        for _ in range(_MOST_RACES):
+            revision = await self._store.facts_revision()
+            resting = [
+                (fact, masked_fact(fact, masks, moved).value)
+                for fact in await self._store.facts(superseded=True)
+                if not moved.keys().isdisjoint(rests_on(fact))
+            ]
+            order = RewriteOrder(
+                at=self._now,
+                segments=tuple(new),
+                facts=tuple(now for was, now in resting if now != was),
+                facts_revision=revision,
+            )
+            try:
+                await self._rewritten(order)
+            except StaleFacts:
+                continue
+            return
+        self._found.raced += len(new)
+
+    async def facts(self) -> None:
+        """Facts and digests, written only while nobody else decides upon them."""
+        for fact in self._facts_before:
+            self._name(SESSION_NAMES, fact.session)
+            part = masked_fact(fact, self._masks, {})
+            if part.changed:
+                place = DIGESTS if fact.type == "digest" else FACTS
+                self._found.count(place, part.kinds, fact.session)
+                self._found.facts.append(fact.id)
+        self._found.step(FACTS, len(self._facts_before), len(self._facts_before))
+        races = 0
+        while self._apply and races < _MOST_RACES:
+            try:
+                if not await self._some_facts_written():
+                    return
+            except StaleFacts:
+                races += 1
+        if self._apply:
+            self._found.raced += 1
+            self._found.cannot["facts: others were written all the time; redact once more"] = None
+
+    async def _some_facts_written(self) -> bool:
+        """Write some of those that have to read otherwise; False when there are none."""
+        revision = await self._store.facts_revision()
+        found = await self._store.facts(superseded=True)
+        new = [masked_fact(fact, self._masks, {}).value for fact in found]
+        left = [one for one, was in zip(new, found, strict=True) if one != was][:_FACTS_AT_ONCE]
+        if left:
+            await self._rewritten(
+                RewriteOrder(at=self._now, facts=tuple(left), facts_revision=revision)
+            )
+        return bool(left)
+
+    async def room(self, room: Room) -> None:
+        """Everything that a room holds."""
+        after: str | None = None
+        while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
+            after = page[-1].id
+            order: list[NewBody] = []
+            for one in page:
+                self._name(SESSION_NAMES, one.session)
+                try:
+                    part = masked_body(room, one.body, self._masks)
+                except FormatError:
+                    self._found.unread[PLACES[room]] += 1
+                    continue
+                if room != "states" and self._masks.left_in(part.value):
+                    self._found.name(RECORD_NAMES, f"{room}:{one.id}")
+                if part.changed:
+                    self._found.count(PLACES[room], part.kinds, one.session)
+                    order.append(NewBody(room=room, id=one.id, was=one.body, body=part.value))
+            if self._apply and order:
+                await self._rewritten(RewriteOrder(at=self._now, bodies=tuple(order)))
+            self._found.step(PLACES[room], len(page), None)
+
+    async def job_keys(self) -> None:
+        """Names that jobs are told apart by."""
+        for job in await self._store.jobs(limit=_MOST_JOBS):
+            self._name(JOB_KEYS, job.key)
+
+    async def _rewritten(self, order: RewriteOrder) -> None:
+        done = await self._store.rewrite(order)
+        self._found.raced += len(order.bodies) - done.bodies
+        self._found.cannot.update(dict.fromkeys(done.cannot))
+
+    def _name(self, what: str, name: str | None) -> None:
+        if name and (what, name) not in self._named:
+            self._named.add((what, name))
+            if self._masks.name(name):
+                self._found.name(what, name)

@@ -1,0 +1,116 @@
+"""Looks beside the turns: begun by `wake`, repeated, never heard of when they fail or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from recollect.errors import StoreUnavailable
+from recollect.transfer import memory_files as following
+from recollect.transfer.memory_files import Following
+from recollect.values.files_look import FilesLook, SkippedFile
+
+
+def followed(look: Callable[[], Awaitable[FilesLook]], monkeypatch, seconds=0.01) -> Following:
+    monkeypatch.setattr(following, "LEAST_SECONDS", 0.0)
+    return Following(look, interval_seconds=seconds)
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    begun = time.monotonic()
+    while not ready():
+        assert time.monotonic() - begun < 20
+        await asyncio.sleep(0.005)
+
+
+def test_it_looks_at_once_and_again(monkeypatch) -> None:
+    looks = 0
+
+    async def look() -> FilesLook:
+        nonlocal looks
+        looks += 1
+        return FilesLook()
+
+    async def run() -> None:
+        files = followed(look, monkeypatch)
+        assert not files.running
+        files.wake()
+        files.wake()
+        await until(lambda: looks >= 3)
+        assert files.running
+        assert files.trouble() is None
+        await files.close()
+        seen = looks
+        files.wake()
+        await asyncio.sleep(0.05)
+        assert looks == seen
+        assert not files.running
+
+    asyncio.run(run())
+
+
+def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
+    looks = 0
+
+    async def look() -> FilesLook:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise StoreUnavailable("the store is away")
+        if looks == 2:
+            raise ZeroDivisionError
+        skipped = (
+            SkippedFile(file="a.md", reason="it is not UTF-8"),
+            SkippedFile(file="b.md", reason="it is not UTF-8"),
+        )
+        return FilesLook(skipped=skipped)
+
+    async def run() -> None:
+        files = followed(look, monkeypatch)
+        said = []
+        files.wake()
+        while looks < 3:
+            said.append(files.trouble())
+            await asyncio.sleep(0.001)
+        await until(lambda: "a.md" in str(files.trouble()))
+        assert any("the store is away" in str(one) for one in said)
+        assert "and 1 more" in str(files.trouble())
+        await files.close()
+
+    asyncio.run(run())
+
+
+def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatch) -> None:
+    async def look() -> FilesLook:
+        await asyncio.Event().wait()
+        return FilesLook()
+
+    async def run() -> None:
+        files = followed(look, monkeypatch)
+        files.wake()
+        await asyncio.sleep(0.02)
+        begun = time.monotonic()
+        await files.close()
+        assert time.monotonic() - begun < 5
+
+    asyncio.run(run())
+
+
+def test_in_another_event_loop_it_begins_anew(monkeypatch) -> None:
+    looks = 0
+
+    async def look() -> FilesLook:
+        nonlocal looks
+        looks += 1
+        return FilesLook()
+
+    files = followed(look, monkeypatch, seconds=60.0)
+
+    async def once(wanted: int) -> None:
+        files.wake()
+        await until(lambda: looks == wanted)
+
+    asyncio.run(once(1))
+    asyncio.run(once(2))
+    assert not files.running

@@ -1,0 +1,100 @@
+"""Facts of our own come into another memory: restored with all they say, else with less."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from recollect.config.settings import Redaction
+from recollect.rules.identity import space_secret
+from recollect.rules.tokens import Weigher
+from recollect.stores.sqlite import SQLiteStore
+from recollect.testing.store_contract.examples import START, fact, ids, segments
+from recollect.transfer.export import export_facts
+from recollect.transfer.openclaw import import_facts
+from recollect.transfer.transcripts import ImportRules
+from recollect.values.batch import Batch
+from recollect.values.fact import EvidenceSpan, FactId, fact_identity
+from recollect.values.upkeep import ForgetOrder
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+RULES = ImportRules(
+    secret=space_secret("examples"), redaction=Redaction(), weigher=Weigher(), now=START + 100
+)
+AT = 1771000000.0
+
+
+def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
+    new = segments(2)
+    spans = tuple(EvidenceSpan(segment=one, start=0, end=4) for one in ids(new))
+    given = (
+        fact("old", at=AT, superseded_by=FactId("new"), valid_to=AT + 1, subject="port"),
+        fact("new", at=AT + 1, change="supersede", sources=ids(new), evidence=spans, joint=True),
+        fact("liked", at=AT + 2, type="preference", trust="high", made_by="user", pinned=True),
+        fact("told", at=AT + 3, trust="high", made_by="rules", session="talk", recorded_at=AT + 4),
+        fact("digest", at=AT + 4, type="digest", joint=True),
+    )
+
+    async def run() -> None:
+        async with (
+            await SQLiteStore.open(tmp_path / "one.db", space="one") as one,
+            await SQLiteStore.open(tmp_path / "two.db", space="two") as two,
+        ):
+            await one.write(Batch(at=START, segments=new, facts=given))
+            first = io.BytesIO()
+            assert await export_facts(one, first) == 4
+            lines = first.getvalue().splitlines(keepends=True)
+            done = await import_facts(two, lines, rules=RULES)
+            assert (done.messages.stored, done.passed_over) == (4, ())
+            came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
+            less = [
+                replace(each, trust="medium", made_by="import", pinned=False) for each in given[:4]
+            ]
+            assert came == less, "a file is nobody's word"
+            await import_facts(two, lines, rules=RULES, restore=True)
+            came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
+            assert came == list(given[:4])
+            again = io.BytesIO()
+            await export_facts(two, again)
+            assert again.getvalue() == first.getvalue()
+            assert (await import_facts(two, lines, rules=RULES)).messages.known == 4
+
+    asyncio.run(run())
+
+
+def test_secrets_are_masked_in_our_own_keys_too(tmp_path: Path) -> None:
+    line = {
+        "id": "f", "type": "config", "content": "x", "context": "", "timestamp": 1,
+        "subject": f"key {SECRET}", "attribute": "token", "session": "talk",
+    }  # fmt: skip
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
+            done = await import_facts(store, [json.dumps(line).encode()], rules=RULES)
+            assert done.altered == 1
+            (kept,) = await store.facts()
+            assert SECRET not in kept.subject
+            assert SECRET not in (kept.foreign or "")
+            assert (kept.attribute, kept.session) == ("token", "talk")
+
+    asyncio.run(run())
+
+
+def test_a_fact_that_the_store_forgot_by_itself_is_counted_as_forgotten(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"id": name, "type": "config", "content": name, "timestamp": 1}).encode() + b"\n"
+        for name in ("gone", "stays")
+    ]
+
+    async def run() -> None:
+        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
+            await store.forget(ForgetOrder(at=START, facts=(FactId("gone"),)))
+            assert await store.tombstoned([fact_identity(FactId("gone"))])
+            done = await import_facts(store, lines, rules=RULES)
+            assert (done.messages.stored, done.messages.forgotten) == (1, 1)
+            assert [one.id for one in await store.facts()] == ["stays"]
+
+    asyncio.run(run())

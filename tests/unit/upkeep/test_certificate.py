@@ -1,0 +1,101 @@
+"""A certificate says what was done, shows when it was changed, and carries no content."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from recollect.errors import FormatError
+from recollect.upkeep.certificates import (
+    certificate_json,
+    certificate_text,
+    digest_of,
+    is_intact,
+    read_certificate,
+    seal,
+)
+from recollect.values.certificate import Asked, Certificate
+from recollect.values.message import MessageId
+
+SEALED = seal(
+    Certificate(
+        at=1_760_000_000.0,
+        space="alice",
+        engine="SQLite 3.50",
+        version="0.3",
+        asked=Asked(segments=2, sessions=("monday",), said_before=1_750_000_000.0),
+        counts={"segments": 1_234, "passages": 0},
+        identities_digest=digest_of([MessageId("b"), MessageId("a")]),
+        covers=("the archive",),
+        cannot=("backups",),
+    )
+)
+
+
+def test_it_survives_json_and_shows_a_change() -> None:
+    again = read_certificate(json.loads(json.dumps(certificate_json(SEALED))))
+    assert again == SEALED
+    assert is_intact(again)
+    assert not is_intact(replace(again, counts={"segments": 1_235}))
+    assert not is_intact(replace(again, cannot=()))
+    assert digest_of([MessageId("a"), MessageId("b")]) == SEALED.identities_digest
+
+
+def test_what_is_no_certificate_is_refused() -> None:
+    with pytest.raises(FormatError):
+        read_certificate({})
+    with pytest.raises(FormatError):
+        read_certificate({**certificate_json(SEALED), "asked": {"sessions": [], "unknown": 1}})
+    with pytest.raises(FormatError):
+        read_certificate({"format": certificate_json(SEALED)["format"]})
+
+
+def test_the_page_for_people() -> None:
+    page = certificate_text(SEALED)
+    for line in (
+        "space      alice",
+        "when       2025-10-09 08:53:20 UTC",
+        "asked      2 segments by id; session monday; all said before 2025-06-15 15:06:40 UTC",
+        "     1,234  segments",
+        "  - backups",
+        SEALED.checksum,
+    ):
+        assert line in page
+    assert "passages" not in page, "what was not there is not listed"
+    assert "nothing was stored of it" in certificate_text(replace(SEALED, counts={}))
+
+
+def test_names_on_the_page_cannot_move_the_cursor_or_forge_a_line() -> None:
+    evil = "monday\x1b[2J\nchecksum   0000"
+    asked = Asked(sessions=(evil,), matching=True)
+    page = certificate_text(replace(SEALED, space=f"a\x1b]0;b\x07{evil}", asked=asked))
+    assert "\x1b" not in page
+    assert "\x07" not in page
+    assert sum(line.startswith("checksum") for line in page.splitlines()) == 1
+    assert "all that holds a text" in page
+    assert "MONDAY" in certificate_text(replace(SEALED, asked=asked), plain=str.upper)
+
+
+def test_a_certificate_from_before_texts_could_be_asked_for_is_intact() -> None:
+    held = certificate_json(SEALED)
+    assert "matching" not in held["asked"]
+    searched = seal(replace(SEALED, asked=Asked(matching=True)))
+    again = read_certificate(json.loads(json.dumps(certificate_json(searched))))
+    assert again == searched
+    assert is_intact(again)
+    assert not is_intact(replace(again, asked=Asked()))
+
+
+def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None:
+    cannot = ("transcript a.jsonl, which an agent has open", "backups")
+    one = replace(SEALED, counts={"segments": 1, "facts": 2}, cannot=cannot)
+    page = certificate_text(one, standing=frozenset({"backups"}))
+    assert "         1  segment\n" in page
+    assert "         2  facts\n" in page
+    assert "a.jsonl" in page
+    assert "  - backups" not in page
+    assert "This covers" not in page
+    assert "-v lists it" in page
+    assert one.checksum in page

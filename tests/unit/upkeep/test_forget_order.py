@@ -1,0 +1,220 @@
+"""Forgetting reaches the store and what waits in spools, and leaves a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.memory.quoting import MARKER, quoting_batch
+
+from recollect.formats.batches import read_batch, write_batch
+from recollect.ports import Store
+from recollect.stores.spool import FileSpool
+from recollect.testing.store_contract import examples
+from recollect.upkeep.certificates import certificate_json, certificate_text, is_intact
+from recollect.upkeep.forget import find_meant, forget
+from recollect.values.batch import Batch
+from recollect.values.fact import FactId
+from recollect.values.upkeep import ForgetOrder, Forgotten
+from recollect.wiring import open_store
+
+AT = 1_760_011_200.0
+
+
+def run(folder: Path, scenario: Callable[[Store, FileSpool], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        store = await open_store(str(folder / "space.db"), space="alice")
+        spool = FileSpool.open(folder / "spool", space="alice")
+        try:
+            await scenario(store, spool)
+        finally:
+            await spool.close()
+            await store.close()
+
+    asyncio.run(whole())
+
+
+def files_with(marker: str, folder: Path) -> list[Path]:
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and marker.encode() in path.read_bytes()
+    ]
+
+
+def spooled(*texts: str, session: str = "waits") -> bytes:
+    new = examples.conversation(texts, session=session)
+    pieces = tuple(examples.piece(one.segment.text, about=(one.segment.message_id,)) for one in new)
+    return write_batch(Batch(at=AT, segments=new, pieces=pieces))
+
+
+def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: Path) -> None:
+    batch = quoting_batch()
+    new = batch.segments
+    waits = spooled(f"waits {MARKER}", "harmless too")
+
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        await store.write(batch)
+        await spool.append(waits)
+        await spool.set_aside(write_batch(batch), reason="refused")
+        assert await asyncio.to_thread(files_with, MARKER, tmp_path)
+        (waiting, _) = read_batch(waits).segments
+        order = ForgetOrder(
+            at=AT,
+            segments=(new[0].segment.id,),
+            message_ids=(waiting.segment.message_id,),
+        )
+        certificate = await forget(store, [spool], order, now=AT)
+        assert is_intact(certificate)
+        assert certificate.counts == {
+            "segments": 1, "passages": 1, "vectors": 1, "facts": 1, "ledger pieces": 1, "jobs": 1,
+            "session states changed": 1, "compactions": 1, "spooled batches changed": 2,
+        }  # fmt: skip
+        assert certificate.asked.segments == 1
+        assert certificate.space == "alice"
+        assert MARKER not in certificate_text(certificate) + str(certificate_json(certificate))
+        assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
+
+        # the client sends it all again, and the spool drains
+        assert (await store.write(batch)).forgotten == (new[0].segment.id,)
+        assert (await store.write(read_batch(waits))).forgotten == (waiting.segment.id,)
+
+        async def take(record: bytes) -> None:
+            await store.write(read_batch(record))
+
+        assert await spool.drain(take) == 1
+        assert (await store.stats()).segments == 2
+        assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
+
+    run(tmp_path, scenario)
+
+
+def test_a_session_that_only_waits_is_forgotten_by_its_name(tmp_path: Path) -> None:
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        await spool.append(spooled(f"waits {MARKER}", session="monday"))
+        await spool.append(spooled("stays", session="tuesday"))
+        order = ForgetOrder(at=AT, sessions=("monday",))
+        certificate = await forget(store, [spool], order, now=AT)
+        assert certificate.asked.sessions == ("monday",)
+        assert await spool.waiting() == 1
+        assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
+        waits = read_batch(spooled(f"waits {MARKER}", session="monday"))
+        assert len((await store.write(waits)).forgotten) == 1, "its tombstone stands"
+
+    run(tmp_path, scenario)
+
+
+def test_what_was_derived_goes_after_the_store_and_is_counted(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async def cascade(store: Store, forgotten: Forgotten) -> Mapping[str, int]:
+        seen.append(len(forgotten.segments))
+        assert (await store.stats()).segments == 0
+        return {"summaries": 3}
+
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        await store.write(Batch(at=AT, segments=examples.segments(2)))
+        order = ForgetOrder(at=AT, said_before=AT * 2)
+        certificate = await forget(store, [spool], order, now=AT, cascades=[cascade])
+        assert seen == [2]
+        assert certificate.counts["summaries"] == 3
+
+    run(tmp_path, scenario)
+
+
+def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        await spool.append(b"B9 of a newer version")
+        order = ForgetOrder(at=AT, sessions=("monday",))
+        certificate = await forget(store, [spool], order, now=AT)
+        said = "\n".join(certificate.cannot)
+        assert "1 spooled batches that another version of Recollect wrote" in said
+        assert "backups" in said
+        assert "providers" in said
+        assert not sum(certificate.counts.values())
+        assert await spool.waiting() == 1
+
+    run(tmp_path, scenario)
+
+
+def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
+    async def fill() -> None:
+        spool = FileSpool.open(tmp_path / "spool", space="alice")
+        await spool.append(spooled("a"))
+        await spool.close()
+
+    asyncio.run(fill())
+    (file,) = (tmp_path / "spool").glob("*.spool1")
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(bytes(content))
+
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        certificate = await forget(store, [spool], ForgetOrder(at=AT, sessions=("x",)), now=AT)
+        assert any(".damaged" in line for line in certificate.cannot)
+
+    run(tmp_path, scenario)
+
+
+def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
+    escaped = '7\t{"id":"foreign","extra":"' + "".join(f"\\u{ord(c):04x}" for c in MARKER) + '"}'
+    facts = (
+        examples.fact("plain", content=f"it is {MARKER.upper()}"),
+        examples.fact("context", content="x", context=f"said with {MARKER}"),
+        replace(examples.fact("foreign"), foreign=escaped),
+        examples.fact("other", content="nothing of it"),
+    )
+    waits = Batch(
+        at=AT,
+        segments=examples.conversation([f"only waits: {MARKER}", "harmless"], session="waits"),
+        facts=(examples.fact("spooled", content=MARKER), examples.fact("kept")),
+    )
+
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        stored = examples.conversation([f"It is {MARKER.title()}.", "an answer"])
+        await store.write(Batch(at=AT, segments=stored, facts=facts))
+        await spool.append(write_batch(waits))
+        await spool.set_aside(spooled(f"refused {MARKER}", session="aside"), reason="refused")
+        order = ForgetOrder(at=AT, matching=MARKER)
+        assert MARKER not in repr(order)
+        meant = await find_meant(store, [spool], order)
+        assert [one.segment.id for one in meant.stored] == [stored[0].segment.id]
+        assert sorted(one.session for one in meant.spooled) == ["aside", "waits"]
+        assert sorted(fact.id for fact in meant.facts) == [
+            "context", "foreign", "plain", "spooled",
+        ]  # fmt: skip
+        assert await asyncio.to_thread(files_with, MARKER, tmp_path), "nothing is changed yet"
+
+        certificate = await forget(store, [spool], order, now=AT)
+        assert certificate.asked.matching
+        assert (certificate.counts["segments"], certificate.counts["facts"]) == (1, 3)
+        assert MARKER not in certificate_text(certificate) + str(certificate_json(certificate))
+        assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
+        assert [fact.id for fact in await store.facts(superseded=True)] == ["other"]
+
+        async def take(record: bytes) -> None:
+            await store.write(read_batch(record))
+
+        await spool.drain(take)
+        assert {fact.id for fact in await store.facts()} == {"other", "kept"}
+        texts = [one.segment.text for one in await store.page()]
+        assert sorted(texts) == ["an answer", "harmless"]
+        assert len((await store.write(waits)).forgotten) == 1, "and it does not come back"
+
+    run(tmp_path, scenario)
+
+
+def test_a_fact_is_forgotten_by_its_id(tmp_path: Path) -> None:
+    async def scenario(store: Store, spool: FileSpool) -> None:
+        said = examples.conversation(["a", "b"])
+        rests = examples.fact("rests", sources=[said[1].segment.id])
+        await store.write(Batch(at=AT, segments=said, facts=(rests, examples.fact("other"))))
+        order = ForgetOrder(at=AT, facts=(FactId("rests"), FactId("unknown")))
+        certificate = await forget(store, [spool], order, now=AT)
+        assert certificate.counts["facts"] == 1
+        assert [fact.id for fact in await store.facts()] == ["other"]
+        assert (await store.stats()).segments == 2
+
+    run(tmp_path, scenario)

@@ -1,0 +1,160 @@
+"""What waits in the spool can be forgotten: nothing of it is left in a record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.memory.quoting import MARKER, quoting_batch
+
+from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.session_state import join_state, read_state, split_state
+from recollect.testing.store_contract import examples
+from recollect.upkeep.matching import Gone, without
+from recollect.values.batch import Batch
+from recollect.values.edit import LeaveOut, Shorten
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob
+from recollect.values.reason import NOT_RUN
+from recollect.values.upkeep import ForgetOrder
+
+
+def test_nothing_that_quotes_a_forgotten_message_is_left() -> None:
+    batch = quoting_batch()
+    said, other = (new.segment for new in batch.segments)
+    record = write_batch(batch)
+    assert MARKER.encode() in record
+    left = Gone(order=ForgetOrder(at=1.0), message_ids={said.message_id}).remove(record)
+    assert left is not None
+    assert MARKER.encode() not in left
+    kept = read_batch(left)
+    assert [new.segment.id for new in kept.segments] == [other.id]
+    assert {one.segment for one in kept.vectors[0].vectors} == {other.id}
+    assert [(fact.id, fact.sources) for fact in kept.facts] == [
+        ("both", (other.id,)),
+        ("by hand", ()),
+    ]
+    assert [job.key for job in kept.jobs] == ["b"]
+    assert len(kept.pieces) == 1
+    assert [one.number for one in kept.compactions] == [2]
+    assert kept.session is not None
+    assert kept.session.about == ()
+    assert [type(edit) for edit in read_state(kept.session.state).edits] == [LeaveOut]
+    assert kept.session.path == (said.key, other.key), "where it stood is no content"
+
+
+def test_a_spooled_message_is_found_by_every_way_of_asking() -> None:
+    batch = quoting_batch()
+    said = batch.segments[0].segment
+    later = replace(batch.segments[1], segment=replace(batch.segments[1].segment, said_at=9e9))
+    record = write_batch(Batch(at=1.0, segments=(batch.segments[0], later)))
+    for order in (
+        ForgetOrder(at=1.0, message_ids=(said.message_id,)),
+        ForgetOrder(at=1.0, segments=(said.id,)),
+        ForgetOrder(at=1.0, said_before=said.said_at + 0.5),
+    ):
+        gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
+        assert gone.look_at(record) == record
+        by_place = order.said_before is not None
+        assert gone.message_ids == {said.id if by_place else said.message_id}, order
+        left = gone.remove(record)
+        assert left is not None
+        assert MARKER.encode() not in left
+    whole = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    assert whole.remove(record) is None, "nothing is left of it"
+
+
+def test_by_place_the_same_words_elsewhere_stay_and_what_quotes_them_goes() -> None:
+    batch = quoting_batch()
+    said = batch.segments[0].segment
+    (twin,) = examples.conversation([said.text], session="elsewhere")
+    assert twin.segment.message_id == said.message_id
+    order = ForgetOrder(at=1.0, sessions=("talk",))
+    left = Gone(order=order).remove(write_batch(replace(batch, segments=(*batch.segments, twin))))
+    assert left is not None
+    kept = read_batch(left)
+    assert [new.segment.id for new in kept.segments] == [twin.segment.id]
+    assert kept.session is None
+    assert all(said.message_id not in piece.about for piece in kept.pieces)
+    assert kept.compactions == ()
+    both = ForgetOrder(at=1.0, sessions=("talk",), said_before=said.said_at)
+    assert Gone(order=both).remove(write_batch(batch)) == write_batch(batch), "both must hold"
+
+
+def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
+    told = json.dumps({"role": "system", "text": json.dumps({"is": f'"{MARKER}"'})})
+    batch = Batch(
+        at=1.0,
+        pieces=(examples.piece(told, about=()), examples.piece("other", about=())),
+        jobs=(NewJob(kind="a", key="b", payload=told.encode()),),
+        compactions=(examples.compaction(1, body=told), examples.compaction(2)),
+    )
+    left = Gone(order=ForgetOrder(at=1.0, matching=f'"{MARKER.upper()}"')).remove(
+        write_batch(batch)
+    )
+    assert left is not None
+    kept = read_batch(left)
+    assert (len(kept.pieces), kept.jobs) == (1, ())
+    assert [one.number for one in kept.compactions] == [2]
+
+
+def test_only_a_batch_with_compactions_is_of_the_newer_version() -> None:
+    """A program that does not know them drains all others, and keeps what it would lose."""
+    with_them = examples.full_batch(0)
+    without_them = replace(with_them, compactions=())
+    assert write_batch(with_them)[:2] == b"B2"
+    assert write_batch(without_them)[:2] == b"B1"
+    for batch in (with_them, without_them):
+        assert read_batch(write_batch(batch)) == batch
+
+
+def test_a_record_of_another_version_is_left_and_told() -> None:
+    gone = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    assert gone.remove(b"B9 unknown") == b"B9 unknown"
+    assert gone.unread == 1
+
+
+def test_a_state_that_cannot_be_read_and_quotes_is_not_kept() -> None:
+    batch = quoting_batch()
+    assert batch.session is not None
+    unknown = replace(batch, session=replace(batch.session, state=b'{"version": 99}'))
+    said = batch.segments[0].segment
+    left = without(unknown, frozenset({said.message_id}), frozenset())
+    assert left.session is None
+
+
+def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
+    batch = quoting_batch()
+    assert batch.session is not None
+    said, other = (new.segment for new in batch.segments)
+    edits = tuple(
+        Shorten(
+            anchor=said.key,
+            part=n,
+            text=f"{MARKER} {n}" * 50,
+            stage="prune",
+            reason=NOT_RUN,
+            turn=1,
+        )
+        for n in range(20)
+    )
+    left_out = LeaveOut(anchor=other.key, part=0, stage="prune", reason=NOT_RUN, turn=1)
+    state = split_state(SessionState(turn=1, edits=(*edits, left_out)))
+    assert MARKER.encode() not in state, "it is packed"
+    long = replace(batch, session=replace(batch.session, state=state))
+    kept = without(long, frozenset({said.message_id}), frozenset()).session
+    assert kept is not None
+    assert join_state(kept.state, (), ()).edits == (left_out,)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_a_batch_without_them_stays_byte_for_byte(number: int, other: int) -> None:
+    record = write_batch(examples.full_batch(number))
+    gone = Gone(
+        order=ForgetOrder(at=1.0),
+        message_ids={new.segment.message_id for new in examples.full_batch(other).segments},
+    )
+    left = gone.remove(record)
+    assert (left == record) == (number != other)
