@@ -15,15 +15,15 @@ import pytest
 from tests.integration.long_talk import SESSION, Talk, honest, opened, scribe, shown, sound, stored
 
 from recollect import Engine
-from recollect.formats.compaction_record import read_record
+from recollect.formats.stored_records import read_record
 from recollect.formats.summaries import PI_OPENING
 from recollect.ports import Store
-from recollect.testing.postgres_server import PostgresServer
 from recollect.upkeep.forget import forget
 from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Cut
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_store
+from recollect_bench.postgres_server import PostgresServer
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 PLANTED = {

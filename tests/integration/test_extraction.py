@@ -14,7 +14,7 @@ import pytest
 from recollect import open_memory
 from recollect.config import Settings, load_settings
 from recollect.engine import Engine
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
 from recollect.formats.transcripts import read_transcript
 from recollect.ports import Model, Store

@@ -13,9 +13,9 @@ import pytest
 from recollect import Engine, open_memory
 from recollect.config import build
 from recollect.embedders.hash import HashEmbedder
-from recollect.engine import asking
+from recollect.engine import recaller as asking
 from recollect.engine.archive import DurableArchive
-from recollect.engine.housekeeping import in_process_jobs
+from recollect.engine.background import in_process_jobs
 from recollect.errors import EmbedderError, ModelUnavailable, StoreUnavailable
 from recollect.ports import Spool, Store
 from recollect.stores.spool import FileSpool

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import forget
 from recollect.values.batch import Batch
@@ -27,6 +26,7 @@ from recollect.values.lookup import CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 SECRET_PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay with both cranes."

@@ -21,12 +21,11 @@ from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, sh
 
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.session_state import with_texts
+from recollect.formats.stored_records import with_texts
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.surfaces.cli import main
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.values.batch import Batch
@@ -37,6 +36,7 @@ from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment, Segment
 from recollect.values.upkeep import ROOMS
 from recollect.wiring import open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 PLAN = f"We decided that the crane listens on port 9000, the {MARKER} plan."

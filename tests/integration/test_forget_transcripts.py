@@ -15,9 +15,9 @@ import pytest
 from recollect import open_memory
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.pi_context import build_context
+from recollect.formats.pi_session import build_context
 from recollect.formats.translate import Speaker, to_wire
-from recollect.session import SessionIndex, Transcript, open_transcript, transcript_file
+from recollect.session import SessionIndex, SessionTranscript, open_transcript, transcript_file
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.wiring import open_store
 
@@ -42,7 +42,7 @@ def recollect(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
     return told
 
 
-def opened() -> Transcript:
+def opened() -> SessionTranscript:
     record = SessionIndex.of_space("default").open("main")
     return open_transcript(
         transcript_file("default", record.session_id),
@@ -51,7 +51,7 @@ def opened() -> Transcript:
     )
 
 
-async def send(transcript: Transcript, store: Path) -> None:
+async def send(transcript: SessionTranscript, store: Path) -> None:
     """The history goes to the engine as the agent sends it."""
     wire = to_wire(list(transcript.history().messages), SPEAKER)
     body = {"model": "claude-x", "max_tokens": 100, "messages": list(wire.messages)}

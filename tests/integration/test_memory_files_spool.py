@@ -7,10 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from recollect.boundary import Failure
+from recollect.boundary import Failure, SystemClock
 from recollect.config.settings import Redaction
 from recollect.engine.archive import DurableArchive
-from recollect.engine.clock import SystemClock
 from recollect.errors import StoreUnavailable
 from recollect.ports import Store
 from recollect.rules.identity import space_secret

@@ -14,12 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from recollect import Engine, open_memory
-from recollect.boundary import Failure
+from recollect.boundary import Failure, SystemClock
 from recollect.config import build
 from recollect.engine.archive import DurableArchive
-from recollect.engine.clock import SystemClock
-from recollect.engine.housekeeping import metered
-from recollect.engine.metering import MeteredModel
+from recollect.engine.background import MeteredModel, metered
 from recollect.errors import ModelUnavailable, StoreUnavailable
 from recollect.rules.tokens import count_text
 from recollect.stores.sqlite import SQLiteStore

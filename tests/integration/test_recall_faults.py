@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from recollect.boundary import SystemClock
 from recollect.config import Settings, build
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine import Engine
 from recollect.engine.archive import DurableArchive
 from recollect.engine.background import in_process_jobs
-from recollect.engine.boundary import SystemClock
 from recollect.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.engine.session import Context
 from recollect.engine.vector_upkeep import VectorUpkeep

@@ -15,12 +15,11 @@ from click.testing import CliRunner
 from recollect import open_memory
 from recollect.agent.day_note import DayNote, append_note
 from recollect.config.settings import Redaction
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
-from recollect.session.places import outputs_folder
+from recollect.session.files import outputs_folder
 from recollect.surfaces.cli import main
-from recollect.testing.postgres_server import PostgresServer, TestDatabase
 from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import redaction_is_intact
 from recollect.values.batch import Batch
@@ -30,6 +29,7 @@ from recollect.values.job import NewJob
 from recollect.values.lookup import CandidateQuery
 from recollect.values.reason import NOT_RUN
 from recollect.wiring import open_spool, open_store
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 # Made up; in two parts, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"

@@ -17,7 +17,7 @@ import pytest
 
 from recollect import Engine, open_memory
 from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.engine.rebuilding import Rebuilt, rebuild_request
+from recollect.engine.ledger import Rebuilt, rebuild_request
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.wiring import open_store

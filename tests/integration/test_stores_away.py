@@ -21,9 +21,9 @@ from recollect.boundary import Failure
 from recollect.config import build
 from recollect.config.sources import read_arguments
 from recollect.engine.archive import DurableArchive
-from recollect.engine.housekeeping import in_process_jobs
+from recollect.engine.background import in_process_jobs
 from recollect.errors import SettingsError, StoreUnavailable
-from recollect.formats.batches import write_batch
+from recollect.formats.stored_records import write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore

@@ -35,7 +35,7 @@ from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.defaults import default_tools
 from recollect.agent.tools.outcome import Tool
 from recollect.agent.tools.outputs import Outputs
-from recollect.engine.boundary import SystemClock
+from recollect.boundary import SystemClock
 from recollect.engine.engine import Engine
 from recollect.errors import TranscriptError
 from recollect.ports import ChatModel, Clock

@@ -21,8 +21,8 @@ from typing import Final
 
 from recollect.compaction.lines import Speaker, Speech, speeches
 from recollect.rules.sentences import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.search.question import substance
 from recollect.search.statements import is_error_line, statement_kind, tells_the_error
-from recollect.search.substance import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.compaction import Probe, ProbeKind
 from recollect.values.history import Entry

@@ -25,7 +25,7 @@ from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.segment_text import without_recalled_blocks
 from recollect.rules.sentences import bounded, one_line, sentence_spans
 from recollect.search.identifiers import identifiers_in
-from recollect.search.substance import substance
+from recollect.search.question import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.compaction import Finding, Probe, Receipt, Standing
 from recollect.values.history import Entry

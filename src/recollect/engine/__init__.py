@@ -1,6 +1,6 @@
 """Runs the paths, over one stage boundary. Import `Engine` from here."""
 
-from recollect.engine.boundary import SystemClock
+from recollect.boundary import SystemClock
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context, Observation, Session
 

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.compaction.breaker import after, is_open
-from recollect.compaction.cut import cut
-from recollect.compaction.replace_past import replace_past
-from recollect.compaction.telling_lines import lines_tokens
+from recollect.boundary import Failure, Part, attempted
+from recollect.compaction.cut import cut, replace_past
+from recollect.compaction.lines import lines_tokens
+from recollect.compaction.trigger import breaker_after, breaker_is_open
 from recollect.config import Settings
 from recollect.config.settings import Redaction as RedactionSettings
-from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeper import SessionKeeper, masked_carried
 from recollect.engine.session import Session
@@ -267,7 +266,7 @@ class Compactor:
             return Reason(Cause.COMPACTION_OFF)
         if state.compaction_paused:
             return Reason(Cause.COMPACTION_UNDONE)
-        if is_open(state.breaker, self._settings.compaction, now=self._clock.now()):
+        if breaker_is_open(state.breaker, self._settings.compaction, now=self._clock.now()):
             return Reason(Cause.BREAKER_OPEN)
         return None
 
@@ -391,7 +390,7 @@ class Compactor:
 
     async def _count(self, held: Session, path: TurnPath, done: CompactionResult) -> None:
         async with held.lock:
-            breaker = after(
+            breaker = breaker_after(
                 held.state.breaker,
                 done,
                 self._settings.compaction,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
-from recollect.engine.boundary import Failure, attempted
+from recollect.boundary import Failure, attempted
 from recollect.formats.json_text import decode
 from recollect.values.compaction import Carried, CutPlan
 from recollect.values.history import Entry

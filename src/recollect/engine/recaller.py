@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from recollect.boundary import Failure, Part, attempted
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import Failure, Part, attempted
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.ports import Archive, Embedder, Store

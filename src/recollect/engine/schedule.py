@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from recollect.boundary import Failure, attempted
+from recollect.compaction.cut import UndoResult, undo
 from recollect.compaction.trigger import TriggerResult
-from recollect.compaction.undo import UndoResult, undo
-from recollect.engine.boundary import Failure, attempted
 from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeper import SessionKeeper

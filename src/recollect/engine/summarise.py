@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.compaction.append_carried import append_carried, strip_carried, without_bare_names
-from recollect.compaction.carry import carry
+from recollect.compaction.carry import append_carried, carry, strip_carried, without_bare_names
+from recollect.compaction.lines import lines_tokens
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import receipt
 from recollect.compaction.summarize import MOST_CALLS, summarize
-from recollect.compaction.telling_lines import lines_tokens
 from recollect.config.settings import Compaction as CompactionSettings
 from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
 from recollect.engine.turn_path import TurnPath

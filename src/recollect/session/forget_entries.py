@@ -26,11 +26,11 @@ from recollect.formats.pi_session import (
     read_session,
 )
 from recollect.formats.stored_records import SoughtText
-from recollect.memory.masking.masks import strings_in
-from recollect.memory.matching import compiled
 from recollect.rules.redaction import redact
 from recollect.rules.text import segment_text, without_thinking
 from recollect.session.undo import UNDOES, UNDONE_SUMMARY
+from recollect.upkeep.masks import strings_in
+from recollect.upkeep.matching import compiled
 
 # An entry whose content is forgotten: what is left of it, so that the file still holds together
 

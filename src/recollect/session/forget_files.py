@@ -23,7 +23,6 @@ from typing import Final
 
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.formats.pi_session import read_session
-from recollect.memory.matching import bytes_meant, compiled
 from recollect.session.files import (
     OUTPUTS_SUFFIX,
     open_for_one,
@@ -43,6 +42,7 @@ from recollect.session.forget_entries import (
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.workspace import LONG_TERM_NOTES, MOST_BYTES
 from recollect.stores.durable import same_file, sync_folder
+from recollect.upkeep.matching import bytes_meant, compiled
 from recollect.values.upkeep import ForgetOrder
 
 # Forgetting in the daily notes of a workspace: lines that hold a forgotten text

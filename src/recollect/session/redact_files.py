@@ -21,8 +21,6 @@ from recollect.config.settings import Redaction
 from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.formats.json_text import decode, encode
 from recollect.formats.pi_session import entry_line, read_session
-from recollect.memory.masking.masks import Masks, new_masks
-from recollect.memory.masking.report import FILES_CANNOT
 from recollect.session.files import (
     OUTPUTS_SUFFIX,
     open_for_one,
@@ -32,6 +30,8 @@ from recollect.session.files import (
 )
 from recollect.session.forget_files import note_files, rewrite_note
 from recollect.session.workspace import MOST_BYTES
+from recollect.upkeep.certificates import FILES_CANNOT
+from recollect.upkeep.masks import Masks, new_masks
 
 # An entry as it may reach the disk: its secrets masked, what holds it together left alone
 

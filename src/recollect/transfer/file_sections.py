@@ -29,8 +29,7 @@ from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.weigh import Weigher
 from recollect.transfer.file_walk import FoundFile, PatientThread
-from recollect.turn.index import index
-from recollect.turn.ingest import ingest
+from recollect.turn.ingest import index, ingest
 from recollect.values.batch import Batch
 from recollect.values.history import Entry
 from recollect.values.job import EMBED_JOB, NewJob

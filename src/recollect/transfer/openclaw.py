@@ -19,19 +19,21 @@ from mmap import mmap
 from typing import Any, TypeVar
 
 from recollect.config.settings import Redaction
-from recollect.formats.js_json import stringify, well_formed
-from recollect.formats.json_spans import decode
-from recollect.formats.knowledge_jsonl import FIELDS as FACT_FIELDS
-from recollect.formats.knowledge_jsonl import (
+from recollect.formats.json_text import decode, stringify, well_formed
+from recollect.formats.openclaw_files import KNOWLEDGE_FIELDS as FACT_FIELDS
+from recollect.formats.openclaw_files import SEGMENT_FIELDS as SEGMENT_FIELDS
+from recollect.formats.openclaw_files import (
     KnowledgeLine,
+    SegmentLine,
+    VmemEntry,
+    VmemReading,
     foreign_of,
     line_of,
+    own_keys,
     read_knowledge_lines,
+    read_segment_lines,
+    with_own_keys,
 )
-from recollect.formats.knowledge_own import own_keys, with_own_keys
-from recollect.formats.segments_jsonl import FIELDS as SEGMENT_FIELDS
-from recollect.formats.segments_jsonl import SegmentLine, read_segment_lines
-from recollect.formats.vmem import VmemEntry, VmemReading
 from recollect.ports import Store
 from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
@@ -48,7 +50,7 @@ from recollect.transfer.transcripts import (
     Progress,
     evict_job,
 )
-from recollect.turn.index import index
+from recollect.turn.ingest import index
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId, fact_identity
 from recollect.values.job import EMBED_JOB, NewJob

@@ -16,14 +16,13 @@ from typing import TypeAlias
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, segment_id
 from recollect.rules.trust import fetched_calls
 from recollect.rules.weigh import Weigher
-from recollect.turn.align import align
+from recollect.turn.align import Reading, Remembered, align, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.read import Reading, Remembered, enter, read
 from recollect.upkeep.chores import EVICT_JOB
 from recollect.values.batch import Batch, SessionWrite, StoredSession
 from recollect.values.history import SessionState

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Final, TypeAlias
 
 from recollect.errors import FormatError, RecollectError
-from recollect.formats.session_state import join_state, with_texts, write_state
+from recollect.formats.stored_records import join_state, with_texts, write_state
 from recollect.ports import Spool, Store
 from recollect.upkeep.certificates import digest_of, seal
 from recollect.upkeep.masks import Masks, strings_in

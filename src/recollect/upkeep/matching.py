@@ -13,10 +13,15 @@ from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from recollect.errors import FormatError
-from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.held_text import HeldText
-from recollect.formats.knowledge_jsonl import split_foreign
-from recollect.formats.session_state import join_state, without_quotes, write_state
+from recollect.formats.openclaw_files import split_foreign
+from recollect.formats.stored_records import (
+    SoughtText,
+    join_state,
+    read_batch,
+    without_quotes,
+    write_batch,
+    write_state,
+)
 from recollect.ports import Spool, Store
 from recollect.upkeep.masks import own_patterns, strings_in
 from recollect.values.batch import Batch, SessionWrite
@@ -78,7 +83,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
     """Whether a piece, job, compaction or state holds the text, whomever it is about."""
-    if order.matching is not None and HeldText(order.matching).stands_in(held):
+    if order.matching is not None and SoughtText(order.matching).stands_in(held):
         return True
     return any(True for _ in matches_in(order, held))
 
@@ -172,7 +177,7 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
         folded = order.matching.casefold()
         if any(folded in text.casefold() for text in texts):
             return True
-        if HeldText(order.matching).stands_in(line):
+        if SoughtText(order.matching).stands_in(line):
             return True
     if order.pattern is None:
         return False

@@ -16,11 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from recollect.errors import FormatError, StaleFacts
-from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.compaction_record import read_record
-from recollect.formats.json_spans import encode
-from recollect.formats.knowledge_jsonl import split_foreign
-from recollect.formats.session_state import with_texts
+from recollect.formats.json_text import encode
+from recollect.formats.openclaw_files import split_foreign
+from recollect.formats.stored_records import read_batch, read_record, with_texts, write_batch
 from recollect.ports import Spool, Store
 from recollect.search.tokenize import tokenize
 from recollect.upkeep.certificates import (

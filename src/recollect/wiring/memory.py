@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
-    from recollect.engine.files.following import Following
     from recollect.engine.recaller import MemoryRecaller
-    from recollect.memory.jobs import BackgroundJobs
+    from recollect.transfer.memory_files import Following
+    from recollect.upkeep.jobs import BackgroundJobs
     from recollect.wiring.models import Embedders, OwnModel
 
 
@@ -53,9 +53,8 @@ def follow_files(
     own_files = workspace is not None and "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         return None
-    from recollect.engine.files.following import Following
-    from recollect.engine.files.keeping import FileRules
-    from recollect.engine.files.memory_files import MemoryFiles
+    from recollect.transfer.file_sections import FileRules
+    from recollect.transfer.memory_files import Following, MemoryFiles
 
     async def opened() -> Store:
         if await archive.settle(0.0):
@@ -142,9 +141,9 @@ def open_memory(
     give the same model twice to have both done by it. A host that compacts between its turns by
     itself says `compact_in_background=False`.
     """
+    from recollect.boundary import SystemClock
     from recollect.engine import Engine
     from recollect.engine.background import Heard, in_process_jobs
-    from recollect.engine.boundary import SystemClock
     from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.models import (

@@ -287,7 +287,7 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
     import apsw
 
     from recollect.embedders.cache import CacheFile
-    from recollect.memory.forget import Unreached
+    from recollect.upkeep.forget import Unreached
 
     cache = CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=CACHE_WAIT_SECONDS)
     try:

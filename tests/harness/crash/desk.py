@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tests.harness.crash.plan import WORDS
 
-from recollect.compaction.prompts import REQUIRED_HEADINGS
+from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.config.settings import Compaction, Recall, Redaction, Settings, Store, Turn
 from recollect.engine import Engine
 from recollect.session import SessionIndex, SessionTranscript, open_transcript

@@ -8,8 +8,7 @@ import sys
 import time
 from random import Random
 
-from recollect.boundary import attempted
-from recollect.engine.clock import SystemClock
+from recollect.boundary import SystemClock, attempted
 from recollect.testing.store_contract import examples
 from recollect.upkeep.jobs import Backoff, JobRunner
 from recollect.values.batch import Batch

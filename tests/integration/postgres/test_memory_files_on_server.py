@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from recollect.boundary import SystemClock
 from recollect.config.settings import Redaction
-from recollect.engine.boundary import SystemClock
-from recollect.engine.files.keeping import FileRules
-from recollect.engine.files.memory_files import MemoryFiles
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.stores.postgres import PostgresStore
+from recollect.transfer.file_sections import FileRules
+from recollect.transfer.memory_files import MemoryFiles
 from recollect.values.segment import StoredSegment
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.compaction.audit import audit
-from recollect.compaction.prompts import Wanted, initial_prompt, merge_prompt, update_prompt
+from recollect.compaction.ask import Wanted, initial_prompt, merge_prompt, update_prompt
+from recollect.compaction.receipt import audit
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.summaries import PI_OPENING

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from recollect.boundary import SystemClock
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import SystemClock
 from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.ports import Embedder, Store
 from recollect.stores.sqlite import SQLiteStore

@@ -17,8 +17,7 @@ from recollect.formats.transcripts import read_transcript, read_transcripts
 from recollect.rules.identity import space_secret
 from recollect.rules.weigh import Weigher
 from recollect.transfer.transcripts import Lineage, place_items
-from recollect.turn.align import align
-from recollect.turn.read import Reading, Remembered, read
+from recollect.turn.align import Reading, Remembered, align, read
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
 from recollect.values.transcript import Transcript

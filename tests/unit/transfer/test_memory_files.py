@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from recollect.boundary import SystemClock
 from recollect.config.settings import Redaction
-from recollect.engine.clock import SystemClock
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.search.tokenize import tokenize

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.unit.memory.quoting import MARKER, quoting_batch
 
-from recollect.formats.batches import read_batch, write_batch
+from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
 from recollect.testing.store_contract import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.testing.store_contract import examples
 from recollect.transfer.openclaw import passages_of
 from recollect.upkeep.masks import Masks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.formats.knowledge_jsonl import foreign_of, split_foreign
+from recollect.formats.openclaw_files import foreign_of, split_foreign
 from recollect.ports import Store
 from recollect.testing.store_contract import examples
 from recollect.transfer.openclaw import passages_of

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.quoting import MARKER, quoting_batch
 
-from recollect.formats.batches import read_batch, write_batch
-from recollect.formats.session_state import join_state, read_state, split_state
+from recollect.formats.stored_records import (
+    join_state,
+    read_batch,
+    read_state,
+    split_state,
+    write_batch,
+)
 from recollect.testing.store_contract import examples
 from recollect.upkeep.matching import Gone, without
 from recollect.values.batch import Batch

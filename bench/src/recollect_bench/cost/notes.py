@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from recollect.compaction.prompts import PROGRESS_HEADING, REQUIRED_HEADINGS
+from recollect.compaction.ask import PROGRESS_HEADING, REQUIRED_HEADINGS
 from recollect.values.message import Role
 from recollect.values.model import Answer, Prompt, Usage
 from recollect_bench.cost.data import BYTES_A_TOKEN, count_bytes

@@ -18,20 +18,20 @@ from typing import Any, Final, Literal, TypeAlias
 from recollect.config import Settings
 from recollect.config.settings import Recall, Redaction
 from recollect.engine.background import runner_of
-from recollect.engine.facts.jobs import extract_job
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
-from recollect.memory.jobs import JobRunner, RunResult
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import IngestResult, ingest
+from recollect.upkeep.jobs import JobRunner, RunResult
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact
 from recollect.values.history import Entry
+from recollect.values.job import extract_job
 from recollect.values.message import CallId
 from recollect.values.segment import SegmentId
 from recollect_bench.facts.bury import Placed, Sitting

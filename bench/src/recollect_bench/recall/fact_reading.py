@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from recollect.config import Settings, build
 from recollect.engine.background import runner_of
-from recollect.engine.facts.jobs import extract_job
-from recollect.memory.jobs import RunResult
 from recollect.ports import Embedder, Model, Store
+from recollect.upkeep.jobs import RunResult
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId
+from recollect.values.job import extract_job
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect_bench.recall.memory import StoredMemory
 

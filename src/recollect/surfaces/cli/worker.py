@@ -19,11 +19,11 @@ import click
 from recollect import config, wiring
 from recollect.engine.background import runner_of
 from recollect.errors import SettingsError
-from recollect.memory.jobs import RunResult
 from recollect.ports import Store
 from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.facts.found import Found
 from recollect.surfaces.cli.worker_fleet import FleetWorker
+from recollect.upkeep.jobs import RunResult
 from recollect.wiring.models import choose_embedders, choose_model
 
 IDLE_SECONDS = 2.0

@@ -15,9 +15,8 @@ import click
 
 from recollect.engine.background import runner_of
 from recollect.errors import StoreError
-from recollect.memory.jobs import RunResult
-from recollect.memory.runner import until
 from recollect.surfaces.cli.explain_text import plain_line
+from recollect.upkeep.jobs import RunResult, until
 from recollect.wiring.models import choose_embedders, choose_model
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ MAKERS: dict[MadeBy, str] = {
 
 def book_of(store: Store, place: Place) -> FactBook:
     """The facts of a store, for people."""
-    from recollect.engine.boundary import SystemClock
+    from recollect.boundary import SystemClock
     from recollect.engine.facts.book import FactBook as Book
     from recollect.wiring.models import choose_embedders
 

@@ -55,9 +55,9 @@ def embed(*, url: str | None, space: str, as_json: bool) -> None:
 
 
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> None:
-    from recollect.engine.boundary import SystemClock
-    from recollect.memory.embed import embed_next
-    from recollect.memory.jobs import GiveUp
+    from recollect.boundary import SystemClock
+    from recollect.upkeep.chores import embed_next
+    from recollect.upkeep.jobs import GiveUp
 
     stats = await store.stats()
     done = held = stats.vectors.get(embedder.name, 0)

@@ -72,7 +72,7 @@ def reindex(*, url: str | None, space: str, as_json: bool) -> None:
     with ShownProgress(quiet=as_json) as progress:
 
         async def work(store: Store, place: Place) -> Reindexed:
-            from recollect.engine.boundary import SystemClock
+            from recollect.boundary import SystemClock
             from recollect.engine.reindex import reindex as index_anew
 
             del place
