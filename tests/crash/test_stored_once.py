@@ -19,11 +19,11 @@ from tests.harness.crash.verify import read_segments
 from recollect.config import Settings
 from recollect.config.settings import Store as StoreSettings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.import_path import ImportCounts, ImportRules, import_transcript
 from recollect.formats.transcripts import read_transcript
 from recollect.ports import Spool
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
+from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.values.batch import Batch
 from recollect.wiring import open_memory, open_spool
 

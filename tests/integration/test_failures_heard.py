@@ -21,9 +21,9 @@ from recollect.ports import Spool, Store
 from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite import SQLiteStore
 from recollect.transfer.memory_files import Following
-from recollect.values.batch import Batch, Written
-from recollect.values.files_look import FilesLook
+from recollect.values.batch import Batch, WriteResult
 from recollect.values.model import Answer, Prompt
+from recollect.values.upkeep import MemoryFilesResult
 
 SECRET = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
 PLANTED = ("zirconium", "hovercraft", "quetzalcoatl", SECRET)
@@ -48,7 +48,7 @@ class Leaving(SQLiteStore):
 
     failure: BaseException | None = None
 
-    async def write(self, batch: Batch) -> Written:
+    async def write(self, batch: Batch) -> WriteResult:
         if self.failure is not None:
             raise self.failure
         return await super().write(batch)
@@ -383,12 +383,12 @@ def test_memory_files_that_cannot_be_looked_at_are_heard(
     monkeypatch.setattr("recollect.transfer.memory_files.LEAST_SECONDS", 0.0)
     looks = 0
 
-    async def look() -> FilesLook:
+    async def look() -> MemoryFilesResult:
         nonlocal looks
         looks += 1
         if looks < 5:
             raise PermissionError("no entry")
-        return FilesLook()
+        return MemoryFilesResult()
 
     async def run() -> None:
         files = Following(look, interval_seconds=0.01)
@@ -415,7 +415,9 @@ def test_what_cannot_be_learned_and_what_is_late_is_told(tmp_path: Path) -> None
         assert {line.stage for line in seen.failures} == {"read"}
         release = asyncio.Event()
 
-        async def slow(batch: Batch, write: Callable[[Batch], Awaitable[Written]] = store.write):
+        async def slow(
+            batch: Batch, write: Callable[[Batch], Awaitable[WriteResult]] = store.write
+        ):
             await release.wait()
             return await write(batch)
 

@@ -19,10 +19,9 @@ from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import forget
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import FactId
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring import open_spool, open_store

@@ -13,11 +13,11 @@ from recollect.engine.archive import DurableArchive
 from recollect.errors import StoreUnavailable
 from recollect.ports import Store
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.transfer.file_sections import FileRules
 from recollect.transfer.memory_files import Following, MemoryFiles
 from recollect.values.batch import Batch
-from recollect.values.files_look import FilesLook
+from recollect.values.upkeep import MemoryFilesResult
 from recollect.wiring import open_spool, open_store
 
 
@@ -74,7 +74,9 @@ def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: 
             await asyncio.sleep(0.05)
         assert "spool" in str(following.trouble())
         refusing[0] = False
-        while not (isinstance(following.last, FilesLook) and following.last.count("unchanged")):
+        while not (
+            isinstance(following.last, MemoryFilesResult) and following.last.count("unchanged")
+        ):
             assert time.monotonic() - begun < 60, following.last
             await asyncio.sleep(0.05)
         await following.close()

@@ -22,12 +22,11 @@ from recollect.session.files import outputs_folder
 from recollect.surfaces.cli import main
 from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import redaction_is_intact
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import Insert
-from recollect.values.fact import Evidence
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery
+from recollect.values.fact import EvidenceSpan
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery
 from recollect.wiring import open_spool, open_store
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
@@ -76,7 +75,7 @@ async def plant(url: str) -> None:
     store = await open_store(url, space="default")
     held = next(one.segment for one in await store.page(limit=100) if TOKEN in one.segment.text)
     start = held.text.index("badge")
-    evidence = (Evidence(segment=held.id, start=start, end=len(held.text)),)
+    evidence = (EvidenceSpan(segment=held.id, start=start, end=len(held.text)),)
     facts = (
         examples.fact("f", content=f"the token is {TOKEN}", sources=(held.id,), evidence=evidence),
         examples.fact(

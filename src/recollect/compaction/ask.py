@@ -18,10 +18,9 @@ from typing import Final, Literal, TypeAlias
 
 from recollect.compaction.render import defuse
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.rules.clean_text import quote_labels
+from recollect.rules.text import quote_labels
 from recollect.values.compaction import Spent
-from recollect.values.model import Answer, Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Answer, Overflow, Prompt
 from recollect.values.reason import Cause, Reason
 
 IDENTIFIERS_HEADING: Final = "## Exact identifiers"

@@ -30,8 +30,7 @@ from recollect.formats.summaries import (
     part_pinned,
     without_block,
 )
-from recollect.rules.clean_text import clean_text
-from recollect.rules.segment_text import UNKNOWN_TOOL
+from recollect.rules.text import UNKNOWN_TOOL, clean_text
 from recollect.values.compaction import Carried, ToolFailure
 from recollect.values.history import Entry
 from recollect.values.message import CallId, ToolCall, ToolResult

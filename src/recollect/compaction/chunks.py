@@ -17,9 +17,9 @@ from typing import Final
 
 from recollect.compaction.ask import Kind, Wanted, turn_prompt, update_prompt
 from recollect.compaction.render import excerpt, render
-from recollect.rules.groups import group
+from recollect.rules.calls import group
 from recollect.values.history import Entry
-from recollect.values.wire import WireRules
+from recollect.values.model import WireRules
 
 HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
 """Where a section begins."""

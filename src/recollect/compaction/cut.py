@@ -16,14 +16,14 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from recollect.rules.groups import group
-from recollect.rules.weigh import CALL_TOKENS, MESSAGE_TOKENS, Weigher
+from recollect.rules.calls import group
+from recollect.rules.tokens import CALL_TOKENS, MESSAGE_TOKENS, Weigher
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, behind_cut, newest_cut
 from recollect.values.message import CallId, EntryKey, Part, Text, ToolCall, ToolResult
+from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.wire import WireRules
 
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:

@@ -33,11 +33,10 @@ from recollect.formats.summaries import (
     part_pinned,
 )
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import without_recalled_blocks
-from recollect.rules.sentences import bounded, one_line, sentence_spans
+from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.search.identifiers import shapes_in
 from recollect.search.tokenize import STOP_WORDS
-from recollect.values.carried import ToldLine
+from recollect.values.edit import QuotedLine
 from recollect.values.history import Entry
 from recollect.values.message import CallId, EntryKey, MessageId, Text, ToolCall, ToolResult
 
@@ -239,7 +238,7 @@ class TellResult:
 class _Line:
     """A line that may be told."""
 
-    told: ToldLine = field(repr=False)
+    told: QuotedLine = field(repr=False)
     names: frozenset[str] = field(repr=False)
     words: frozenset[str] = field(repr=False)
     weight: float
@@ -252,7 +251,7 @@ def lines_tokens(window_tokens: int) -> int:
 
 
 def tell(
-    lines: Sequence[ToldLine],
+    lines: Sequence[QuotedLine],
     summary: str,
     *,
     most_tokens: int,
@@ -311,10 +310,10 @@ class _Told:
 def gather_lines(
     entries: Sequence[Entry],
     names: Sequence[str],
-    before: Sequence[ToldLine] = (),
+    before: Sequence[QuotedLine] = (),
     *,
     kept: Sequence[Entry] = (),
-) -> tuple[ToldLine, ...]:
+) -> tuple[QuotedLine, ...]:
     """The lines of `entries`, and those told `before`, that tell most about these names, best
     first: each next one is the best where those ahead of it stand already. `kept` stays in view."""
     folder = names[0] if names and names[0].endswith("/") else ""
@@ -328,13 +327,13 @@ def gather_lines(
         _offer(pool, old, FADES * _BY[old.speaker], worth, folder)
     for said in speeches(entries, least_chars=_LINES_READ_CHARS):
         for text in _pieces(said.text):
-            line = ToldLine(speaker=said.speaker, text=text)
+            line = QuotedLine(speaker=said.speaker, text=text)
             _offer(pool, line, _BY[said.speaker], worth, folder)
     return tuple(line.told for line in _best(_contenders(pool.values(), worth), worth))
 
 
 def _offer(
-    pool: dict[str, _Line], told: ToldLine, by: float, worth: Mapping[str, float], folder: str
+    pool: dict[str, _Line], told: QuotedLine, by: float, worth: Mapping[str, float], folder: str
 ) -> None:
     """Take a line in, once, as said by the one who counts most."""
     weight = by / (len(told.text) + _LINE_COST)

@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import Final
 
 from recollect.compaction.lines import Speaker, Speech, speeches
-from recollect.rules.sentences import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
 from recollect.search.question import substance
 from recollect.search.statements import is_error_line, statement_kind, tells_the_error
 from recollect.search.tokenize import tokenize

@@ -22,12 +22,11 @@ from recollect.compaction.render import consumed, defuse
 from recollect.errors import RecollectError
 from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
 from recollect.rules.noise import strip_channel_prefix
-from recollect.rules.segment_text import without_recalled_blocks
-from recollect.rules.sentences import bounded, one_line, sentence_spans
+from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.search.identifiers import identifiers_in
 from recollect.search.question import substance
 from recollect.search.tokenize import tokenize
-from recollect.values.compaction import Finding, Probe, Receipt, Standing
+from recollect.values.compaction import Probe, ProbeFinding, Receipt, Standing
 from recollect.values.history import Entry
 from recollect.values.message import Text, text_of
 
@@ -346,14 +345,14 @@ async def _asked(
 
 def _findings(
     probes: Sequence[Probe], missing: frozenset[Probe], recalled: set[Probe], pinned: Pinned
-) -> tuple[Finding, ...]:
-    def finding(probe: Probe) -> Finding:
+) -> tuple[ProbeFinding, ...]:
+    def finding(probe: Probe) -> ProbeFinding:
         standing: Standing = "lost"
         if probe not in missing or probe in pinned.probes:
             standing = "in summary"
         elif probe in recalled:
             standing = "recallable"
-        return Finding(probe=probe, standing=standing, pinned=probe in pinned.probes)
+        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned.probes)
 
     return tuple(map(finding, probes))
 

@@ -36,9 +36,8 @@ from recollect.formats.summaries import part_pinned
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
 from recollect.values.history import Entry
-from recollect.values.model import Prompt
+from recollect.values.model import Prompt, WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.wire import WireRules
 
 SIMPLE_AFTER = 3
 """Failures after which only the simplest prompt is tried: whole, half, quarter."""

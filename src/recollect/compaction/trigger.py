@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from recollect.config.settings import Compaction
-from recollect.rules.budget import Limits
-from recollect.values.breaker import Breaker
+from recollect.rules.budget import WindowLimits
 from recollect.values.compaction import CompactionResult, Due
+from recollect.values.history import Breaker
 from recollect.values.reason import Cause, Reason
 
 
@@ -31,7 +31,7 @@ class TriggerResult:
 def trigger(
     *,
     used_tokens: int | None,
-    limits: Limits,
+    limits: WindowLimits,
     settings: Compaction,
     compactions: int,
     flushed_in: int | None = None,

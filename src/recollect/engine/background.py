@@ -14,16 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from recollect.boundary import Failure, Part, SystemClock, attempted
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.boundary import Failure, Part, SystemClock, attempted
 from recollect.errors import StoreError
-from recollect.memory.embed import embed
-from recollect.memory.evict import evict
-from recollect.memory.expire import expire
-from recollect.memory.jobs import BackgroundJobs, Failed, Handler, JobRunner, day_of
 from recollect.ports import Clock, Embedder, Model, Store
 from recollect.rules.tokens import model_use
+from recollect.upkeep.chores import embed, evict, expire
+from recollect.upkeep.jobs import BackgroundJobs, Failed, Handler, JobRunner, day_of
 from recollect.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason

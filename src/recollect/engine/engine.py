@@ -14,16 +14,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
-from recollect.compaction.breaker import is_open
-from recollect.compaction.trigger import TriggerResult
+from recollect.boundary import Boundary, Part, SystemClock
+from recollect.compaction.cut import UndoResult
+from recollect.compaction.trigger import TriggerResult, breaker_is_open
 from recollect.compaction.trigger import trigger as what_is_due
-from recollect.compaction.undo import UndoResult
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive, Where
 from recollect.engine.background import Heard, MeteredModel, use_reason
-from recollect.engine.boundary import Boundary, Part, SystemClock
 from recollect.engine.compact import CompactionOrder, Compactor
-from recollect.engine.files.following import Following
 from recollect.engine.freeing import free
 from recollect.engine.gate import Gate
 from recollect.engine.hooks import Hook, HookName, Hooks
@@ -55,14 +53,15 @@ from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
 from recollect.formats.request import join_request, split_request
 from recollect.formats.stream_events import StreamedReply
-from recollect.memory.jobs import BackgroundJobs
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
+from recollect.transfer.memory_files import Following
 from recollect.turn.align import Remembered, remember
 from recollect.turn.apply import LastView
+from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import (
     Entry,
@@ -78,7 +77,7 @@ from recollect.values.recall import FILE_SESSIONS
 
 if TYPE_CHECKING:
     from recollect.engine.facts.book import FactBook
-    from recollect.memory.forget import Cascade
+    from recollect.upkeep.forget import Cascade
 
 StreamT = TypeVar("StreamT")
 
@@ -625,7 +624,7 @@ class Engine:
             compactions=state.compactions,
             flushed_in=state.flushed_in,
             paused=state.compaction_paused,
-            breaker_open=is_open(state.breaker, settings, now=self._clock.now()),
+            breaker_open=breaker_is_open(state.breaker, settings, now=self._clock.now()),
         )
         if self._in_background and due.due != "nothing":
             self._compactions.ahead_of_need(held, path, due)

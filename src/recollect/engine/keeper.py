@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Literal, TypeAlias, TypeVar
 
+from recollect.boundary import Boundary, Failure, attempted
 from recollect.config import Settings
 from recollect.config.settings import Redaction
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
-from recollect.engine.boundary import Boundary, Failure, attempted
-from recollect.engine.facts.jobs import extract_job
 from recollect.engine.ledger import LastRecord, Recorded, kept_rows, quoted_by, record_turn
 from recollect.errors import FormatError
 from recollect.formats.stored_records import join_state, split_state
@@ -29,7 +28,7 @@ from recollect.rules.redaction import redact
 from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
 from recollect.turn.ingest import IngestResult, ingest
-from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession
+from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.values.compaction import CompactionRecord
 from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, SessionState, requests_of

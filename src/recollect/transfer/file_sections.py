@@ -27,14 +27,13 @@ from recollect.formats.memory_file import FileSection, read_sections
 from recollect.ports import Archive
 from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.transfer.file_walk import FoundFile, PatientThread
 from recollect.turn.ingest import index, ingest
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.history import Entry
-from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.lookup import FILE_SESSIONS
 from recollect.values.message import EntryKey, Message, MessageId, Text
+from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import NewSegment, Segment, SegmentId
 
 SESSION_PREFIX = FILE_SESSIONS

@@ -21,8 +21,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
-from recollect.rules.clean_text import clean_text
-from recollect.values.files_look import SkippedFile
+from recollect.rules.text import clean_text
+from recollect.values.upkeep import SkippedFile
 
 T = TypeVar("T")
 Pattern: TypeAlias = tuple[str, ...]

@@ -34,10 +34,15 @@ from recollect.transfer.file_sections import (
     session_of,
 )
 from recollect.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, PatientThread
-from recollect.values.files_look import FileOutcome, FilesLook, LookedAt, SkippedFile
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import Segment, SegmentId
-from recollect.values.upkeep import SessionSummary
+from recollect.values.upkeep import (
+    FileOutcome,
+    MemoryFileResult,
+    MemoryFilesResult,
+    SessionSummary,
+    SkippedFile,
+)
 
 OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -68,7 +73,7 @@ class _Look:
     found: FoundFiles
     dry_run: bool
     now: float
-    files: list[LookedAt] = field(default_factory=list)
+    files: list[MemoryFileResult] = field(default_factory=list)
     skipped: list[SkippedFile] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     redacted: int = 0
@@ -81,7 +86,7 @@ class _Look:
         """A file was looked at."""
         self.forgotten.extend(section.origin for section in change.forgotten)
         self.files.append(
-            LookedAt(
+            MemoryFileResult(
                 file=label,
                 outcome=outcome,
                 added=len(change.fresh),
@@ -122,7 +127,7 @@ class MemoryFiles:
 
     async def look(
         self, *, dry_run: bool = False, withdraw: bool = False, progress: Progress | None = None
-    ) -> FilesLook:
+    ) -> MemoryFilesResult:
         """Look once at all files; StoreError where the store cannot answer.
 
         `dry_run` says what would be done and does nothing. `withdraw` takes everything that lies
@@ -130,7 +135,7 @@ class MemoryFiles:
         """
         found = _NOTHING if withdraw else await self._found()
         if isinstance(found, SkippedFile):
-            return FilesLook(skipped=(found,))
+            return MemoryFilesResult(skipped=(found,))
         look = _Look(
             archive=await self._open_archive(),
             found=found,
@@ -154,7 +159,7 @@ class MemoryFiles:
             await self._look_for(summary, look, withdraw=withdraw)
         if progress is not None:
             progress(total, total)
-        return FilesLook(
+        return MemoryFilesResult(
             files=tuple(look.files),
             skipped=tuple(look.skipped),
             forgotten=tuple(look.forgotten),
@@ -285,7 +290,7 @@ class Following:
     """The looks of one engine."""
 
     def __init__(
-        self, look: Callable[[], Awaitable[FilesLook]], *, interval_seconds: float
+        self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
     ) -> None:
         self._look = look
         self.interval_seconds = max(interval_seconds, LEAST_SECONDS)
@@ -293,7 +298,7 @@ class Following:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._closed = False
-        self.last: FilesLook | Failure | None = None
+        self.last: MemoryFilesResult | Failure | None = None
         """What the last look did, or how it failed."""
         self._part = Part("memory files")
 

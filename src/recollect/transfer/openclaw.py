@@ -35,12 +35,12 @@ from recollect.formats.openclaw_files import (
     with_own_keys,
 )
 from recollect.ports import Store
-from recollect.rules.clean_text import clean_text
 from recollect.rules.identity import chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise
 from recollect.rules.redaction import redact, secrets_in
 from recollect.rules.secret_values import MASK_OPENING
+from recollect.rules.text import clean_text
 from recollect.rules.trust import trust_of_role
 from recollect.search.tokenize import tokenize
 from recollect.transfer.transcripts import (
@@ -51,9 +51,8 @@ from recollect.transfer.transcripts import (
     evict_job,
 )
 from recollect.turn.ingest import index
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import Fact, FactId, fact_identity
-from recollect.values.job import EMBED_JOB, NewJob
 from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 

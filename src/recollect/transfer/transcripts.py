@@ -19,17 +19,16 @@ from recollect.formats.codec import CODECS
 from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, segment_id
+from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
-from recollect.rules.weigh import Weigher
 from recollect.turn.align import Reading, Remembered, align, enter, read
 from recollect.turn.ingest import ingest
 from recollect.upkeep.chores import EVICT_JOB
-from recollect.values.batch import Batch, SessionWrite, StoredSession
+from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob, extract_job
 from recollect.values.message import CallId, EntryKey, ToolCall
 from recollect.values.segment import SegmentId
-from recollect.values.transcript import ShownItems, Transcript
+from recollect.values.transcript import RecordedSession, ShownItems
 
 Runs: TypeAlias = tuple[range, ...]
 
@@ -45,7 +44,7 @@ class Lineage:
 
 
 def place_items(
-    transcript: Transcript, readings: Sequence[Reading], known: SessionState | None = None
+    transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> Lineage:
     """Give every item its key; `known` is a live session that may hold some of them already."""
     contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
@@ -116,7 +115,7 @@ def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> No
         parent = keys[item]
 
 
-def _contexts(transcript: Transcript) -> list[Runs]:
+def _contexts(transcript: RecordedSession) -> list[Runs]:
     """The histories that were sent, each once at its longest, in the order of the recording."""
     total = len(transcript.items)
     found: list[Runs] = []
@@ -246,7 +245,7 @@ class _Recording:
 
 async def import_transcript(
     store: Store,
-    transcript: Transcript,
+    transcript: RecordedSession,
     *,
     session: str,
     file: str,
@@ -281,7 +280,7 @@ async def import_transcript(
 
 
 def _recording(
-    transcript: Transcript,
+    transcript: RecordedSession,
     readings: Sequence[Reading],
     lineage: Lineage,
     session: str,

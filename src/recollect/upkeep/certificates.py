@@ -16,11 +16,10 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from recollect.errors import FormatError
-from recollect.values.certificate import Asked, Certificate
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
-from recollect.values.upkeep import Room
+from recollect.values.upkeep import Certificate, ForgetScope, Room
 
 _ONE_OF: Final[Mapping[str, str]] = {
     "compactions": "compaction",
@@ -272,7 +271,7 @@ def read_certificate(held: Mapping[str, Any]) -> Certificate:
         asked = dict(given.pop("asked"))
         asked["sessions"] = tuple(asked["sessions"])
         given |= {name: tuple(given[name]) for name in ("covers", "cannot")}
-        return Certificate(asked=Asked(**asked), **given)
+        return Certificate(asked=ForgetScope(**asked), **given)
     except (KeyError, TypeError) as error:
         raise FormatError(f"not a certificate: {type(error).__name__}") from error
 
@@ -321,7 +320,7 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
-def _asked(asked: Asked, plain: Callable[[str], str]) -> str:
+def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:
     parts = []
     if asked.segments:
         parts.append(counted(asked.segments, "segments by id"))

@@ -12,12 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from recollect.ports import Archive, Clock, Embedder, Ledger
-from recollect.rules.vectors import what_is_wrong
 from recollect.upkeep.jobs import GiveUp
-from recollect.values.batch import Batch
+from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.values.fact import FactVector, FactVectorSet
-from recollect.values.job import EMBED_JOB, Lease, NewJob
-from recollect.values.segment import Vector, VectorSet
+from recollect.values.segment import Vector, VectorSet, vector_problem
 
 EVICT_JOB: Final = "evict"
 _DAY_SECONDS: Final = 86_400.0
@@ -90,7 +88,7 @@ async def embed_next(
     chosen = found[:passages]
     values = await embedder.embed([passage.text for passage in chosen])
     # stored, they would stand with the wrong passages, or be taken for made and never mended
-    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+    if wrong := vector_problem(values, wanted=len(chosen), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
     vectors = tuple(
         Vector(
@@ -115,7 +113,7 @@ async def _with_facts(
         return batch, False
     chosen = found[:limit]
     values = await embedder.embed([one.text for one in chosen])
-    if wrong := what_is_wrong(values, wanted=len(chosen), dimensions=embedder.dimensions):
+    if wrong := vector_problem(values, wanted=len(chosen), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
     vectors = tuple(
         FactVector(fact=one.fact, values=value) for one, value in zip(chosen, values, strict=True)

@@ -32,19 +32,19 @@ from recollect.upkeep.matching import (
     stored_meant,
 )
 from recollect.upkeep.redact import masked_body
-from recollect.values.certificate import Asked, Certificate
-from recollect.values.fact import Fact, FactId, fact_identity
-from recollect.values.fact_support import still_supported
+from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import (
     ROOMS,
+    Certificate,
     ForgetOrder,
+    ForgetScope,
     Forgotten,
-    HeldBody,
     NewBody,
     RewriteOrder,
     Room,
+    StoredBody,
 )
 
 _PAGE: Final = 50
@@ -144,7 +144,7 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
     return counts
 
 
-async def _all(store: Store) -> AsyncIterator[HeldBody]:
+async def _all(store: Store) -> AsyncIterator[StoredBody]:
     for room in ROOMS:
         after: str | None = None
         while page := await store.held(room, after=after, limit=_PAGE):
@@ -153,7 +153,7 @@ async def _all(store: Store) -> AsyncIterator[HeldBody]:
                 yield one
 
 
-def _in_body(order: ForgetOrder, one: HeldBody) -> Iterator[str]:
+def _in_body(order: ForgetOrder, one: StoredBody) -> Iterator[str]:
     """What the pattern matches in a record, and the texts in which it does."""
     search = compiled(order.pattern or "")
     for said in _said_in(one):
@@ -163,7 +163,7 @@ def _in_body(order: ForgetOrder, one: HeldBody) -> Iterator[str]:
             yield said
 
 
-def _said_in(one: HeldBody) -> list[str]:
+def _said_in(one: StoredBody) -> list[str]:
     said: list[str] = []
 
     def look(text: str) -> str:
@@ -179,7 +179,7 @@ def _said_in(one: HeldBody) -> list[str]:
     return list(strings_in(one.body, keys=True))
 
 
-def _readable(one: HeldBody) -> bytes:
+def _readable(one: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
     if one.room != "states":
         return one.body
@@ -287,8 +287,8 @@ async def _forget_spooled(
     return counts
 
 
-def _asked(order: ForgetOrder) -> Asked:
-    return Asked(
+def _asked(order: ForgetOrder) -> ForgetScope:
+    return ForgetScope(
         segments=len(order.segments),
         identities=len(order.message_ids),
         sessions=order.sessions,

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from recollect.errors import FormatError, SettingsError
 from recollect.formats.json_text import decode
-from recollect.rules.json_redaction import redact_json
+from recollect.rules.message_redaction import redact_json
 from recollect.rules.redaction import RedactedSpan, redact, told_apart
 from recollect.rules.secret_values import MASK, MASK_OPENING, is_password_value, is_token_value
 

@@ -24,10 +24,8 @@ from recollect.formats.stored_records import (
 )
 from recollect.ports import Spool, Store
 from recollect.upkeep.masks import own_patterns, strings_in
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.fact import Fact, FactId, fact_identity
-from recollect.values.fact_support import still_supported
-from recollect.values.job import EXTRACT_JOB, extract_key
+from recollect.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
+from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ForgetOrder

@@ -48,11 +48,8 @@ from recollect.upkeep.masks import (
     strings_in,
 )
 from recollect.upkeep.matching import damaged_parts
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.fact import Fact
-from recollect.values.fact_support import rests_on
-from recollect.values.job import EMBED_JOB, NewJob
-from recollect.values.ledger import Piece
+from recollect.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
+from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
 
@@ -255,7 +252,7 @@ class _Tally:
         return part.value
 
 
-def _piece(piece: Piece, body: bytes) -> Piece:
+def _piece(piece: LedgerPiece, body: bytes) -> LedgerPiece:
     return piece if body == piece.body else replace(piece, body=body, exact=False)
 
 

@@ -8,6 +8,7 @@ content it quotes, so that forgetting finds it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
@@ -100,6 +101,20 @@ class NewJob:
     cost_tokens: int = 0
     """What it may spend of the space's budget of the day."""
     run_at: float = 0.0
+
+
+def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
+    """A job that reads what a session has said since it was read last.
+
+    `left`: messages left the view, so it does not wait for the session to go idle.
+    """
+    return NewJob(
+        kind=EXTRACT_JOB,
+        key=extract_key(session, left=left),
+        payload=json.dumps({"session": session, "left": left}).encode(),
+        run_at=run_at,
+        cost_tokens=cost_tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from tests.harness.crash.places import open_place
 from tests.harness.crash.plan import STARTED_AT
 from tests.harness.crash.writer import say
 
-from recollect.engine.boundary import attempted
-from recollect.memory.jobs import JobRunner, day_of
+from recollect.boundary import attempted
 from recollect.ports import Store
+from recollect.upkeep.jobs import JobRunner, day_of
 from recollect.values.batch import Batch, Lease
 
 KIND = "count"

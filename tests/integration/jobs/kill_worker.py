@@ -11,8 +11,7 @@ from random import Random
 from recollect.boundary import SystemClock, attempted
 from recollect.testing.store_contract import examples
 from recollect.upkeep.jobs import Backoff, JobRunner
-from recollect.values.batch import Batch
-from recollect.values.job import Lease
+from recollect.values.batch import Batch, Lease
 from recollect.wiring import open_store
 
 LEASE_SECONDS = 0.3

@@ -15,8 +15,7 @@ from recollect.errors import StoreUnavailable
 from recollect.ports import Store
 from recollect.upkeep import jobs as background_module
 from recollect.upkeep.jobs import BackgroundJobs, JobRunner
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

@@ -11,8 +11,7 @@ from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_
 from recollect.testing.store_contract import examples
 from recollect.upkeep import jobs as runner_module
 from recollect.upkeep.jobs import Backoff, GiveUp, day_of
-from recollect.values.batch import Batch
-from recollect.values.job import JobId, Lease, NewJob
+from recollect.values.batch import Batch, JobId, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

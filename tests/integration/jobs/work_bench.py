@@ -9,8 +9,7 @@ from pathlib import Path
 from recollect.boundary import attempted
 from recollect.ports import Store
 from recollect.upkeep.jobs import Backoff, Handler, JobRunner
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 from recollect.wiring import open_store
 
 NOON = 1_760_011_200.0

@@ -11,7 +11,7 @@ from tests.unit.turn.test_stages import entries, said
 
 from recollect.compaction.probe import exact_things, probe
 from recollect.compaction.receipt import pin
-from recollect.rules.sentences import SENTENCE_CHARS, sentence_spans
+from recollect.rules.text import SENTENCE_CHARS, sentence_spans
 from recollect.rules.tokens import count_text
 from recollect.search.statements import is_error_line, statement_kind
 

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 from recollect.errors import StoreUnavailable
 from recollect.transfer import memory_files as following
 from recollect.transfer.memory_files import Following
-from recollect.values.files_look import FilesLook, SkippedFile
+from recollect.values.upkeep import MemoryFilesResult, SkippedFile
 
 
-def followed(look: Callable[[], Awaitable[FilesLook]], monkeypatch, seconds=0.01) -> Following:
+def followed(
+    look: Callable[[], Awaitable[MemoryFilesResult]], monkeypatch, seconds=0.01
+) -> Following:
     monkeypatch.setattr(following, "LEAST_SECONDS", 0.0)
     return Following(look, interval_seconds=seconds)
 
@@ -27,10 +29,10 @@ async def until(ready: Callable[[], bool]) -> None:
 def test_it_looks_at_once_and_again(monkeypatch) -> None:
     looks = 0
 
-    async def look() -> FilesLook:
+    async def look() -> MemoryFilesResult:
         nonlocal looks
         looks += 1
-        return FilesLook()
+        return MemoryFilesResult()
 
     async def run() -> None:
         files = followed(look, monkeypatch)
@@ -53,7 +55,7 @@ def test_it_looks_at_once_and_again(monkeypatch) -> None:
 def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
     looks = 0
 
-    async def look() -> FilesLook:
+    async def look() -> MemoryFilesResult:
         nonlocal looks
         looks += 1
         if looks == 1:
@@ -64,7 +66,7 @@ def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
             SkippedFile(file="a.md", reason="it is not UTF-8"),
             SkippedFile(file="b.md", reason="it is not UTF-8"),
         )
-        return FilesLook(skipped=skipped)
+        return MemoryFilesResult(skipped=skipped)
 
     async def run() -> None:
         files = followed(look, monkeypatch)
@@ -82,9 +84,9 @@ def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
 
 
 def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatch) -> None:
-    async def look() -> FilesLook:
+    async def look() -> MemoryFilesResult:
         await asyncio.Event().wait()
-        return FilesLook()
+        return MemoryFilesResult()
 
     async def run() -> None:
         files = followed(look, monkeypatch)
@@ -100,10 +102,10 @@ def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatc
 def test_in_another_event_loop_it_begins_anew(monkeypatch) -> None:
     looks = 0
 
-    async def look() -> FilesLook:
+    async def look() -> MemoryFilesResult:
         nonlocal looks
         looks += 1
-        return FilesLook()
+        return MemoryFilesResult()
 
     files = followed(look, monkeypatch, seconds=60.0)
 

@@ -15,12 +15,12 @@ from recollect.engine import Engine
 from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcript, read_transcripts
 from recollect.rules.identity import space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.transfer.transcripts import Lineage, place_items
 from recollect.turn.align import Reading, Remembered, align, read
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 
 SPACE = "lineage"
 RECORDINGS = (
@@ -31,13 +31,13 @@ RECORDINGS = (
 )
 
 
-def readings(transcript: Transcript) -> tuple[Reading, ...]:
+def readings(transcript: RecordedSession) -> tuple[Reading, ...]:
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     return read(raws, codec, space_secret(SPACE), Weigher(), Remembered()).fresh
 
 
-def lineage(transcript: Transcript, known: SessionState | None = None) -> Lineage:
+def lineage(transcript: RecordedSession, known: SessionState | None = None) -> Lineage:
     return place_items(transcript, readings(transcript), known)
 
 
@@ -70,7 +70,7 @@ class PiSession:
             self.says("assistant", said(f"answer {turn}"))
         return question
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> RecordedSession:
         return read_transcript("".join(json.dumps(line) + "\n" for line in self.lines).encode())
 
 
@@ -78,7 +78,7 @@ def said(text: str) -> str:
     return f"{text}: " + "several words that make this message a distinctive one " * 2
 
 
-def live_keys(transcript: Transcript) -> dict[int, EntryKey]:
+def live_keys(transcript: RecordedSession) -> dict[int, EntryKey]:
     """The keys that an engine gives when it is sent every request of the recording."""
     engine = Engine(build({"window_tokens": 1_000_000}), space=SPACE)
     found: dict[int, EntryKey] = {}

@@ -16,8 +16,8 @@ from recollect.upkeep.certificates import (
     read_certificate,
     seal,
 )
-from recollect.values.certificate import Asked, Certificate
 from recollect.values.message import MessageId
+from recollect.values.upkeep import Certificate, ForgetScope
 
 SEALED = seal(
     Certificate(
@@ -25,7 +25,7 @@ SEALED = seal(
         space="alice",
         engine="SQLite 3.50",
         version="0.3",
-        asked=Asked(segments=2, sessions=("monday",), said_before=1_750_000_000.0),
+        asked=ForgetScope(segments=2, sessions=("monday",), said_before=1_750_000_000.0),
         counts={"segments": 1_234, "passages": 0},
         identities_digest=digest_of([MessageId("b"), MessageId("a")]),
         covers=("the archive",),
@@ -69,7 +69,7 @@ def test_the_page_for_people() -> None:
 
 def test_names_on_the_page_cannot_move_the_cursor_or_forge_a_line() -> None:
     evil = "monday\x1b[2J\nchecksum   0000"
-    asked = Asked(sessions=(evil,), matching=True)
+    asked = ForgetScope(sessions=(evil,), matching=True)
     page = certificate_text(replace(SEALED, space=f"a\x1b]0;b\x07{evil}", asked=asked))
     assert "\x1b" not in page
     assert "\x07" not in page
@@ -81,11 +81,11 @@ def test_names_on_the_page_cannot_move_the_cursor_or_forge_a_line() -> None:
 def test_a_certificate_from_before_texts_could_be_asked_for_is_intact() -> None:
     held = certificate_json(SEALED)
     assert "matching" not in held["asked"]
-    searched = seal(replace(SEALED, asked=Asked(matching=True)))
+    searched = seal(replace(SEALED, asked=ForgetScope(matching=True)))
     again = read_certificate(json.loads(json.dumps(certificate_json(searched))))
     assert again == searched
     assert is_intact(again)
-    assert not is_intact(replace(again, asked=Asked()))
+    assert not is_intact(replace(again, asked=ForgetScope()))
 
 
 def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None:

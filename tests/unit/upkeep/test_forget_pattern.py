@@ -13,10 +13,9 @@ from recollect.ports import Store
 from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import find_meant, forget
 from recollect.upkeep.matching import Gone
-from recollect.values.batch import Batch
+from recollect.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.values.edit import Insert
-from recollect.values.fact import Evidence, ExtractedTo
-from recollect.values.job import EXTRACT_JOB, NewJob, extract_key
+from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.reason import NOT_RUN
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ROOMS, ForgetOrder
@@ -154,7 +153,7 @@ def test_a_forgotten_session_leaves_no_reading_and_no_name_in_the_spool() -> Non
 def test_spooled_facts_lose_what_they_rest_on_by_the_stores_own_rule() -> None:
     new = examples.conversation(["The crane is new.", "The tide is low."])
     gone, stays = examples.ids(new)
-    spans = tuple(Evidence(segment=SegmentId(one), start=0, end=3) for one in (gone, stays))
+    spans = tuple(EvidenceSpan(segment=SegmentId(one), start=0, end=3) for one in (gone, stays))
     only_span = examples.fact("span", evidence=spans[:1])
     both = examples.fact("both", sources=[stays], evidence=spans)
     batch = Batch(at=AT, segments=new, facts=(only_span, both))

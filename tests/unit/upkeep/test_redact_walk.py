@@ -18,9 +18,8 @@ from recollect.upkeep.certificates import Redacted, headline
 from recollect.upkeep.masks import Masks, own_patterns
 from recollect.upkeep.matching import fact_meant
 from recollect.upkeep.redact import masked_fact, redact
-from recollect.values.batch import Batch, Written
-from recollect.values.fact import Evidence, Fact
-from recollect.values.job import NewJob
+from recollect.values.batch import Batch, NewJob, WriteResult
+from recollect.values.fact import EvidenceSpan, Fact
 from recollect.values.upkeep import ForgetOrder, RewriteOrder, Rewritten
 from recollect.wiring import open_store
 
@@ -46,7 +45,7 @@ async def redacted(store: Store, masks: Masks | None = None, *, apply: bool = Tr
 
 def resting() -> Batch:
     new = examples.conversation([SAID, "The tide is low."])
-    span = Evidence(segment=new[0].segment.id, start=SAID.index("for"), end=len(SAID))
+    span = EvidenceSpan(segment=new[0].segment.id, start=SAID.index("for"), end=len(SAID))
     fact = examples.fact("f", content="a crane", sources=(span.segment,), evidence=(span,))
     return Batch(at=1.0, segments=new, facts=(fact,), vectors=(examples.vectors(new),))
 
@@ -75,7 +74,7 @@ def test_cut_off_anywhere_a_span_is_of_its_text_and_the_next_run_ends_it(tmp_pat
                 raise KilledError
             return await whole(order)
 
-        async def killed(batch: Batch) -> Written:
+        async def killed(batch: Batch) -> WriteResult:
             raise KilledError
 
         write = store.write

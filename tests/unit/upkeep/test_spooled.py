@@ -18,10 +18,9 @@ from recollect.formats.stored_records import (
 )
 from recollect.testing.store_contract import examples
 from recollect.upkeep.matching import Gone, without
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import LeaveOut, Shorten
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
 from recollect.values.reason import NOT_RUN
 from recollect.values.upkeep import ForgetOrder
 

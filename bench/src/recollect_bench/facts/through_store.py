@@ -28,10 +28,9 @@ from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.upkeep.jobs import JobRunner, RunResult
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, extract_job
 from recollect.values.fact import Fact
 from recollect.values.history import Entry
-from recollect.values.job import extract_job
 from recollect.values.message import CallId
 from recollect.values.segment import SegmentId
 from recollect_bench.facts.bury import Placed, Sitting

@@ -16,9 +16,8 @@ from recollect.config import Settings, build
 from recollect.engine.background import runner_of
 from recollect.ports import Embedder, Model, Store
 from recollect.upkeep.jobs import RunResult
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, extract_job
 from recollect.values.fact import Fact, FactId
-from recollect.values.job import extract_job
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect_bench.recall.memory import StoredMemory
 

@@ -16,12 +16,12 @@ from typing import Final, TypeAlias
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
-from recollect.memory.embed import embed
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.tokens import Weigher
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
+from recollect.upkeep.chores import embed
 from recollect.values.batch import EMBED_JOB, Batch, JobId, Lease
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey

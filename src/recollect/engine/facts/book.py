@@ -36,10 +36,10 @@ from recollect.facts.written import (
     stored_words,
     with_own_id,
 )
-from recollect.memory.forget import Cascade
-from recollect.memory.forget import forget as forget_all
 from recollect.ports import Archive, Clock, Model, Spool, Store
 from recollect.search.tokenize import tokenize
+from recollect.upkeep.forget import Cascade
+from recollect.upkeep.forget import forget as forget_all
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy, fact_identity
 from recollect.values.recall import FactQuery

@@ -22,18 +22,17 @@ from recollect.facts.history import Versions
 from recollect.facts.questions import Opinion, Question
 from recollect.facts.reconcile import ask, open_question, settle
 from recollect.facts.windows import LINE_TOKENS, call_tokens, fitting_tokens, line_count
-from recollect.memory.jobs import GiveUp
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.search.tokenize import tokenize
+from recollect.upkeep.jobs import GiveUp
 from recollect.values.batch import (
     DIGEST_JOB,
     EMBED_JOB,
-    EXTRACT_JOB,
     Batch,
     Lease,
     NewJob,
-    extract_key,
+    extract_job,
 )
 from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
 from recollect.values.message import MessageId
@@ -96,20 +95,6 @@ def digest_job(
         key=blake2b(named.encode(), digest_size=8).hexdigest(),
         payload=named.encode(),
         about=tuple(dict.fromkeys(about)),
-        run_at=run_at,
-        cost_tokens=cost_tokens,
-    )
-
-
-def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """A job that reads what a session has said since it was read last.
-
-    `left`: messages left the view, so it does not wait for the session to go idle.
-    """
-    return NewJob(
-        kind=EXTRACT_JOB,
-        key=extract_key(session, left=left),
-        payload=json.dumps({"session": session, "left": left}).encode(),
         run_at=run_at,
         cost_tokens=cost_tokens,
     )

@@ -25,8 +25,8 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
-    from recollect.memory.matching import Meant
     from recollect.ports import Spool, Store
+    from recollect.upkeep.matching import Meant
     from recollect.values.upkeep import Certificate, ForgetOrder
 
 _LISTED = 20
@@ -83,8 +83,8 @@ async def forget_facts(
     draw: bool,
 ) -> Certificate | None:
     """Ask if need be, and forget; None where the answer was no."""
-    from recollect.memory.certificate import extended
     from recollect.session.forget_files import FilesOrder, forget_in_files
+    from recollect.upkeep.certificates import extended
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 
@@ -115,9 +115,9 @@ async def forget_facts(
 
 async def _meant(store: Store, spool: Spool, order: ForgetOrder) -> Meant:
     """What would go; facts alone are found without a walk through all that was said."""
-    from recollect.memory.forget import find_meant
-    from recollect.memory.matching import Meant as Found
-    from recollect.memory.matching import facts_meant
+    from recollect.upkeep.forget import find_meant
+    from recollect.upkeep.matching import Meant as Found
+    from recollect.upkeep.matching import facts_meant
 
     if order.segments:
         return await find_meant(store, [spool], order)
@@ -126,12 +126,12 @@ async def _meant(store: Store, spool: Spool, order: ForgetOrder) -> Meant:
 
 def print_certificate(certificate: Certificate, *, as_json: bool) -> None:
     """The certificate, for people or for programs."""
-    from recollect.memory import certificate as certificates
+    from recollect.upkeep import certificates as certificates
 
     if as_json:
-        print_json(certificates.as_json(certificate))
+        print_json(certificates.certificate_json(certificate))
     else:
-        click.echo(certificates.as_text(certificate, plain=plain_line))
+        click.echo(certificates.certificate_text(certificate, plain=plain_line))
 
 
 def _confirmed(meant: Meant, *, draw: bool) -> bool:

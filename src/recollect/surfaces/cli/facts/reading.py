@@ -22,8 +22,8 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 
 if TYPE_CHECKING:
     from recollect.engine.facts.jobs import Told
-    from recollect.memory.jobs import JobRunner, RunResult
     from recollect.ports import Model, Store
+    from recollect.upkeep.jobs import JobRunner, RunResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,7 @@ def read(*, session: str | None, url: str | None, space: str, as_json: bool) -> 
 
 
 async def _read(store: Store, place: Place, session: str | None, progress: ShownProgress) -> Read:
-    from recollect.engine.facts.jobs import extract_job
-    from recollect.values.batch import Batch
+    from recollect.values.batch import Batch, extract_job
     from recollect.wiring.models import choose_model
 
     if not place.settings.facts.enabled:
@@ -98,10 +97,10 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
 
 def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> JobRunner:
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
+    from recollect.boundary import SystemClock, attempted
     from recollect.engine.background import metered
-    from recollect.engine.boundary import SystemClock, attempted
     from recollect.engine.facts.jobs import Extraction
-    from recollect.memory.jobs import JobRunner as Runner
+    from recollect.upkeep.jobs import JobRunner as Runner
     from recollect.values.batch import EXTRACT_JOB
     from recollect.wiring.models import choose_embedders
 

@@ -32,9 +32,9 @@ from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder
 
 if TYPE_CHECKING:
-    from recollect.memory.matching import Meant
     from recollect.ports import Store
     from recollect.session.forget_files import FilesForgotten, FilesOrder
+    from recollect.upkeep.matching import Meant
     from recollect.values.upkeep import Certificate
 
 _LISTED = 20
@@ -105,7 +105,7 @@ def forget(
 
 
 def _require_sensible(order: ForgetOrder) -> None:
-    from recollect.memory.masking.masks import own_patterns
+    from recollect.upkeep.masks import own_patterns
 
     texts = order.matching or order.pattern
     if not (order.segments or order.sessions or order.by_time or texts):
@@ -121,11 +121,11 @@ def _require_sensible(order: ForgetOrder) -> None:
 async def _forget(
     store: Store, place: Place, order: ForgetOrder, workspace: Path | None, *, ask: bool, draw: bool
 ) -> Certificate | None:
-    from recollect.memory.certificate import extended
-    from recollect.memory.forget import find_meant
-    from recollect.memory.forget import forget as forget_all
-    from recollect.memory.matching import Meant
     from recollect.session.forget_files import forget_in_files, sessions_named
+    from recollect.upkeep.certificates import extended
+    from recollect.upkeep.forget import find_meant
+    from recollect.upkeep.forget import forget as forget_all
+    from recollect.upkeep.matching import Meant
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 
@@ -198,7 +198,7 @@ def _time_of(order: ForgetOrder) -> str:
 
 
 def _counted(meant: Meant, files: FilesForgotten) -> str:
-    from recollect.memory.counted import counted
+    from recollect.upkeep.certificates import counted
 
     said = counted(meant.messages, "messages")
     if meant.spooled:
@@ -223,17 +223,17 @@ def _say_nothing_matches(cannot: Sequence[str]) -> None:
 
 
 def _standing() -> frozenset[str]:
-    from recollect.memory.forget import CANNOT
     from recollect.session.forget_files import STANDING
+    from recollect.upkeep.forget import CANNOT
 
     return frozenset((*CANNOT, *STANDING))
 
 
 def _print(certificate: Certificate, *, as_json: bool, whole: bool) -> None:
-    from recollect.memory import certificate as certificates
+    from recollect.upkeep import certificates as certificates
 
     if as_json:
-        print_json(certificates.as_json(certificate))
+        print_json(certificates.certificate_json(certificate))
     else:
         standing = () if whole else _standing()
-        click.echo(certificates.as_text(certificate, plain=plain_line, standing=standing))
+        click.echo(certificates.certificate_text(certificate, plain=plain_line, standing=standing))

@@ -19,8 +19,8 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
-    from recollect.engine.files.memory_files import MemoryFiles
     from recollect.ports import Store
+    from recollect.transfer.memory_files import MemoryFiles
     from recollect.values.upkeep import FileOutcome, MemoryFileResult, MemoryFilesResult
 
 _OUTCOMES: tuple[FileOutcome, ...] = ("added", "changed", "withdrawn", "unchanged")
@@ -82,10 +82,10 @@ def index(
 
 
 def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
-    from recollect.engine.boundary import SystemClock
-    from recollect.engine.files.keeping import FileRules
-    from recollect.engine.files.memory_files import MemoryFiles
+    from recollect.boundary import SystemClock
     from recollect.rules.tokens import Weigher
+    from recollect.transfer.file_sections import FileRules
+    from recollect.transfer.memory_files import MemoryFiles
     from recollect.wiring.models import Embedders, choose_embedders
 
     async def opened() -> Store:
