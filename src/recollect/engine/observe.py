@@ -11,8 +11,7 @@ from typing import Any
 
 from recollect.config import FALLBACK_WINDOW_TOKENS
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import read_error, read_reply, read_usage
-from recollect.formats.stream_events import StreamedReply
+from recollect.formats.replies import StreamedReply, read_error, read_reply, read_usage
 from recollect.ports import RecogniseOverflow
 from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.tokens import Weigher

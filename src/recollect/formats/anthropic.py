@@ -7,22 +7,42 @@ alternate (newer endpoints merge equal roles themselves, compatible hosts refuse
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from recollect.formats.block_types import ANTHROPIC_TYPES
+from recollect.errors import FormatError
 from recollect.formats.blocks import (
     RESULT_TYPES,
+    BlockType,
+    Sourced,
+    WireMessage,
+    blocks_of,
+    call_id,
+    call_type,
+    first_tool,
+    images_of,
+    mapping,
+    mappings,
+    other_type,
     read_block,
     read_content,
     read_wire,
+    result_type,
     reword_result,
+    text_block,
+    text_in,
+    tool_call_block,
     wire_flaws,
     word,
 )
-from recollect.formats.json_text import encode
+from recollect.formats.json_text import (
+    Fields,
+    decode,
+    encode,
+    text_of,
+)
 from recollect.formats.summaries import is_summary
-from recollect.values.history import KeptPart, RewordedPart, Slot, SlotPiece, StandIn
 from recollect.values.message import (
     CallId,
     Flaw,
@@ -33,8 +53,10 @@ from recollect.values.message import (
     Text,
     ToolCall,
 )
-from recollect.values.model import WireRules
+from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
 from recollect.values.reason import Cause, Reason
+from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
+from recollect.values.wire import WireRules
 
 RULES = WireRules(
     format="anthropic",
@@ -46,20 +68,131 @@ RULES = WireRules(
     provider_calls_answered=True,
 )
 
+
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
+
+
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "developer": "system",
     "system": "system",
     "user": "user",
 }
+
+
 _OWN_ROLES = frozenset({"assistant", "system", "user"})
+
+
+ID_CHARACTERS = "A-Za-z0-9_-"
+
+
+LONGEST_ID = 64
+"""What the API accepts as a call's id: `^[a-zA-Z0-9_-]+$`; the length as pi holds it."""
+
+
+_BROKEN_INPUT: Final = "INVALID_JSON"
+"""Holds an input that was cut off: the provider's own advice for sending such a call back."""
+
+
+_OWN_TYPES: Final = frozenset(
+    {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
+)
+"""Block types that no other format has."""
+_EVENTS: Final = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
+    | {"message_delta", "message_stop"}
+)
+
+
+def _server_result(name: str, call: str = "server_tool_use") -> BlockType:
+    return result_type(name, "provider", (call,), "tool_use_id", "assistant")
+
+
+BLOCK_TYPES: Final = (
+    other_type("text", "user"),
+    other_type("image", "user"),
+    other_type("document", "user"),
+    other_type("search_result", "user"),
+    other_type("container_upload", "user"),
+    other_type("mid_conv_system", "user"),
+    other_type("thinking"),
+    other_type("redacted_thinking"),
+    other_type("compaction"),
+    other_type("fallback"),
+    call_type("tool_use", "client", "id"),
+    result_type("tool_result", "client", ("tool_use",), "tool_use_id", "user"),
+    call_type("server_tool_use", "provider", "id"),
+    _server_result("web_search_tool_result"),
+    _server_result("web_fetch_tool_result"),
+    _server_result("code_execution_tool_result"),
+    _server_result("bash_code_execution_tool_result"),
+    _server_result("text_editor_code_execution_tool_result"),
+    _server_result("tool_search_tool_result"),
+    _server_result("advisor_tool_result"),
+    call_type("mcp_tool_use", "provider", "id"),
+    _server_result("mcp_tool_result", "mcp_tool_use"),
+)
+
+
+ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 
 
 class AnthropicCodec:
     """Reads and writes items of `messages`."""
 
     rules = RULES
+    block_types = BLOCK_TYPES
+    api = "anthropic-messages"
+    provider = "anthropic"
+
+    @property
+    def assembling(self) -> type[AnthropicAssembling]:
+        """Begins to put a streamed message together."""
+        return AnthropicAssembling
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """By its type alone."""
+        return event.get("type") in _EVENTS
+
+    def claims_body(self, body: Fields) -> bool:
+        """By keys, or by how the first tool is described."""
+        if body.keys() & {"system", "anthropic_version", "stop_sequences", "context_management"}:
+            return True
+        return "input_schema" in first_tool(body)
+
+    def claims_message(self, message: Fields) -> bool:  # noqa: ARG002
+        """Never: only its blocks tell."""
+        return False
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        kind = text_of(block, "type")
+        if kind == "image":
+            return "source" in block
+        return kind in _OWN_TYPES or (kind == "thinking" and "thinkingSignature" not in block)
+
+    def reply_messages(
+        self,
+        reply: Any,  # noqa: ARG002
+        fields: Mapping[str, Any],
+    ) -> tuple[bytes, ...]:
+        """The message, without what only replies have."""
+        content = fields.get("content")
+        if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:
+            return ()
+        return (encode({"role": "assistant", "content": content}),)
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """Items of `messages`."""
+        return _sent_messages(history)
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """A message's content as pi's blocks."""
+        return _from_anthropic(reply)
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The message with this content."""
+        return {**reply, **sent[0]}
 
     def read(self, raw: bytes) -> Message:
         """One message; roles of other formats are mapped, unknown ones read as the user's."""
@@ -95,13 +228,13 @@ class AnthropicCodec:
         envelope = {} if slot.base is None else _wire(slot.base.raw, wires)
         return encode({**envelope, "role": slot.role, "content": blocks})
 
-    def _block(self, piece: SlotPiece, wires: dict[int, Any]) -> Any:
-        if isinstance(piece, KeptPart):
+    def _block(self, piece: Piece, wires: dict[int, Any]) -> Any:
+        if isinstance(piece, Kept):
             block = _with_id(
                 _without_blanks(_source_block(piece.entry.raw, piece.part, wires)), piece.call_id
             )
             return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
-        if isinstance(piece, RewordedPart):
+        if isinstance(piece, Reworded):
             block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
             if isinstance(piece.entry.parts[piece.part], Text):
                 return {**block, "text": piece.text}
@@ -228,3 +361,217 @@ def _source_block(raw: bytes, part: int, wires: dict[int, Any]) -> Any:
     if isinstance(content, str):
         return {"type": "text", "text": content}
     return content
+
+
+def _sent_messages(history: Sequence[Sourced]) -> list[WireMessage]:
+    """Items of `messages`."""
+    written: list[WireMessage] = []
+    answering = False
+    for at, message, own in history:
+        role = message["role"]
+        if role == "toolResult":
+            block = _sent_result(message)
+            if answering:
+                written[-1].body["content"].append(block)
+            else:
+                written.append(WireMessage(body={"role": "user", "content": [block]}, source=at))
+            answering = True
+            continue
+        content = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+        if content:
+            body = {"role": role, "content": content}
+            written.append(WireMessage(body=body, source=at))
+            answering = False
+    return written
+
+
+def _sent_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return _sent_blocks(blocks_of(message))
+
+
+def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            shown.append({"type": "text", "text": text})
+        for media_type, data in images_of([block]):
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            shown.append({"type": "image", "source": source})
+    return shown
+
+
+def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+    blocks: list[dict[str, Any]] = []
+    for block in blocks_of(message):
+        kind = block.get("type")
+        if kind == "toolCall":
+            given = block.get("arguments")
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": _sent_id(block.get("id")),
+                    "name": str(block.get("name") or ""),
+                    "input": given if isinstance(given, Mapping) else {},
+                }
+            )
+        elif kind == "thinking":
+            blocks.extend(_sent_thinking(block) if own else ())
+        elif text := text_in(block):
+            blocks.append({"type": "text", "text": text})
+    said = any(not block["type"].endswith("thinking") for block in blocks)
+    return blocks if said else []  # some hosts of the API refuse thinking alone
+
+
+def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Signed thinking; what broke off before its signature came is refused by the API."""
+    signature = block.get("thinkingSignature")
+    if not isinstance(signature, str) or not signature:
+        return []
+    if block.get("redacted") is True:
+        return [{"type": "redacted_thinking", "data": signature}]
+    said = block.get("thinking")
+    thought = said if isinstance(said, str) else ""
+    return [{"type": "thinking", "thinking": thought, "signature": signature}]
+
+
+def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = blocks_of(message)
+    shown = _sent_blocks(blocks)
+    only_text = len(shown) == 1 and shown[0]["type"] == "text"
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": _sent_id(message.get("toolCallId")),
+        "content": shown[0]["text"] if only_text else shown,
+    }
+    if message.get("isError") is True:
+        result["is_error"] = True
+    return result
+
+
+def _sent_id(spelled: Any) -> str:
+    return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+
+
+def _from_anthropic(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = reply.get("content")
+    if isinstance(content, str):
+        return [text_block(content)] if content else []
+    blocks: list[dict[str, Any]] = []
+    for block in mappings(content):
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            blocks.append(text_block(str(block["text"])))
+        elif kind == "thinking":
+            blocks.append(
+                {
+                    "type": "thinking",
+                    "thinking": str(block.get("thinking") or ""),
+                    "thinkingSignature": str(block.get("signature") or ""),
+                }
+            )
+        elif kind == "redacted_thinking":
+            data = str(block.get("data") or "")
+            blocks.append(
+                {"type": "thinking", "thinking": "", "thinkingSignature": data, "redacted": True}
+            )
+        elif kind == "tool_use":
+            blocks.append(tool_call_block(block.get("id"), block.get("name"), block.get("input")))
+    return blocks
+
+
+class AnthropicAssembling:
+    """One message."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, str] = {}
+        self._complete = False
+
+    @property
+    def complete(self) -> bool:
+        """`message_stop` was seen."""
+        return self._complete
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this event adds."""
+        kind = event.get("type")
+        index = event.get("index")
+        at = index if isinstance(index, int) else 0
+        if kind == "message_start":
+            self._start(mapping(event.get("message")))
+        elif kind == "content_block_start":
+            yield from self._start_block(at, dict(mapping(event.get("content_block"))))
+        elif kind == "content_block_delta":
+            yield from self._extend(at, mapping(event.get("delta")))
+        elif kind == "message_delta":
+            self._settle(event)
+        elif kind == "message_stop":
+            self._complete = True
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The message; None before its stop reason is known."""
+        return None if self._message.get("stop_reason") is None else self.partial()
+
+    def partial(self) -> Mapping[str, Any]:
+        """The blocks that have begun; a call whose input broke off holds it as it was written."""
+        content = []
+        for at in sorted(self._blocks):
+            made = {"input": _input(self._inputs[at])} if at in self._inputs else {}
+            content.append({**self._blocks[at], **made})
+        return {**self._message, "content": content}
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        self._message = {"type": "message", "role": "assistant", **message}
+        content = message.get("content")
+        for at, block in enumerate(content if isinstance(content, list) else ()):
+            self._blocks[at] = dict(mapping(block))
+
+    def _start_block(self, at: int, block: dict[str, Any]) -> Iterator[ReplyEvent]:
+        self._blocks[at] = block
+        if block.get("type") == "tool_use":
+            yield CallStarted(id=str(block.get("id", "")), name=str(block.get("name", "")))
+        yield from _anthropic_words(block)
+
+    def _extend(self, at: int, delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        block = self._blocks.setdefault(at, {"type": "text", "text": ""})
+        for name, value in delta.items():
+            if name == "partial_json":
+                self._inputs[at] = self._inputs.get(at, "") + str(value)
+            elif name == "citation":
+                block["citations"] = [*(block.get("citations") or ()), value]
+            elif name != "type" and isinstance(value, str):
+                # text, thinking, signature, and what may come: stretches of a field
+                block[name] = str(block.get(name) or "") + value
+        yield from _anthropic_words(delta)
+
+    def _settle(self, event: Mapping[str, Any]) -> None:
+        """What is known at the end; counts are of the whole message so far."""
+        usage = {**mapping(self._message.get("usage")), **_said(mapping(event.get("usage")))}
+        further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
+        delta = mapping(event.get("delta"))
+        self._message = {**self._message, **further, **delta, "usage": usage}
+
+
+def _anthropic_words(fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+    text, thinking = fields.get("text"), fields.get("thinking")
+    if text and isinstance(text, str):
+        yield TextDelta(text=text)
+    if thinking and isinstance(thinking, str):
+        yield ThinkingDelta(text=thinking)
+
+
+def _input(written: str) -> Any:
+    if not written.strip():
+        return {}
+    try:
+        return decode(written.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return {_BROKEN_INPUT: written}
+
+
+def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

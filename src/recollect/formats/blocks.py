@@ -8,19 +8,20 @@ what is not understood becomes `Other` and is carried along.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from recollect.errors import FormatError
-from recollect.formats.json_text import canonical, decode
+from recollect.formats.json_text import Fields, array_items, canonical, decode, object_fields
 from recollect.values.message import (
     CallId,
     Flaw,
     Image,
     Other,
     Part,
+    Role,
     Text,
     Thinking,
     ToolCall,
@@ -260,3 +261,87 @@ def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
     digest = blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=_HASH_CHARS // 2)
     kept = re.sub(f"[^{allowed}]", "_", name)[: longest - _HASH_CHARS - 1]
     return f"{kept}_{digest.hexdigest()}"
+
+
+PairRole: TypeAlias = Literal["call", "result", "neither"]
+
+
+RunBy: TypeAlias = Literal["client", "provider", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockType:
+    """A block or item type of a wire format."""
+
+    name: str
+    pair: PairRole = "neither"
+    run_by: RunBy = ""
+    """Who runs the tool: what the client runs it must answer, the provider answers its own."""
+    answers: tuple[str, ...] = ()
+    """The call types whose result it may be."""
+    id_field: str = ""
+    """Where the id stands that a pair shares."""
+    said_by: Role = "assistant"
+    """Whose message it is read as; of an item that says no role itself."""
+
+
+def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
+    """A call of a tool."""
+    return BlockType(name=name, pair="call", run_by=run_by, id_field=id_field)
+
+
+def result_type(
+    name: str, run_by: RunBy, answers: tuple[str, ...], id_field: str, said_by: Role
+) -> BlockType:
+    """What answers a call."""
+    return BlockType(
+        name=name,
+        pair="result",
+        run_by=run_by,
+        answers=answers,
+        id_field=id_field,
+        said_by=said_by,
+    )
+
+
+def other_type(name: str, said_by: Role = "assistant") -> BlockType:
+    """A type that belongs to no pair."""
+    return BlockType(name=name, said_by=said_by)
+
+
+def first_tool(body: Fields) -> Fields:
+    """The first of a request's tools; empty where there is none."""
+    tools = array_items(body.get("tools")) or [b""]
+    return object_fields(tools[0]) or {}
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings of a list; none of what is no list."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return []
+    return [one for one in value if isinstance(one, Mapping)]
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """pi's block of text."""
+    return {"type": "text", "text": text}
+
+
+def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
+    """A call; arguments that are no JSON object become none, and the tool says what it misses."""
+    if isinstance(given, str):
+        try:
+            given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}
+        except FormatError:
+            given = {}
+    return {
+        "type": "toolCall",
+        "id": str(name_of_call or ""),
+        "name": str(tool or ""),
+        "arguments": dict(given) if isinstance(given, Mapping) else {},
+    }

@@ -1,26 +1,37 @@
-"""The codec of each wire format, by name."""
+"""The wire formats by name, and which of them a list of messages is in.
+
+A new format is one file beside this one with a class that has the methods below, one line in
+`WIRES`, and its name in `FormatName` (recollect.values.request).
+
+Detection looks at the request's own keys first, then at messages from both ends until one is
+decisive, then at the model's name. What could be several formats (plain strings) is taken as
+Anthropic's, whose rules are the strictest: what satisfies them satisfies the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
-from recollect.errors import FormatError
 from recollect.formats.anthropic import AnthropicCodec
-from recollect.formats.json_text import array_spans, decode, object_spans
+from recollect.formats.blocks import BlockType, Sourced, WireMessage
+from recollect.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.formats.openai_chat import OpenAIChatCodec
 from recollect.formats.openai_responses import OpenAIResponsesCodec
 from recollect.formats.pi import PiCodec
-from recollect.values.history import Slot
 from recollect.values.message import Message
-from recollect.values.model import FormatName, WireRules
+from recollect.values.model import ReplyEvent
+from recollect.values.request import FormatName
+from recollect.values.slot import Slot
+from recollect.values.wire import WireRules
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+_CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
+_LOOK_AT = 24
+"""How many messages are looked at from each end; formats do not change in between."""
 
 
 class Codec(Protocol):
-    """Reads one message of a wire format, and writes rows that are not as they came."""
+    """Reads one message of a format, and writes rows that are not as they came."""
 
     @property
     def rules(self) -> WireRules:
@@ -35,133 +46,144 @@ class Codec(Protocol):
         """Write one row; deterministic: the same slot gives the same bytes."""
         ...
 
+    def claims_body(self, body: Fields) -> bool:
+        """Whether a request of these keys can only be of this format."""
+        ...
 
-CODECS: dict[FormatName, Codec] = {
+    def claims_message(self, message: Fields) -> bool:
+        """Whether a message of these keys can only be of this format."""
+        ...
+
+    def claims_block(self, block: Fields) -> bool:
+        """Whether a content block of these keys can only be of this format."""
+        ...
+
+    def reply_messages(self, reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The messages that a reply adds to the history, as a client would send them back."""
+        ...
+
+
+class Assembling(Protocol):
+    """A reply that is put together from a stream's events."""
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this event adds."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """The reply's own end was seen: nothing that may follow changes it."""
+        ...
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The reply as it would have come without streaming; None where its end is missing."""
+        ...
+
+    def partial(self) -> Mapping[str, Any]:
+        """What has come of it, in the same form."""
+        ...
+
+
+class WireCodec(Codec, Protocol):
+    """A format that a provider speaks: also its block types, its streams, and pi's messages in it.
+
+    The same pi messages always give the same wire messages, and a further one never changes what
+    stands for those before it. A reply that became a pi message comes back with its identity.
+    """
+
+    @property
+    def block_types(self) -> Sequence[BlockType]:
+        """Every block or item type that the provider documents."""
+        ...
+
+    @property
+    def api(self) -> str:
+        """pi's word for the wire."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """Whose wire it is, where nobody names the provider."""
+        ...
+
+    @property
+    def assembling(self) -> Callable[[], Assembling]:
+        """Begins to put a streamed reply together."""
+        ...
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event of a stream is one of this wire's."""
+        ...
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """pi messages as the wire has them."""
+        ...
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """A reply's content as pi's blocks."""
+        ...
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The reply with these wire messages in place of its own."""
+        ...
+
+
+WIRES: Final[Mapping[FormatName, WireCodec]] = {
+    "openai-responses": OpenAIResponsesCodec(),
     "anthropic": AnthropicCodec(),
     "openai-chat": OpenAIChatCodec(),
-    "openai-responses": OpenAIResponsesCodec(),
+}
+CODECS: Final[Mapping[FormatName, Codec]] = {
+    "openai-responses": WIRES["openai-responses"],
     "pi": PiCodec(),
+    **WIRES,
 }
-
-
-# Which of the four wire formats a list of messages is in, by its content
-
-
-Fields: TypeAlias = Mapping[str, bytes]
-
-RESPONSES_ITEM_TYPES = frozenset(
-    {
-        "message",
-        "reasoning",
-        "function_call",
-        "function_call_output",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "local_shell_call",
-        "local_shell_call_output",
-        "web_search_call",
-        "file_search_call",
-        "computer_call",
-        "computer_call_output",
-        "image_generation_call",
-        "code_interpreter_call",
-        "mcp_call",
-        "mcp_list_tools",
-        "item_reference",
-        "compaction",
-    }
-)
-_CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
-_LOOK_AT = 24
-"""How many messages are looked at from each end; formats do not change in between."""
-_PI_ROLES = frozenset(
-    {"toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary"}
-)
-_BLOCK_FORMATS: dict[str, FormatName] = {
-    "tool_use": "anthropic",
-    "tool_result": "anthropic",
-    "redacted_thinking": "anthropic",
-    "server_tool_use": "anthropic",
-    "document": "anthropic",
-    "image_url": "openai-chat",
-    "input_audio": "openai-chat",
-    "refusal": "openai-chat",
-    "input_text": "openai-responses",
-    "output_text": "openai-responses",
-    "input_image": "openai-responses",
-    "toolCall": "pi",
-}
+"""Every format, in the order in which they are asked whether a request is theirs."""
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:
     """The format of these messages, helped by the request they stood in."""
-    told = _format_of_body(body or {})
-    if told is not None:
-        return told
+    body = body or {}
+    for name, codec in CODECS.items():
+        if codec.claims_body(body):
+            return name
     for raw in (*messages[:_LOOK_AT], *messages[_LOOK_AT:][-_LOOK_AT:]):
-        message = _object(raw)
-        told = _format_of_message(message) if message is not None else None
-        if told is not None:
-            return told
-    model = (_text(body or {}, "model") or "").rpartition("/")[2].lower()
+        message = object_fields(raw)
+        found = None if message is None else _format_of_message(message)
+        if found is not None:
+            return found
+    model = (text_of(body, "model") or "").rpartition("/")[2].lower()
     return "openai-chat" if model.startswith(_CHAT_MODELS) else "anthropic"
 
 
-def _format_of_body(body: Fields) -> FormatName | None:
-    if "input" in body and "messages" not in body:
-        return "openai-responses"
-    if "systemPrompt" in body:
-        return "pi"
-    if body.keys() & {"system", "anthropic_version", "stop_sequences", "context_management"}:
-        return "anthropic"
-    for raw in _array(body.get("tools"))[:1]:
-        tool = _object(raw) or {}
-        if "input_schema" in tool:
-            return "anthropic"
-        if "function" in tool:
-            return "openai-chat"
-    return None
-
-
 def _format_of_message(message: Fields) -> FormatName | None:
-    role, kind = _text(message, "role"), _text(message, "type")
-    if kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message):
-        return "openai-responses"  # an Anthropic response is of type message, too
-    if role in _PI_ROLES or "stopReason" in message:
-        return "pi"
-    if role in {"tool", "function", "system", "developer"} or "tool_calls" in message:
-        return "openai-chat"
-    for raw in _array(message.get("content")):
-        told = _format_of_block(_object(raw) or {})
-        if told is not None:
-            return told
+    for name, codec in CODECS.items():
+        if codec.claims_message(message):
+            return name
+    for raw in array_items(message.get("content")) or ():
+        block = object_fields(raw) or {}
+        for name, codec in CODECS.items():
+            if codec.claims_block(block):
+                return name
     return None
 
 
-def _format_of_block(block: Fields) -> FormatName | None:
-    kind = _text(block, "type")
-    if kind == "image":
-        return "anthropic" if "source" in block else "pi"
-    if kind == "thinking":
-        return "pi" if "thinkingSignature" in block else "anthropic"
-    return _BLOCK_FORMATS.get(kind or "")
+def page() -> str:
+    """The table of block types as the documentation shows it (docs/requests.md)."""
+    lines: list[str] = []
+    for format_name, codec in WIRES.items():
+        lines += [f"**{format_name}**", "", "| type | in a pair | run by | tied by |"]
+        lines.append("|---|---|---|---|")
+        for row in codec.block_types:
+            pair = {"call": "call", "result": "result of ", "neither": ""}[row.pair]
+            if row.pair == "neither" and row.answers:
+                pair = "belongs to "
+            named = ", ".join(f"`{name}`" for name in row.answers)
+            tied = f"`{row.id_field}`" if row.id_field else ""
+            lines.append(f"| `{row.name}` | {pair}{named} | {row.run_by} | {tied} |")
+        lines.append("")
+    return "\n".join(lines[:-1])
 
 
-def _object(raw: bytes) -> Fields | None:
-    try:
-        return object_spans(raw)
-    except FormatError:
-        return None
-
-
-def _array(raw: bytes | None) -> list[bytes]:
-    try:
-        return array_spans(raw) if raw and raw.lstrip()[:1] == b"[" else []
-    except FormatError:
-        return []
-
-
-def _text(fields: Fields, key: str) -> str | None:
-    raw = fields.get(key)
-    value = decode(raw) if raw and raw.lstrip()[:1] == b'"' else None
-    return value if isinstance(value, str) else None
+if __name__ == "__main__":
+    print(page())  # noqa: T201

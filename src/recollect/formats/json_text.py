@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,9 @@ _ANY = msgspec.json.Decoder()
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for input the standard library may still read."""
 _WHITESPACE = b" \t\n\r"
+
+Fields: TypeAlias = Mapping[str, bytes]
+"""Values of a JSON object by key, not yet decoded."""
 _STANDARD = json.JSONDecoder()
 
 
@@ -80,6 +83,18 @@ def plain(value: Any) -> Any:
     raise FormatError(f"a {type(value).__name__} cannot be sent as JSON")
 
 
+def plain_mapping(value: Any) -> Mapping[str, Any]:
+    """A reply or a part of one as a mapping, from bytes and clients' objects too; empty else."""
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    try:
+        sent = isinstance(value, bytes | bytearray | memoryview)
+        made = decode(bytes(value)) if sent else plain(value)
+    except FormatError:
+        return {}
+    return made if isinstance(made, Mapping) else {}
+
+
 _COMPACT = msgspec.json.Encoder(enc_hook=plain)
 _CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=plain)
 
@@ -98,6 +113,36 @@ def array_spans(raw: bytes) -> list[bytes]:
         return [bytes(item) for item in _RAW_ARRAY.decode(raw)]
     except _REFUSED:
         return [span for _, _, span in _scan(raw, opening="[")]
+
+
+def object_fields(raw: bytes) -> dict[str, bytes] | None:
+    """The values of a JSON object by key, or None where it is not one."""
+    try:
+        return object_spans(raw) if raw.lstrip()[:1] == b"{" else None
+    except FormatError:
+        return None
+
+
+def array_items(raw: bytes | None) -> list[bytes] | None:
+    """The items of a JSON array, or None where it is not one."""
+    try:
+        return array_spans(raw) if raw is not None and raw.lstrip()[:1] == b"[" else None
+    except FormatError:
+        return None
+
+
+def text_of(fields: Fields, key: str) -> str | None:
+    """A field that is a string, else None."""
+    raw = fields.get(key)
+    if raw is None or raw[:1] != b'"':
+        return None
+    if b"\\" not in raw:  # nearly all short strings: no JSON reader needed
+        return raw[1:-1].decode(errors="replace")
+    try:
+        value = decode(raw)
+    except FormatError:
+        return None
+    return value if isinstance(value, str) else None
 
 
 def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int, int]] | None:

@@ -7,23 +7,47 @@ followed by the item it led to. Items are small: most messages have exactly one 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from recollect.formats.block_types import RESPONSES_TYPES, BlockType
+from recollect.errors import FormatError
 from recollect.formats.blocks import (
+    ITEM_SEPARATOR,
+    BlockType,
+    Sourced,
+    WireMessage,
+    blocks_of,
+    call_id,
+    call_type,
+    data_address,
+    images_of,
+    mapping,
+    mappings,
+    other_type,
     read_arguments,
     read_content,
     read_result_content,
     read_wire,
+    result_type,
     reword_result,
+    text_block,
+    text_in,
+    tool_call_block,
     wire_flaws,
     without_cache_marks,
     word,
 )
-from recollect.formats.json_text import canonical, encode
+from recollect.formats.json_text import (
+    Fields,
+    canonical,
+    decode,
+    encode,
+    plain_mapping,
+    stringify,
+    text_of,
+)
 from recollect.formats.summaries import is_summary
-from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (
     CallId,
     Flaw,
@@ -36,13 +60,18 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.model import WireRules
+from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
 from recollect.values.reason import Cause, Reason
+from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
+from recollect.values.wire import WireRules
 
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Where a call's arguments stand; by the schema they are strings."""
+
+
 TEXT_ANSWERED = frozenset(ARGUMENTS)
 """Calls whose output may be plain text; the others want structures we do not invent."""
+
 
 TEXT_OUTPUTS = frozenset(
     {
@@ -54,6 +83,7 @@ TEXT_OUTPUTS = frozenset(
     }
 )
 
+
 RULES = WireRules(
     format="openai-responses",
     alternates=False,
@@ -64,13 +94,169 @@ RULES = WireRules(
     stand_in_variants=TEXT_ANSWERED,
 )
 
+
 _ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
+
+
+ID_CHARACTERS = "A-Za-z0-9_-"
+
+
+LONGEST_ID = 64
+"""OpenAI's limit on `call_id` and on ids of items."""
+
+
+_REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
+"""What of a reasoning item is sent back; its status is not an input."""
+
+
+RESPONSES_ITEM_TYPES: Final = frozenset(
+    {"message", "reasoning", "function_call", "function_call_output", "custom_tool_call"}
+    | {"custom_tool_call_output", "local_shell_call", "local_shell_call_output"}
+    | {"web_search_call", "file_search_call", "computer_call", "computer_call_output"}
+    | {"image_generation_call", "code_interpreter_call", "mcp_call", "mcp_list_tools"}
+    | {"item_reference", "compaction"}
+)
+"""Types by which an item is told from a message of another format."""
+_OWN_TYPES: Final = frozenset({"input_text", "output_text", "input_image"})
+_ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+
+
+_TEXT: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+
+
+_THINKING: Final = frozenset(
+    {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+)
+
+
+_STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
+    "response.output_text.delta": ("content", "output_text", "text"),
+    "response.refusal.delta": ("content", "refusal", "refusal"),
+    "response.reasoning_text.delta": ("content", "reasoning_text", "text"),
+    "response.reasoning_summary_text.delta": ("summary", "summary_text", "text"),
+    "response.function_call_arguments.delta": ("arguments", None, ""),
+    "response.custom_tool_call_input.delta": ("input", None, ""),
+}
+"""Where a stretch belongs: the field of its item, and the kind of part and its field in that."""
+
+
+RESPONSES_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+
+
+_UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
+"""States of a Responses reply in which its items are not, or not yet, part of a history."""
+
+
+BLOCK_TYPES: Final = (
+    other_type("message", "user"),
+    other_type("reasoning"),
+    other_type("compaction"),
+    other_type("compaction_trigger", "user"),
+    other_type("item_reference"),
+    other_type("agent_message"),
+    other_type("additional_tools", "system"),
+    other_type("configuration_update", "system"),
+    other_type("file_search_call"),
+    other_type("web_search_call"),
+    other_type("code_interpreter_call"),
+    other_type("image_generation_call"),
+    other_type("mcp_list_tools"),
+    call_type("function_call", "client", "call_id"),
+    result_type(
+        "function_call_output",
+        "client",
+        ("function_call", "local_shell_call"),  # Codex answers its shell so (docs/sources.md)
+        "call_id",
+        "tool",
+    ),
+    call_type("custom_tool_call", "client", "call_id"),
+    result_type("custom_tool_call_output", "client", ("custom_tool_call",), "call_id", "tool"),
+    call_type("local_shell_call", "client", "call_id"),
+    result_type("local_shell_call_output", "client", ("local_shell_call",), "call_id", "tool"),
+    call_type("shell_call", "client", "call_id"),
+    result_type("shell_call_output", "client", ("shell_call",), "call_id", "tool"),
+    call_type("apply_patch_call", "client", "call_id"),
+    result_type("apply_patch_call_output", "client", ("apply_patch_call",), "call_id", "tool"),
+    call_type("computer_call", "client", "call_id"),
+    result_type("computer_call_output", "client", ("computer_call",), "call_id", "tool"),
+    call_type("tool_search_call", "client", "call_id"),
+    result_type("tool_search_output", "client", ("tool_search_call",), "call_id", "tool"),
+    call_type("program", "provider", "call_id"),
+    result_type("program_output", "provider", ("program",), "call_id", "assistant"),
+    call_type("multi_agent_call", "provider", "call_id"),
+    result_type(
+        "multi_agent_call_output", "provider", ("multi_agent_call",), "call_id", "assistant"
+    ),
+    call_type("mcp_approval_request", "provider", "id"),
+    result_type(
+        "mcp_approval_response",
+        "provider",
+        ("mcp_approval_request",),
+        "approval_request_id",
+        "user",
+    ),
+    BlockType(name="mcp_call", answers=("mcp_approval_request",), id_field="approval_request_id"),
+)
+
+
+RESPONSES_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 
 
 class OpenAIResponsesCodec:
     """Reads and writes items of `input`."""
 
     rules = RULES
+    block_types = BLOCK_TYPES
+    api = "openai-responses"
+    provider = "openai"
+
+    @property
+    def assembling(self) -> type[ResponsesAssembling]:
+        """Begins to put a streamed response together."""
+        return ResponsesAssembling
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """By its type alone."""
+        return str(event.get("type")).startswith("response.")
+
+    def claims_body(self, body: Fields) -> bool:
+        """By `input` in place of `messages`."""
+        return "input" in body and "messages" not in body
+
+    def claims_message(self, message: Fields) -> bool:
+        """By its type; an Anthropic response is of type message, too."""
+        kind = text_of(message, "type")
+        return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        return text_of(block, "type") in _OWN_TYPES
+
+    def reply_messages(
+        self,
+        reply: Any,  # noqa: ARG002
+        fields: Mapping[str, Any],
+    ) -> tuple[bytes, ...]:
+        """The output items; also those of the event that ends a stream."""
+        if "output" not in fields:
+            fields = plain_mapping(fields.get("response"))
+        output = fields.get("output")
+        status = fields.get("status")
+        if not isinstance(output, list | tuple) or status in _UNFINISHED or fields.get("error"):
+            return ()
+        return tuple([encode(item) for item in map(plain_mapping, output) if item])
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """Items of `input`."""
+        return _sent_items(history)
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The output items as pi's blocks."""
+        return _from_responses(reply)
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The response with these items."""
+        return {**reply, "output": sent}
 
     def read(self, raw: bytes) -> Message:
         """One item: a message, a call, an output, reasoning, or something we only carry."""
@@ -123,7 +309,7 @@ class OpenAIResponsesCodec:
         wire = read_wire(slot.base.raw)
         if slot.anonymous:
             wire.pop("id", None)
-        if any(isinstance(piece, KeptPart) and piece.direct for piece in slot.pieces):
+        if any(isinstance(piece, Kept) and piece.direct for piece in slot.pieces):
             wire.pop("caller", None)
         name = ARGUMENTS.get(str(wire.get("type")))
         if name is not None and not isinstance(wire.get(name), str):
@@ -135,7 +321,7 @@ class OpenAIResponsesCodec:
             if wire.get("output") is None and wire.get("type") in TEXT_OUTPUTS:
                 wire["output"] = ""
             for piece in slot.pieces:
-                if isinstance(piece, RewordedPart):
+                if isinstance(piece, Reworded):
                     wire["output"] = reword_result(wire.get("output"), piece.text)
             return encode(wire)
         content = wire.get("content")
@@ -153,18 +339,18 @@ class OpenAIResponsesCodec:
             kind = f"{piece.call.variant}_output"
             call_id = piece.call.id.removeprefix(f"{piece.call.variant}:")
             return encode({"type": kind, "call_id": call_id, "output": piece.text})
-        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
         block = {"type": _text_type(slot.role), "text": "\n\n".join(texts)}
         return encode({"type": "message", "role": slot.role, "content": [block]})
 
 
-def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any], role: Role) -> Any:
-    if isinstance(piece, OwnText):
+def _block(piece: Kept | Reworded | Written, blocks: list[Any], role: Role) -> Any:
+    if isinstance(piece, Written):
         return {"type": _text_type(role), "text": piece.text}
     block = blocks[piece.part]
     if isinstance(block, str):
         block = {"type": _text_type(role), "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
+    return {**block, "text": piece.text} if isinstance(piece, Reworded) else block
 
 
 def _text_type(role: Role) -> str:
@@ -251,3 +437,207 @@ def _carried(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
         return replace(carried, opens=CallId(f"{kind}:{named}"))
     link = CallId(f"{row.answers[0]}:{named}")
     return replace(carried, answers=link, certain=row.pair == "result")
+
+
+def _sent_items(history: Sequence[Sourced]) -> list[WireMessage]:
+    """Items of `input`."""
+    items: list[WireMessage] = []
+    for at, message, own in history:
+        role = message["role"]
+        if role == "assistant":
+            written = _sent_reply(message, own)
+        elif role == "toolResult":
+            written = [_sent_result(message)]
+        else:
+            content = _sent_blocks(blocks_of(message))
+            written = [{"type": "message", "role": "user", "content": content}] if content else []
+        items.extend(WireMessage(body=item, source=at) for item in written)
+    return items
+
+
+def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            shown.append({"type": "input_text", "text": text})
+        for image in images_of([block]):
+            address = data_address(image)
+            shown.append({"type": "input_image", "detail": "auto", "image_url": address})
+    return shown
+
+
+def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+    blocks = blocks_of(message)
+    sealed = {id(block): item for block in blocks if own and (item := _sent_reasoning(block))}
+    keeps_ids = bool(sealed)
+    items: list[dict[str, Any]] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "thinking":
+            items.extend([sealed[id(block)]] if id(block) in sealed else [])
+        elif kind == "toolCall":
+            items.append(_sent_call(block, keeps_ids=keeps_ids))
+        elif text := text_in(block):
+            items.append(_sent_text(block, text, keeps_ids=keeps_ids))
+    said = any(item["type"] != "reasoning" for item in items)
+    return items if said else []  # the API wants an item behind its reasoning
+
+
+def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The item that pi keeps whole in the signature; None where it is not sealed."""
+    signature = block.get("thinkingSignature")
+    if block.get("type") != "thinking" or not isinstance(signature, str):
+        return None
+    try:
+        item = decode(signature.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return None
+    if not isinstance(item, dict) or not item.get("encrypted_content"):
+        return None
+    return {name: item[name] for name in _REASONING_KEYS if item.get(name) is not None}
+
+
+def _sent_text(block: Mapping[str, Any], text: str, *, keeps_ids: bool) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
+    name = block.get("textSignature")
+    if keeps_ids and isinstance(name, str) and 0 < len(name) <= LONGEST_ID:
+        item["id"] = name
+        item["status"] = "completed"
+    return item
+
+
+def _sent_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
+    given = block.get("arguments")
+    item: dict[str, Any] = {
+        "type": "function_call",
+        "call_id": _sent_id(block.get("id")),
+        "name": str(block.get("name") or ""),
+        "arguments": encode(given if isinstance(given, Mapping) else {}).decode(),
+    }
+    name = str(block.get("id") or "").partition(ITEM_SEPARATOR)[2]
+    if keeps_ids and 0 < len(name) <= LONGEST_ID:
+        item["id"] = name
+    return item
+
+
+def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    shown = _sent_blocks(blocks_of(message))
+    only_text = len(shown) == 1 and shown[0]["type"] == "input_text"
+    output: Any = shown[0]["text"] if only_text else shown or ""
+    return {
+        "type": "function_call_output",
+        "call_id": _sent_id(message.get("toolCallId")),
+        "output": output,
+    }
+
+
+def _sent_id(spelled: Any) -> str:
+    return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+
+
+def _from_responses(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for item in mappings(reply.get("output")):
+        kind = item.get("type")
+        if kind == "reasoning":
+            texts = [str(part.get("text") or "") for part in mappings(item.get("summary"))]
+            blocks.append(
+                {
+                    "type": "thinking",
+                    "thinking": "\n\n".join(texts),
+                    "thinkingSignature": stringify(dict(item)),
+                }
+            )
+        elif kind == "message":
+            parts = mappings(item.get("content"))
+            said = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+            named = {"textSignature": str(item["id"])} if item.get("id") else {}
+            if said:
+                blocks.append({**text_block(said), **named})
+        elif kind == "function_call":
+            name = item.get("id")
+            spelled = str(item.get("call_id") or "")
+            joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
+            blocks.append(tool_call_block(joined, item.get("name"), item.get("arguments")))
+    return blocks
+
+
+class ResponsesAssembling:
+    """One response."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Any] = {}
+        self._begun: dict[int, dict[str, Any]] = {}
+        self._created: Mapping[str, Any] = {}
+        self._response: Mapping[str, Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """The event that carries the whole response was seen."""
+        return self._response is not None
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this event adds."""
+        kind = event.get("type")
+        delta = event.get("delta")
+        stretch = _STRETCHES.get(str(kind))
+        if stretch is not None and isinstance(delta, str):
+            self._extend(stretch, event, delta)
+        if kind in _TEXT and isinstance(delta, str) and delta:
+            yield TextDelta(text=delta)
+        elif kind in _THINKING and isinstance(delta, str) and delta:
+            yield ThinkingDelta(text=delta)
+        elif kind == "response.output_item.added":
+            item = mapping(event.get("item"))
+            self._begun[self._place(event)] = dict(item)
+            if item.get("type") in RESPONSES_CALLS:
+                yield CallStarted(id=responses_call_id(item), name=str(item.get("name", "")))
+        elif kind == "response.output_item.done":
+            self._items[self._place(event)] = event.get("item")
+        elif kind == "response.created":
+            self._created = mapping(event.get("response"))
+        elif kind in _ENDS:
+            self._response = mapping(event.get("response"))
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The response; None before its last event."""
+        if self._response is None or self._response.get("output"):
+            return self._response
+        return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}
+
+    def partial(self) -> Mapping[str, Any]:
+        """The items that are finished, and what has come of the others."""
+        items = {at: {**item, "status": "incomplete"} for at, item in self._begun.items()}
+        items |= self._items
+        output = [items[at] for at in sorted(items)]
+        return {**self._created, "status": "incomplete", "output": output}
+
+    def _place(self, event: Mapping[str, Any]) -> int:
+        at = event.get("output_index")
+        return at if isinstance(at, int) else len(self._items)
+
+    def _extend(
+        self, stretch: tuple[str, str | None, str], event: Mapping[str, Any], delta: str
+    ) -> None:
+        field, kind, name = stretch
+        item = self._begun.setdefault(self._place(event), {})
+        if kind is None:
+            item[field] = str(item.get(field) or "") + delta
+            return
+        parts = [dict(mapping(part)) for part in item.get(field) or ()]
+        index = event.get("summary_index" if field == "summary" else "content_index")
+        at = index if isinstance(index, int) and index >= 0 else max(0, len(parts) - 1)
+        if at >= len(parts):
+            at = len(parts)
+            parts.append({"type": kind})
+        parts[at][name] = str(parts[at].get(name) or "") + delta
+        item[field] = parts
+
+
+def responses_call_id(item: Mapping[str, Any]) -> str:
+    """The id by which a call's output names it."""
+    return str(item.get("call_id") or item.get("id") or "")

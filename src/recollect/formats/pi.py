@@ -7,6 +7,7 @@ without `content`; the model reads them as the user's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from recollect.formats.blocks import (
@@ -17,7 +18,7 @@ from recollect.formats.blocks import (
     wire_flaws,
     word,
 )
-from recollect.formats.json_text import encode
+from recollect.formats.json_text import Fields, encode, text_of
 from recollect.formats.summaries import is_summary
 from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (
@@ -39,6 +40,9 @@ RULES = WireRules(
     refuses_blank_text=False,
 )
 
+_OWN_ROLES = frozenset(
+    {"toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary"}
+)
 SUMMARY_ROLES = frozenset({"compactionSummary", "branchSummary"})
 _ROLES: dict[str, Role] = {"assistant": "assistant", "system": "system", "toolResult": "tool"}
 _ENDINGS: dict[str, Ending] = {"error": "error", "aborted": "aborted"}
@@ -48,6 +52,27 @@ class PiCodec:
     """Reads and writes agent messages."""
 
     rules = RULES
+
+    def claims_body(self, body: Fields) -> bool:
+        """By its own key for the system prompt."""
+        return "systemPrompt" in body
+
+    def claims_message(self, message: Fields) -> bool:
+        """By a role of pi's own, or by how it ended."""
+        return text_of(message, "role") in _OWN_ROLES or "stopReason" in message
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        kind = text_of(block, "type")
+        if kind == "image":
+            return "source" not in block
+        return kind == "toolCall" or (kind == "thinking" and "thinkingSignature" in block)
+
+    def reply_messages(self, reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The message itself."""
+        if fields.get("role") != "assistant" or not fields.get("content"):
+            return ()
+        return (reply if isinstance(reply, bytes) else encode(fields),)
 
     def read(self, raw: bytes) -> Message:
         """One message; roles of pi's own are read as the user's."""

@@ -7,18 +7,16 @@ has when the client sends it back in its next request, as the client's library w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from recollect.errors import FormatError
-from recollect.formats.json_text import decode, encode, plain
-from recollect.values.model import FormatName, Usage
-
-_UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
-"""States of a Responses reply in which its items are not, or not yet, part of a history."""
-
+from recollect.formats.blocks import mapping
+from recollect.formats.codec import CODECS, WIRES, Assembling
+from recollect.formats.json_text import decode, encode, plain_mapping
+from recollect.values.request import FormatName, Usage
 
 _REPLY_FIELDS = frozenset(
     {"role", "content", "choices", "output", "usage", "error", "message", "response"}
@@ -29,7 +27,7 @@ _REPLY_FIELDS = frozenset(
 
 def may_be_reply(given: Any) -> bool:
     """Whether anything of a provider's can be in it: a reply, an error, an event of a stream."""
-    return not _REPLY_FIELDS.isdisjoint(_mapping(given))
+    return not _REPLY_FIELDS.isdisjoint(plain_mapping(given))
 
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
@@ -39,73 +37,28 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
     """
     if isinstance(reply, BaseException):
         return ()
-    fields = _mapping(reply)
+    fields = plain_mapping(reply)
     if not fields or fields.get("error"):
         return ()
     try:
-        if format_name == "anthropic":
-            return _anthropic_messages(fields)
-        if format_name == "openai-chat":
-            return _chat_messages(fields)
-        if format_name == "openai-responses":
-            return _response_items(fields)
-        return _pi_messages(reply, fields)
+        return CODECS[format_name].reply_messages(reply, fields)
     except FormatError:
         return ()
-
-
-def _anthropic_messages(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-    content = fields.get("content")
-    if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:
-        return ()
-    return (encode({"role": "assistant", "content": content}),)
-
-
-def _chat_messages(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """The first choice's message. What is null was not said, and is not sent back by all."""
-    choices = fields.get("choices")
-    if not isinstance(choices, list | tuple) or not choices:
-        return ()
-    message = _mapping(_mapping(choices[0]).get("message"))
-    said = {name: value for name, value in message.items() if value is not None}
-    if said.get("role", "assistant") != "assistant":
-        return ()
-    if not any(value for name, value in said.items() if name != "role"):
-        return ()
-    return (encode({"content": None, **said, "role": "assistant"}),)
-
-
-def _response_items(fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """The output items; also those of the event that ends a stream."""
-    if "output" not in fields:
-        fields = _mapping(fields.get("response"))
-    output = fields.get("output")
-    status = fields.get("status")
-    if not isinstance(output, list | tuple) or status in _UNFINISHED or fields.get("error"):
-        return ()
-    items = [_mapping(item) for item in output]
-    return tuple([encode(item) for item in items if item])
-
-
-def _pi_messages(reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-    if fields.get("role") != "assistant" or not fields.get("content"):
-        return ()
-    return (reply if isinstance(reply, bytes) else encode(fields),)
 
 
 def read_usage(reply: Any) -> Usage | None:
     """The usage that a reply, or an event of its stream, reports, with the input counted whole;
     None where it reports none."""
-    fields = _mapping(reply)
-    within = (_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
-    usage = _mapping(fields.get("usage") or next((found for found in within if found), None))
+    fields = plain_mapping(reply)
+    within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
+    usage = plain_mapping(fields.get("usage") or next((found for found in within if found), None))
     if not usage:
         return None
     if "prompt_tokens" in usage:
-        cached = _number(_mapping(usage.get("prompt_tokens_details")), "cached_tokens")
+        cached = _number(plain_mapping(usage.get("prompt_tokens_details")), "cached_tokens")
         return _usage(usage, "prompt_tokens", "completion_tokens", read=cached)
     if "input_tokens_details" in usage:
-        cached = _number(_mapping(usage["input_tokens_details"]), "cached_tokens")
+        cached = _number(plain_mapping(usage["input_tokens_details"]), "cached_tokens")
         return _usage(usage, "input_tokens", "output_tokens", read=cached)
     if "input_tokens" in usage:
         read = _number(usage, "cache_read_input_tokens")
@@ -138,11 +91,11 @@ def read_error(reply: Any) -> SaidError | None:
             message=str(getattr(reply, "message", "") or reply),
             body=body if isinstance(body, Mapping) else None,
         )
-    fields = _mapping(reply)
-    error = fields.get("error") or _mapping(fields.get("response")).get("error")
+    fields = plain_mapping(reply)
+    error = fields.get("error") or plain_mapping(fields.get("response")).get("error")
     if not error:
         return None
-    told = _mapping(error).get("message")
+    told = plain_mapping(error).get("message")
     message = told if isinstance(told, str) else str(error)
     return SaidError(
         status=status if isinstance(status, int) else None, message=message, body=fields
@@ -177,14 +130,73 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    try:
-        sent = isinstance(value, bytes | bytearray | memoryview)
-        made = decode(bytes(value)) if sent else plain(value)
-    except FormatError:
-        return {}
-    return made if isinstance(made, Mapping) else {}
+class StreamedReply:
+    """What has come of a reply that is streamed, by whichever wire.
+
+    Takes events as a client's library gives them, as its objects or as mappings; what such a
+    library adds of its own (accumulated snapshots) is passed over.
+    """
+
+    def __init__(self, events: Iterable[Any] = ()) -> None:
+        """With `events`, all of them; FormatError where none of them is one."""
+        self._assembling: Assembling | None = None
+        self.events = 0
+        """How many were taken."""
+        self.error: Any = None
+        """What ended it early: an event that tells an error, or what the client raised."""
+        given = 0
+        for event in events:
+            given += 1
+            self.take(event)
+        if given and not self.events and self.error is None:
+            raise FormatError(
+                f"none of these {given} is an event of a stream that is known: give the events "
+                "of Anthropic's Messages, or of OpenAI's Chat Completions or Responses"
+            )
+
+    def take(self, event: Any) -> None:
+        """Add what an event holds."""
+        fields = _event_fields(event)
+        kind = str(fields.get("type") or "")
+        if kind in ("error", "response.failed") or fields.get("error"):
+            self.error = fields
+            return
+        wire = next((one for one in WIRES.values() if one.is_event(fields)), None)
+        if wire is None:
+            return
+        if self._assembling is None:
+            self._assembling = wire.assembling()
+        self.events += 1
+        for _ in self._assembling.take(fields):
+            pass
+
+    @property
+    def whole(self) -> bool:
+        """Whether the reply came to its own end."""
+        return self._assembling is not None and self._assembling.reply() is not None
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether it began and did not come to its end."""
+        return bool(self.events) and not self.whole
+
+    def reply(self) -> Mapping[str, Any]:
+        """The reply as it would have come without streaming, as far as it came."""
+        if self._assembling is None:
+            return {}
+        whole = self._assembling.reply()
+        return self._assembling.partial() if whole is None else whole
+
+
+def _event_fields(event: Any) -> Mapping[str, Any]:
+    """An event as plain data, without what a client's library accumulates in it."""
+    if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps the chunk it was told
+        event = getattr(event, "chunk", event)
+    if isinstance(event, Mapping):
+        return event
+    dump = getattr(event, "model_dump", None)
+    if callable(dump):
+        # A warning of pydantic's would show a stretch of what was said.
+        made = dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False)
+        return mapping(made)
+    return mapping(decode(encode(event)))

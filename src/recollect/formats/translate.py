@@ -14,33 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recollect.errors import FormatError
-from recollect.formats.blocks import ITEM_SEPARATOR, WireMessage
-from recollect.formats.json_text import decode, stringify
+from recollect.formats.codec import WIRES
 from recollect.formats.summaries import PI_BRANCH_CLOSING, PI_BRANCH_OPENING, PI_CLOSING, PI_OPENING
-from recollect.formats.translate_anthropic import anthropic_messages
-from recollect.formats.translate_chat import REASONING_FIELD, chat_messages
-from recollect.formats.translate_responses import responses_items
-from recollect.values.model import FormatName, StopReason, Usage
+from recollect.values.model import StopReason
+from recollect.values.request import FormatName, Usage
 
-APIS: Mapping[FormatName, str] = {
-    "anthropic": "anthropic-messages",
-    "openai-chat": "openai-completions",
-    "openai-responses": "openai-responses",
-}
-"""pi's word for each wire."""
-PROVIDERS: Mapping[FormatName, str] = {
-    "anthropic": "anthropic",
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-}
-"""Whose wire it is, where nobody names the provider."""
 _UNFINISHED = frozenset({"error", "aborted"})
-_WRITERS = {
-    "anthropic": anthropic_messages,
-    "openai-chat": chat_messages,
-    "openai-responses": responses_items,
-}
+
+
+APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
+"""pi's word for each wire."""
+PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
+"""Whose wire it is, where nobody names the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +65,7 @@ def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHist
     Left out as pi leaves them out: replies that broke off, and what is marked as not for the
     model.
     """
-    write = _WRITERS[speaker.format]
-    written: list[WireMessage] = write(
+    written = WIRES[speaker.format].from_pi(
         [
             (at, plain, speaker.made(message))
             for at, message in enumerate(messages)
@@ -130,9 +114,6 @@ def _bash_text(message: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# A provider's reply as the pi assistant message that a transcript keeps
-
-
 _STOPS: Mapping[StopReason, str] = {
     "stop": "stop",
     "length": "length",
@@ -140,6 +121,8 @@ _STOPS: Mapping[StopReason, str] = {
     "refusal": "error",
     "other": "stop",
 }
+
+
 REFUSED = "The model refused to answer."
 
 
@@ -152,7 +135,7 @@ def to_pi(
     timestamp: int,
 ) -> dict[str, Any]:
     """The assistant message of a whole reply; `timestamp` in milliseconds."""
-    content = _READERS[speaker.format](reply)
+    content = WIRES[speaker.format].to_pi(reply)
     for at, block in enumerate(content):
         if block["type"] == "toolCall" and not block["id"]:  # some servers name no calls
             block["id"] = f"call_{timestamp}_{at}"
@@ -189,11 +172,7 @@ def as_resent(
     sent = list(to_wire([message], speaker).messages)
     if not sent:
         return {"usage": reply.get("usage")}
-    if speaker.format == "openai-responses":
-        return {**reply, "output": sent}
-    if speaker.format == "openai-chat":
-        return {**reply, "choices": [{"message": sent[0]}]}
-    return {**reply, **sent[0]}
+    return WIRES[speaker.format].as_reply(reply, sent)
 
 
 def broken_off(
@@ -249,112 +228,3 @@ def pi_usage(usage: Usage | None) -> dict[str, Any]:
         "totalTokens": used.input_tokens + used.output_tokens,
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0},
     }
-
-
-def _from_anthropic(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = reply.get("content")
-    if isinstance(content, str):
-        return [_text(content)] if content else []
-    blocks: list[dict[str, Any]] = []
-    for block in _mappings(content):
-        kind = block.get("type")
-        if kind == "text" and block.get("text"):
-            blocks.append(_text(str(block["text"])))
-        elif kind == "thinking":
-            blocks.append(
-                {
-                    "type": "thinking",
-                    "thinking": str(block.get("thinking") or ""),
-                    "thinkingSignature": str(block.get("signature") or ""),
-                }
-            )
-        elif kind == "redacted_thinking":
-            data = str(block.get("data") or "")
-            blocks.append(
-                {"type": "thinking", "thinking": "", "thinkingSignature": data, "redacted": True}
-            )
-        elif kind == "tool_use":
-            blocks.append(_call(block.get("id"), block.get("name"), block.get("input")))
-    return blocks
-
-
-def _from_chat(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    message: Mapping[str, Any] = {}
-    for choice in _mappings(reply.get("choices"))[:1]:
-        said = choice.get("message")
-        message = said if isinstance(said, Mapping) else {}
-    blocks: list[dict[str, Any]] = []
-    thought = message.get(REASONING_FIELD)
-    if isinstance(thought, str) and thought:
-        blocks.append(
-            {"type": "thinking", "thinking": thought, "thinkingSignature": REASONING_FIELD}
-        )
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        blocks.append(_text(content))
-    texts = [part.get("text") for part in _mappings(content)]
-    blocks.extend(_text(text) for text in texts if isinstance(text, str) and text)
-    for call in _mappings(message.get("tool_calls")):
-        function = call.get("function")
-        fields = function if isinstance(function, Mapping) else {}
-        blocks.append(_call(call.get("id"), fields.get("name"), fields.get("arguments")))
-    return blocks
-
-
-def _from_responses(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    for item in _mappings(reply.get("output")):
-        kind = item.get("type")
-        if kind == "reasoning":
-            texts = [str(part.get("text") or "") for part in _mappings(item.get("summary"))]
-            blocks.append(
-                {
-                    "type": "thinking",
-                    "thinking": "\n\n".join(texts),
-                    "thinkingSignature": stringify(dict(item)),
-                }
-            )
-        elif kind == "message":
-            parts = _mappings(item.get("content"))
-            said = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-            named = {"textSignature": str(item["id"])} if item.get("id") else {}
-            if said:
-                blocks.append({**_text(said), **named})
-        elif kind == "function_call":
-            name = item.get("id")
-            spelled = str(item.get("call_id") or "")
-            joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
-            blocks.append(_call(joined, item.get("name"), item.get("arguments")))
-    return blocks
-
-
-_READERS = {
-    "anthropic": _from_anthropic,
-    "openai-chat": _from_chat,
-    "openai-responses": _from_responses,
-}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def _call(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
-    """A call; arguments that are no JSON object become none, and the tool says what it misses."""
-    if isinstance(given, str):
-        try:
-            given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}
-        except FormatError:
-            given = {}
-    return {
-        "type": "toolCall",
-        "id": str(name_of_call or ""),
-        "name": str(tool or ""),
-        "arguments": dict(given) if isinstance(given, Mapping) else {},
-    }
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return []
-    return [one for one in value if isinstance(one, Mapping)]

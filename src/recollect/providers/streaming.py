@@ -14,9 +14,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelUnavailable
+from recollect.formats.codec import Assembling
 from recollect.formats.json_text import decode
 from recollect.formats.replies import read_usage
-from recollect.formats.stream_events import Assembling
 from recollect.providers.calls import Address, Body, Calls, Reply, classify, told_in
 from recollect.providers.overflow import recognise_silent_overflow
 from recollect.values.model import (

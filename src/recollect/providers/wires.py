@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from recollect.formats.stream_events import (
+from recollect.formats.anthropic import AnthropicAssembling
+from recollect.formats.openai_chat import ChatAssembling, chat_text, chat_thinking
+from recollect.formats.openai_responses import (
     RESPONSES_CALLS,
-    AnthropicAssembling,
-    ChatAssembling,
     ResponsesAssembling,
-    chat_text,
-    chat_thinking,
     responses_call_id,
 )
 from recollect.providers.streaming import ParsedReply, ReplyWire

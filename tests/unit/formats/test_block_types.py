@@ -16,14 +16,14 @@ from tests.unit.compaction.histories import entries_of
 from recollect.compaction.cut import ties
 from recollect.config import build
 from recollect.engine import Engine, Session
-from recollect.formats.block_types import BLOCK_TYPES, BlockType, page
-from recollect.formats.codec import CODECS
+from recollect.formats.blocks import BlockType
+from recollect.formats.codec import CODECS, WIRES, page
 from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.model import FormatName
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})
-ROWS = [(name, row) for name, rows in BLOCK_TYPES.items() for row in rows]
+ROWS = [(name, row) for name, wire in WIRES.items() for row in wire.block_types]
 IDS = [f"{name}:{row.name}" for name, row in ROWS]
 SERVER_TOOLS = {
     "web_search_tool_result": "web_search",
@@ -126,7 +126,7 @@ def programmatic(*, open_end: bool = False) -> list[dict[str, Any]]:
 
 def responses(row: BlockType) -> list[dict[str, Any]]:
     said = {"type": "message", "role": "assistant", "content": "Done."}
-    rows = {one.name: one for one in BLOCK_TYPES["openai-responses"]}
+    rows = {one.name: one for one in WIRES["openai-responses"].block_types}
     names = [row.name]
     if row.pair == "call":
         names.append(next(r.name for r in rows.values() if row.name in r.answers))
@@ -324,6 +324,6 @@ def _not_behind_reasoning(items: list[dict[str, Any]], at: int) -> int:
 
 
 def test_the_table_stands_in_the_documentation() -> None:
-    """Written by `python -m recollect.formats.block_types`."""
+    """Written by `python -m recollect.formats.codec`."""
     text = (Path(__file__).parents[3] / "docs" / "requests.md").read_text(encoding="utf-8")
     assert page() in text

@@ -10,8 +10,7 @@ import pytest
 from tests.harness.model_wires import overloaded, streamed_reply, whole_reply
 
 from recollect.errors import FormatError
-from recollect.formats.replies import read_reply, read_usage
-from recollect.formats.stream_events import StreamedReply
+from recollect.formats.replies import StreamedReply, read_reply, read_usage
 from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
 from recollect.values.model import Usage
 

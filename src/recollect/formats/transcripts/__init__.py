@@ -12,7 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from recollect.errors import FormatError, UnknownFormat
-from recollect.formats.codec import RESPONSES_ITEM_TYPES
+from recollect.formats.json_text import Fields, array_items, object_fields, text_of
+from recollect.formats.openai_responses import RESPONSES_ITEM_TYPES
 from recollect.formats.transcripts.claude_code import read_claude_code
 from recollect.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.formats.transcripts.codex import read_codex
@@ -20,16 +21,7 @@ from recollect.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES, read_fl
 from recollect.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
 from recollect.formats.transcripts.pi import read_pi
 from recollect.formats.transcripts.plain import read_messages, read_request, read_tau_bench
-from recollect.formats.transcripts.records import (
-    Fields,
-    Progress,
-    array_items,
-    is_utf8,
-    object_fields,
-    records,
-    text_of,
-    unpacked,
-)
+from recollect.formats.transcripts.records import Progress, is_utf8, records, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

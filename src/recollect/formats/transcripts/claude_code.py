@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recollect.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.formats.transcripts.records import (
-    Fields,
     Progress,
     Record,
     ancestors,
-    array_items,
     instant_of,
     is_set,
     mapping_of,
-    object_fields,
     parents_first,
     records,
-    text_of,
     tokens_of,
 )
 from recollect.values.model import Usage

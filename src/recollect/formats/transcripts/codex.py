@@ -11,19 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.formats.json_text import encode
+from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.formats.transcripts.records import (
-    Fields,
     ModelRuns,
     Progress,
     Record,
-    array_items,
     instant_of,
     is_written_by_model,
     mapping_of,
-    object_fields,
     records,
-    text_of,
     tokens_of,
     value_of,
 )

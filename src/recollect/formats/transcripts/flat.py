@@ -12,19 +12,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from recollect.formats.json_text import encode
-from recollect.formats.transcripts.records import (
-    Fields,
-    Progress,
-    Record,
-    array_items,
-    instant_of,
-    object_fields,
-    records,
-    text_of,
-    value_of,
-)
-from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
+from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
+from recollect.formats.transcripts.records import Progress, Record, instant_of, records, value_of
+from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,7 +162,7 @@ class _Log:
         self.items.append(item)
 
 
-def read_flat(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
     """Read a flat log."""
     passed_over: list[str] = []
     lines: list[_LogLine] = []
@@ -188,7 +178,7 @@ def read_flat(data: bytes, *, progress: Progress | None = None) -> RecordedSessi
     for line in lines:
         _take(line, answers.get(line.record.line), log)
     _end_turn(log)
-    return RecordedSession(
+    return Transcript(
         kind="flat",
         format="openai-chat",
         items=tuple(log.items),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.formats.json_text import encode
+from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.formats.summaries import (
     PI_BRANCH_CLOSING,
     PI_BRANCH_OPENING,
@@ -19,18 +19,14 @@ from recollect.formats.summaries import (
     PI_OPENING,
 )
 from recollect.formats.transcripts.records import (
-    Fields,
     Progress,
     Record,
     ancestors,
-    array_items,
     instant_of,
     is_set,
     mapping_of,
-    object_fields,
     parents_first,
     records,
-    text_of,
     tokens_of,
     value_of,
 )

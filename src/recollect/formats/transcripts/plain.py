@@ -10,16 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recollect.formats.codec import format_of
-from recollect.formats.json_text import encode
+from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.formats.transcripts import pi
 from recollect.formats.transcripts.records import (
-    Fields,
     ModelRuns,
-    array_items,
     instant_of,
     is_written_by_model,
-    object_fields,
-    text_of,
     value_of,
 )
 from recollect.values.transcript import (

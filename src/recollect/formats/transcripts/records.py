@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-
 from recollect.errors import FormatError
-from recollect.formats.json_text import array_spans, decode, object_spans
+from recollect.formats.json_text import Fields, decode, object_fields, text_of
 from recollect.values.transcript import RecordedRequest, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
@@ -26,11 +24,8 @@ if TYPE_CHECKING:
     from recollect.values.model import Usage
 
 
-Fields: TypeAlias = Mapping[str, bytes]
 Progress: TypeAlias = Callable[[int, int], None]
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -86,26 +81,6 @@ def records(
         progress(len(data), len(data))
 
 
-def object_fields(raw: bytes) -> dict[str, bytes] | None:
-    """The values of a JSON object by key, or None where it is not one."""
-    if not raw.startswith(b"{"):
-        return None
-    try:
-        return {key: bytes(span) for key, span in _OBJECT.decode(raw).items()}
-    except (ValueError, RecursionError):
-        return object_spans(raw) if _is_whole(raw) else None
-
-
-def array_items(raw: bytes | None) -> list[bytes] | None:
-    """The items of a JSON array, or None where it is not one."""
-    if raw is None or not raw.startswith(b"["):
-        return None
-    try:
-        return [bytes(span) for span in _ARRAY.decode(raw)]
-    except (ValueError, RecursionError):
-        return array_spans(raw) if _is_whole(raw) else None
-
-
 def is_utf8(data: bytes) -> bool:
     """Whether these bytes are text at all."""
     if data.isascii():
@@ -115,17 +90,6 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def text_of(fields: Fields, key: str) -> str | None:
-    """A field that is a string, else None."""
-    raw = fields.get(key)
-    if raw is None or raw[:1] != b'"':
-        return None
-    if b"\\" not in raw:  # nearly all short strings: no JSON reader needed
-        return raw[1:-1].decode(errors="replace")
-    value = value_of(raw)
-    return value if isinstance(value, str) else None
 
 
 def is_set(fields: Fields, key: str) -> bool:
@@ -172,15 +136,6 @@ def instant_of(fields: Fields, key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value / 1000 if value > _MILLISECONDS_FROM else float(value)
-
-
-def _is_whole(raw: bytes) -> bool:
-    """Whether the standard library reads it as one value: what msgspec refuses may be fine."""
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, int]]:
