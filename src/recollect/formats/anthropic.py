@@ -145,10 +145,9 @@ class AnthropicCodec:
     api = "anthropic-messages"
     provider = "anthropic"
 
-    @property
-    def assembling(self) -> type[AnthropicAssembling]:
-        """Begins to put a streamed message together."""
-        return AnthropicAssembling
+    def assembling(self) -> AnthropicAssembling:
+        """Begin to put a streamed message together."""
+        return AnthropicAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """By its type alone."""
@@ -184,11 +183,60 @@ class AnthropicCodec:
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
         """Items of `messages`."""
-        return _sent_messages(history)
+        written: list[WireMessage] = []
+        answering = False
+        for at, message, own in history:
+            role = message["role"]
+            if role == "toolResult":
+                block = _sent_result(message)
+                if answering:
+                    written[-1].body["content"].append(block)
+                else:
+                    written.append(
+                        WireMessage(body={"role": "user", "content": [block]}, source=at)
+                    )
+                answering = True
+                continue
+            content = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            if content:
+                body = {"role": role, "content": content}
+                written.append(WireMessage(body=body, source=at))
+                answering = False
+        return written
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """A message's content as pi's blocks."""
-        return _from_anthropic(reply)
+        content = reply.get("content")
+        if isinstance(content, str):
+            return [text_block(content)] if content else []
+        blocks: list[dict[str, Any]] = []
+        for block in mappings(content):
+            kind = block.get("type")
+            if kind == "text" and block.get("text"):
+                blocks.append(text_block(str(block["text"])))
+            elif kind == "thinking":
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": str(block.get("thinking") or ""),
+                        "thinkingSignature": str(block.get("signature") or ""),
+                    }
+                )
+            elif kind == "redacted_thinking":
+                data = str(block.get("data") or "")
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": "",
+                        "thinkingSignature": data,
+                        "redacted": True,
+                    }
+                )
+            elif kind == "tool_use":
+                blocks.append(
+                    tool_call_block(block.get("id"), block.get("name"), block.get("input"))
+                )
+        return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
         """The message with this content."""
@@ -363,28 +411,6 @@ def _source_block(raw: bytes, part: int, wires: dict[int, Any]) -> Any:
     return content
 
 
-def _sent_messages(history: Sequence[Sourced]) -> list[WireMessage]:
-    """Items of `messages`."""
-    written: list[WireMessage] = []
-    answering = False
-    for at, message, own in history:
-        role = message["role"]
-        if role == "toolResult":
-            block = _sent_result(message)
-            if answering:
-                written[-1].body["content"].append(block)
-            else:
-                written.append(WireMessage(body={"role": "user", "content": [block]}, source=at))
-            answering = True
-            continue
-        content = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
-        if content:
-            body = {"role": role, "content": content}
-            written.append(WireMessage(body=body, source=at))
-            answering = False
-    return written
-
-
 def _sent_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
@@ -453,33 +479,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sent_id(spelled: Any) -> str:
     return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
-
-
-def _from_anthropic(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = reply.get("content")
-    if isinstance(content, str):
-        return [text_block(content)] if content else []
-    blocks: list[dict[str, Any]] = []
-    for block in mappings(content):
-        kind = block.get("type")
-        if kind == "text" and block.get("text"):
-            blocks.append(text_block(str(block["text"])))
-        elif kind == "thinking":
-            blocks.append(
-                {
-                    "type": "thinking",
-                    "thinking": str(block.get("thinking") or ""),
-                    "thinkingSignature": str(block.get("signature") or ""),
-                }
-            )
-        elif kind == "redacted_thinking":
-            data = str(block.get("data") or "")
-            blocks.append(
-                {"type": "thinking", "thinking": "", "thinkingSignature": data, "redacted": True}
-            )
-        elif kind == "tool_use":
-            blocks.append(tool_call_block(block.get("id"), block.get("name"), block.get("input")))
-    return blocks
 
 
 class AnthropicAssembling:

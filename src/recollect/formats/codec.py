@@ -10,7 +10,7 @@ Anthropic's, whose rules are the strictest: what satisfies them satisfies the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from recollect.formats.anthropic import AnthropicCodec
@@ -106,9 +106,8 @@ class WireCodec(Codec, Protocol):
         """Whose wire it is, where nobody names the provider."""
         ...
 
-    @property
-    def assembling(self) -> Callable[[], Assembling]:
-        """Begins to put a streamed reply together."""
+    def assembling(self) -> Assembling:
+        """Begin to put a streamed reply together."""
         ...
 
     def is_event(self, event: Mapping[str, Any]) -> bool:

@@ -134,10 +134,9 @@ class OpenAIChatCodec:
     api = "openai-completions"
     provider = "openai"
 
-    @property
-    def assembling(self) -> type[ChatAssembling]:
-        """Begins to put a streamed completion together."""
-        return ChatAssembling
+    def assembling(self) -> ChatAssembling:
+        """Begin to put a streamed completion together."""
+        return ChatAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """A chunk, whichever server sends it."""
@@ -174,11 +173,48 @@ class OpenAIChatCodec:
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
         """Items of `messages`, without the system prompt."""
-        return _sent_messages(history)
+        written: list[WireMessage] = []
+        images: list[tuple[int, tuple[str, str]]] = []
+        for at, message, own in history:
+            role = message["role"]
+            if role != "toolResult" and images:
+                written.append(_images_behind(images))
+                images = []
+            if role == "toolResult":
+                written.append(WireMessage(body=_sent_result(message), source=at))
+                images.extend((at, image) for image in images_of(blocks_of(message)))
+                continue
+            body = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            if body is not None:
+                written.append(WireMessage(body=body, source=at))
+        if images:
+            written.append(_images_behind(images))
+        return written
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The first choice's message as pi's blocks."""
-        return _from_chat(reply)
+        message: Mapping[str, Any] = {}
+        for choice in mappings(reply.get("choices"))[:1]:
+            said = choice.get("message")
+            message = said if isinstance(said, Mapping) else {}
+        blocks: list[dict[str, Any]] = []
+        thought = message.get(REASONING_FIELD)
+        if isinstance(thought, str) and thought:
+            blocks.append(
+                {"type": "thinking", "thinking": thought, "thinkingSignature": REASONING_FIELD}
+            )
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            blocks.append(text_block(content))
+        texts = [part.get("text") for part in mappings(content)]
+        blocks.extend(text_block(text) for text in texts if isinstance(text, str) and text)
+        for call in mappings(message.get("tool_calls")):
+            function = call.get("function")
+            fields = function if isinstance(function, Mapping) else {}
+            blocks.append(
+                tool_call_block(call.get("id"), fields.get("name"), fields.get("arguments"))
+            )
+        return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
         """The completion with this message."""
@@ -354,27 +390,6 @@ def _put_content(wire: dict[str, Any], kept: list[Any]) -> None:
         ]
 
 
-def _sent_messages(history: Sequence[Sourced]) -> list[WireMessage]:
-    """Items of `messages`, without the system prompt."""
-    written: list[WireMessage] = []
-    images: list[tuple[int, tuple[str, str]]] = []
-    for at, message, own in history:
-        role = message["role"]
-        if role != "toolResult" and images:
-            written.append(_images_behind(images))
-            images = []
-        if role == "toolResult":
-            written.append(WireMessage(body=_sent_result(message), source=at))
-            images.extend((at, image) for image in images_of(blocks_of(message)))
-            continue
-        body = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
-        if body is not None:
-            written.append(WireMessage(body=body, source=at))
-    if images:
-        written.append(_images_behind(images))
-    return written
-
-
 def _images_behind(images: Sequence[tuple[int, tuple[str, str]]]) -> WireMessage:
     content = [_sent_image(image) for _, image in images]
     return WireMessage(body={"role": "user", "content": content}, source=images[0][0])
@@ -436,29 +451,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sent_id(spelled: Any) -> str:
     return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
-
-
-def _from_chat(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    message: Mapping[str, Any] = {}
-    for choice in mappings(reply.get("choices"))[:1]:
-        said = choice.get("message")
-        message = said if isinstance(said, Mapping) else {}
-    blocks: list[dict[str, Any]] = []
-    thought = message.get(REASONING_FIELD)
-    if isinstance(thought, str) and thought:
-        blocks.append(
-            {"type": "thinking", "thinking": thought, "thinkingSignature": REASONING_FIELD}
-        )
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        blocks.append(text_block(content))
-    texts = [part.get("text") for part in mappings(content)]
-    blocks.extend(text_block(text) for text in texts if isinstance(text, str) and text)
-    for call in mappings(message.get("tool_calls")):
-        function = call.get("function")
-        fields = function if isinstance(function, Mapping) else {}
-        blocks.append(tool_call_block(call.get("id"), fields.get("name"), fields.get("arguments")))
-    return blocks
 
 
 class ChatAssembling:

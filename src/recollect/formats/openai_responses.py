@@ -210,10 +210,9 @@ class OpenAIResponsesCodec:
     api = "openai-responses"
     provider = "openai"
 
-    @property
-    def assembling(self) -> type[ResponsesAssembling]:
-        """Begins to put a streamed response together."""
-        return ResponsesAssembling
+    def assembling(self) -> ResponsesAssembling:
+        """Begin to put a streamed response together."""
+        return ResponsesAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """By its type alone."""
@@ -248,11 +247,47 @@ class OpenAIResponsesCodec:
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
         """Items of `input`."""
-        return _sent_items(history)
+        items: list[WireMessage] = []
+        for at, message, own in history:
+            role = message["role"]
+            if role == "assistant":
+                written = _sent_reply(message, own)
+            elif role == "toolResult":
+                written = [_sent_result(message)]
+            else:
+                content = _sent_blocks(blocks_of(message))
+                written = (
+                    [{"type": "message", "role": "user", "content": content}] if content else []
+                )
+            items.extend(WireMessage(body=item, source=at) for item in written)
+        return items
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The output items as pi's blocks."""
-        return _from_responses(reply)
+        blocks: list[dict[str, Any]] = []
+        for item in mappings(reply.get("output")):
+            kind = item.get("type")
+            if kind == "reasoning":
+                texts = [str(part.get("text") or "") for part in mappings(item.get("summary"))]
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": "\n\n".join(texts),
+                        "thinkingSignature": stringify(dict(item)),
+                    }
+                )
+            elif kind == "message":
+                parts = mappings(item.get("content"))
+                said = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+                named = {"textSignature": str(item["id"])} if item.get("id") else {}
+                if said:
+                    blocks.append({**text_block(said), **named})
+            elif kind == "function_call":
+                name = item.get("id")
+                spelled = str(item.get("call_id") or "")
+                joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
+                blocks.append(tool_call_block(joined, item.get("name"), item.get("arguments")))
+        return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
         """The response with these items."""
@@ -439,22 +474,6 @@ def _carried(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
     return replace(carried, answers=link, certain=row.pair == "result")
 
 
-def _sent_items(history: Sequence[Sourced]) -> list[WireMessage]:
-    """Items of `input`."""
-    items: list[WireMessage] = []
-    for at, message, own in history:
-        role = message["role"]
-        if role == "assistant":
-            written = _sent_reply(message, own)
-        elif role == "toolResult":
-            written = [_sent_result(message)]
-        else:
-            content = _sent_blocks(blocks_of(message))
-            written = [{"type": "message", "role": "user", "content": content}] if content else []
-        items.extend(WireMessage(body=item, source=at) for item in written)
-    return items
-
-
 def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     for block in blocks:
@@ -537,33 +556,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sent_id(spelled: Any) -> str:
     return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
-
-
-def _from_responses(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    for item in mappings(reply.get("output")):
-        kind = item.get("type")
-        if kind == "reasoning":
-            texts = [str(part.get("text") or "") for part in mappings(item.get("summary"))]
-            blocks.append(
-                {
-                    "type": "thinking",
-                    "thinking": "\n\n".join(texts),
-                    "thinkingSignature": stringify(dict(item)),
-                }
-            )
-        elif kind == "message":
-            parts = mappings(item.get("content"))
-            said = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-            named = {"textSignature": str(item["id"])} if item.get("id") else {}
-            if said:
-                blocks.append({**text_block(said), **named})
-        elif kind == "function_call":
-            name = item.get("id")
-            spelled = str(item.get("call_id") or "")
-            joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
-            blocks.append(tool_call_block(joined, item.get("name"), item.get("arguments")))
-    return blocks
 
 
 class ResponsesAssembling:

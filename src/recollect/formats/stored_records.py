@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -22,17 +22,9 @@ from recollect.formats.json_text import decode, encode
 from recollect.values.batch import Batch
 from recollect.values.compaction import (
     CompactionResult,
-    Convergence,
     Probe,
-    ProbeFinding,
-    ProbeKind,
-    Receipt,
-    Spent,
-    Standing,
-    Trigger,
 )
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
-from recollect.values.fact import Fact
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Reason
@@ -358,11 +350,9 @@ def _meant(escape: re.Match[str]) -> str:
     return _SHORT.get(escape[2], escape[2])
 
 
-# A compaction as bytes, for the store: what receipts, diffs and undo are read from
-
-
 RECORD_VERSION: Final = 1
-T = TypeVar("T")
+_RESULT_FIELDS: Final = frozenset(field.name for field in fields(CompactionResult))
+_PROBE_FIELDS: Final = frozenset(field.name for field in fields(Probe))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,164 +367,55 @@ class RecordedCompaction:
 
 def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
     """The compaction as bytes that `read_record` takes back."""
-    receipt = result.receipt
-    return encode(
-        {
-            "version": RECORD_VERSION,
-            "number": result.number,
-            "turn": turn,
-            "at": at,
-            "trigger": result.trigger,
-            "convergence": result.convergence,
-            "reason": result.reason.to_dict(),
-            "summary": result.summary,
-            "first_kept": result.first_kept,
-            "compacted_messages": result.compacted_messages,
-            "tokens_before": result.tokens_before,
-            "tokens_after": result.tokens_after,
-            "splits_a_turn": result.splits_a_turn,
-            "details": dict(result.details),
-            "receipt": None if receipt is None else _written_receipt(receipt),
-            "spent": asdict(result.spent),
-            "notes": list(result.notes),
-            "seconds": result.seconds,
-        }
-    )
+    written = {name: _plain(getattr(result, name)) for name in sorted(_RESULT_FIELDS)}
+    written["reason"] = result.reason.to_dict()
+    written["details"] = dict(result.details)
+    if result.receipt is not None:
+        written["receipt"]["findings"] = [
+            {**asdict(finding.probe), "standing": finding.standing, "pinned": finding.pinned}
+            for finding in result.receipt.findings
+        ]
+    return encode({"version": RECORD_VERSION, "turn": turn, "at": at, **written})
 
 
 def read_record(raw: bytes) -> RecordedCompaction:
     """What `write_record` wrote; FormatError for anything else."""
-    held = decode(raw)
-    if not isinstance(held, dict) or held.get("version") != RECORD_VERSION:
+    record = decode(raw)
+    if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
         raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")
+    if record.keys() != _RESULT_FIELDS | {"turn", "at"}:
+        raise FormatError("not a compaction: it has the fields of another version")
     try:
-        return _read_result(held)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        made = {"turn": record.pop("turn"), "at": record.pop("at")}
+        if record["receipt"] is not None:
+            findings = [_nested(finding) for finding in record["receipt"]["findings"]]
+            record["receipt"] = {**record["receipt"], "findings": findings}
+        return msgspec.convert({**made, "result": record}, RecordedCompaction, dec_hook=_reason)
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
         raise FormatError(f"not a compaction: {type(error).__name__}") from error
 
 
-def _written_receipt(receipt: Receipt) -> dict[str, Any]:
-    findings = [
-        {**asdict(one.probe), "standing": one.standing, "pinned": one.pinned}
-        for one in receipt.findings
-    ]
-    return {
-        "findings": findings,
-        "pinned_tokens": receipt.pinned_tokens,
-        "notes": list(receipt.notes),
-    }
+def _nested(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding with its probe apart, as the value has it."""
+    rest = {name: value for name, value in finding.items() if name not in _PROBE_FIELDS}
+    return {**rest, "probe": {name: finding[name] for name in _PROBE_FIELDS}}
 
 
-def _read_result(held: Mapping[str, Any]) -> RecordedCompaction:
-    first_kept = held["first_kept"]
-    result = CompactionResult(
-        convergence=_one_of(held["convergence"], Convergence),
-        reason=Reason.from_dict(held["reason"]),
-        trigger=_one_of(held["trigger"], Trigger),
-        number=_is(held["number"], int),
-        summary=_is(held["summary"], str),
-        first_kept=None if first_kept is None else EntryKey(_is(first_kept, str)),
-        compacted_messages=_is(held["compacted_messages"], int),
-        tokens_before=_is(held["tokens_before"], int),
-        tokens_after=_is(held["tokens_after"], int),
-        splits_a_turn=_is(held["splits_a_turn"], bool),
-        details=_is(held["details"], dict),
-        receipt=None if held["receipt"] is None else _read_receipt(held["receipt"]),
-        spent=Spent(**{name: _is(value, int) for name, value in held["spent"].items()}),
-        notes=_texts(held["notes"]),
-        seconds=_seconds(held["seconds"]),
-    )
-    return RecordedCompaction(result=result, turn=_is(held["turn"], int), at=_seconds(held["at"]))
-
-
-def _read_receipt(held: Mapping[str, Any]) -> Receipt:
-    return Receipt(
-        findings=tuple(_read_finding(one) for one in _is(held["findings"], list)),
-        pinned_tokens=_is(held["pinned_tokens"], int),
-        notes=_texts(held["notes"]),
-    )
-
-
-def _read_finding(held: Mapping[str, Any]) -> ProbeFinding:
-    probe = Probe(
-        kind=_one_of(held["kind"], ProbeKind),
-        text=_is(held["text"], str),
-        sentence=_is(held["sentence"], str),
-        source=MessageId(_is(held["source"], str)),
-        key=EntryKey(_is(held["key"], str)),
-    )
-    return ProbeFinding(
-        probe=probe,
-        standing=_one_of(held["standing"], Standing),
-        pinned=_is(held["pinned"], bool),
-    )
-
-
-def _is(value: Any, kind: type[T]) -> T:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"not a {kind.__name__}")
-    return value
-
-
-def _seconds(value: Any) -> float:
-    return float(value) if isinstance(value, int) else _is(value, float)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_is(one, str) for one in _is(value, list))
-
-
-def _one_of(value: Any, words: Any) -> Any:
-    if value not in get_args(words):
-        raise ValueError("a word of another version")
-    return value
-
-
-_FIRST: Final = b"B1"
-_WITH_COMPACTIONS: Final = b"B2"
-_WITH_HISTORY: Final = b"B3"
-_VERSIONS: Final = (_FIRST, _WITH_COMPACTIONS, _WITH_HISTORY)
-_VERSION_BYTES: Final = 2
-_LATER_TYPES: Final = ("preference", "digest")
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Batch)
+_BATCH_VERSION: Final = b"B1"
+_BATCHES: Final = msgspec.msgpack.Decoder(Batch)
 
 
 def write_batch(batch: Batch) -> bytes:
-    """The batch as bytes that `read_batch` takes back."""
-    return _version(batch) + _ENCODER.encode(batch)
+    """The batch as bytes that `read_batch` takes back: a version, then MessagePack."""
+    return _BATCH_VERSION + msgspec.msgpack.encode(batch)
 
 
 def read_batch(record: bytes) -> Batch:
-    """The batch that `write_batch` wrote; FormatError for anything else."""
-    if record[:_VERSION_BYTES] not in _VERSIONS:
+    """The batch that `write_batch` wrote; FormatError for anything else, so that a spool of a
+    newer program is kept and not guessed at."""
+    if not record.startswith(_BATCH_VERSION):
         raise FormatError("not a batch of this version: it may be a newer one's")
     try:
-        return _DECODER.decode(record[_VERSION_BYTES:])
+        return _BATCHES.decode(record[len(_BATCH_VERSION) :])
     except msgspec.MsgspecError as error:
         raise FormatError(f"not a batch: {type(error).__name__}") from error
-
-
-def _version(batch: Batch) -> bytes:
-    newer = batch.fact_vectors or batch.extracted or batch.facts_revision is not None
-    outside = any(new.segment.trust == "outside" for new in batch.segments)
-    if newer or outside or not all(map(_as_before, batch.facts)):
-        return _WITH_HISTORY
-    return _WITH_COMPACTIONS if batch.compactions else _FIRST
-
-
-def _as_before(fact: Fact) -> bool:
-    """Whether the versions before the third know all of a fact."""
-    known = Fact(
-        id=fact.id,
-        type=fact.type,
-        content=fact.content,
-        context=fact.context,
-        at=fact.at,
-        superseded_by=fact.superseded_by,
-        sources=fact.sources,
-        trust=fact.trust,
-        words=fact.words,
-        foreign=fact.foreign,
-    )
-    return fact == known and fact.type not in _LATER_TYPES and fact.trust != "outside"

@@ -104,16 +104,6 @@ def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
     assert [one.number for one in kept.compactions] == [2]
 
 
-def test_only_a_batch_with_compactions_is_of_the_newer_version() -> None:
-    """A program that does not know them drains all others, and keeps what it would lose."""
-    with_them = examples.full_batch(0)
-    without_them = replace(with_them, compactions=())
-    assert write_batch(with_them)[:2] == b"B2"
-    assert write_batch(without_them)[:2] == b"B1"
-    for batch in (with_them, without_them):
-        assert read_batch(write_batch(batch)) == batch
-
-
 def test_a_record_of_another_version_is_left_and_told() -> None:
     gone = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
     assert gone.remove(b"B9 unknown") == b"B9 unknown"
