@@ -1,8 +1,10 @@
-"""Anthropic Messages: reading messages and composing rows.
+"""Anthropic Messages, whole: messages and rows, replies and streams, pi's messages in it.
 
 Rules held here (Anthropic's error texts): each `tool_use` is answered by a `tool_result` in
 the next message; results come first in it; text blocks are not blank; a user begins and turns
-alternate (newer endpoints merge equal roles themselves, compatible hosts refuse them).
+alternate (newer endpoints merge equal roles themselves, compatible hosts refuse them). Of pi's
+messages, results of one reply's calls share one user message; thinking goes back with its
+signature or not at all. Block types are those of anthropic-sdk-python, November 2026.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""OpenAI Chat Completions: reading messages and composing rows.
+"""OpenAI Chat Completions, whole: messages and rows, replies and streams, pi's messages in it.
 
 Rules held here (OpenAI's error texts): an assistant message with `tool_calls` is followed at
 once by a `tool` message for each id, and a `tool` message stands nowhere else. The older
-`function_call` and `function` role pair by name.
+`function_call` and `function` role pair by name. Streams take the liberties that servers of this
+wire take: calls without an index or all of one, reasoning under several names, usage in any chunk.
+Of pi's messages: strings wherever strings do, and images of results follow in a user message.
 """
 
 from __future__ import annotations

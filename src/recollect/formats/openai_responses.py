@@ -1,8 +1,10 @@
-"""OpenAI Responses: reading input items and composing rows.
+"""OpenAI Responses, whole: items and rows, replies and streams, pi's messages in it.
 
 Rules held here (OpenAI's error texts): every call item has one output item behind it; an
 output has its call, unless the provider holds earlier items itself; a reasoning item is
-followed by the item it led to. Items are small: most messages have exactly one part.
+followed by the item it led to. Items are small: most messages have exactly one part. Of pi's
+messages, reasoning goes back sealed to the model that made it, and only then do the items it led
+to carry their ids. Item types are those of openai-python, November 2026.
 """
 
 from __future__ import annotations
