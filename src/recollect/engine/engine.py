@@ -51,8 +51,8 @@ from recollect.engine.turn_path import TurnPath
 from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
+from recollect.formats.replies import StreamedReply
 from recollect.formats.request import join_request, split_request
-from recollect.formats.stream_events import StreamedReply
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret

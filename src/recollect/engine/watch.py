@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from recollect.boundary import Failure, attempted, guarded
-from recollect.formats.stream_events import StreamedReply
+from recollect.formats.replies import StreamedReply
 
 END_SECONDS: Final = 10.0
 """How long the end of a stream that is read in a thread waits until it is observed."""

@@ -45,6 +45,7 @@ from recollect.formats.json_text import (
     text_of,
 )
 from recollect.formats.summaries import is_summary
+from recollect.values.history import KeptPart, RewordedPart, Slot, SlotPiece, StandIn
 from recollect.values.message import (
     CallId,
     Flaw,
@@ -55,10 +56,8 @@ from recollect.values.message import (
     Text,
     ToolCall,
 )
-from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
+from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Kept, Piece, Reworded, Slot, StandIn
-from recollect.values.wire import WireRules
 
 RULES = WireRules(
     format="anthropic",
@@ -278,13 +277,13 @@ class AnthropicCodec:
         envelope = {} if slot.base is None else _wire(slot.base.raw, wires)
         return encode({**envelope, "role": slot.role, "content": blocks})
 
-    def _block(self, piece: Piece, wires: dict[int, Any]) -> Any:
-        if isinstance(piece, Kept):
+    def _block(self, piece: SlotPiece, wires: dict[int, Any]) -> Any:
+        if isinstance(piece, KeptPart):
             block = _with_id(
                 _without_blanks(_source_block(piece.entry.raw, piece.part, wires)), piece.call_id
             )
             return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
-        if isinstance(piece, Reworded):
+        if isinstance(piece, RewordedPart):
             block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
             if isinstance(piece.entry.parts[piece.part], Text):
                 return {**block, "text": piece.text}

@@ -1,7 +1,7 @@
 """The wire formats by name, and which of them a list of messages is in.
 
 A new format is one file beside this one with a class that has the methods below, one line in
-`WIRES`, and its name in `FormatName` (recollect.values.request).
+`WIRES`, and its name in `FormatName` (recollect.values.model).
 
 Detection looks at the request's own keys first, then at messages from both ends until one is
 decisive, then at the model's name. What could be several formats (plain strings) is taken as
@@ -19,11 +19,9 @@ from recollect.formats.json_text import Fields, array_items, object_fields, text
 from recollect.formats.openai_chat import OpenAIChatCodec
 from recollect.formats.openai_responses import OpenAIResponsesCodec
 from recollect.formats.pi import PiCodec
+from recollect.values.history import Slot
 from recollect.values.message import Message
-from recollect.values.model import ReplyEvent
-from recollect.values.request import FormatName
-from recollect.values.slot import Slot
-from recollect.values.wire import WireRules
+from recollect.values.model import FormatName, ReplyEvent, WireRules
 
 _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
 _LOOK_AT = 24

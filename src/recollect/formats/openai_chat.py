@@ -45,6 +45,7 @@ from recollect.formats.json_text import (
     text_of,
 )
 from recollect.formats.summaries import is_summary
+from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (
     CallId,
     Flaw,
@@ -56,10 +57,8 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
+from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
-from recollect.values.wire import WireRules
 
 RULES = WireRules(
     format="openai-chat",
@@ -249,7 +248,7 @@ class OpenAIChatCodec:
         if slot.base.role == "tool":
             wire["content"] = wire.get("content") or ""
             for piece in slot.pieces:
-                if isinstance(piece, Reworded):
+                if isinstance(piece, RewordedPart):
                     wire["content"] = reword_result(wire.get("content"), piece.text)
             return encode(wire)
         return encode(_rebuilt(wire, slot))
@@ -260,7 +259,7 @@ class OpenAIChatCodec:
             if piece.call.variant == LEGACY:
                 return encode({"role": "function", "name": piece.call.name, "content": piece.text})
             return encode({"role": "tool", "tool_call_id": piece.call.id, "content": piece.text})
-        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
         return encode({"role": slot.role, "content": "\n\n".join(texts)})
 
 
@@ -347,7 +346,7 @@ def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
     first_call = content_end + len(extras)
     listed = wire.get("tool_calls")
     listed = listed if isinstance(listed, list) else []
-    shown = {piece.part for piece in slot.pieces if isinstance(piece, Kept | Reworded)}
+    shown = {piece.part for piece in slot.pieces if isinstance(piece, KeptPart | RewordedPart)}
     kept = _content_blocks(content, slot, content_end)
     for fields, name in _argument_fields(wire):
         if not isinstance(fields.get(name), str):
@@ -370,11 +369,11 @@ def _content_blocks(content: Any, slot: Slot, content_end: int) -> list[Any]:
     blocks = content if isinstance(content, list) else [content]
     kept: list[Any] = []
     for piece in slot.pieces:
-        if isinstance(piece, Written):
+        if isinstance(piece, OwnText):
             kept.append({"type": "text", "text": piece.text})
-        elif isinstance(piece, Kept | Reworded) and piece.part < content_end:
+        elif isinstance(piece, KeptPart | RewordedPart) and piece.part < content_end:
             block: Any = blocks[piece.part]
-            if isinstance(piece, Reworded):
+            if isinstance(piece, RewordedPart):
                 block = piece.text if isinstance(block, str) else {**block, "text": piece.text}
             kept.append(block)
     return kept

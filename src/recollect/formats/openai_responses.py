@@ -50,6 +50,7 @@ from recollect.formats.json_text import (
     text_of,
 )
 from recollect.formats.summaries import is_summary
+from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (
     CallId,
     Flaw,
@@ -62,10 +63,8 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta
+from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 from recollect.values.reason import Cause, Reason
-from recollect.values.slot import Kept, Reworded, Slot, StandIn, Written
-from recollect.values.wire import WireRules
 
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Where a call's arguments stand; by the schema they are strings."""
@@ -346,7 +345,7 @@ class OpenAIResponsesCodec:
         wire = read_wire(slot.base.raw)
         if slot.anonymous:
             wire.pop("id", None)
-        if any(isinstance(piece, Kept) and piece.direct for piece in slot.pieces):
+        if any(isinstance(piece, KeptPart) and piece.direct for piece in slot.pieces):
             wire.pop("caller", None)
         name = ARGUMENTS.get(str(wire.get("type")))
         if name is not None and not isinstance(wire.get(name), str):
@@ -358,7 +357,7 @@ class OpenAIResponsesCodec:
             if wire.get("output") is None and wire.get("type") in TEXT_OUTPUTS:
                 wire["output"] = ""
             for piece in slot.pieces:
-                if isinstance(piece, Reworded):
+                if isinstance(piece, RewordedPart):
                     wire["output"] = reword_result(wire.get("output"), piece.text)
             return encode(wire)
         content = wire.get("content")
@@ -376,18 +375,18 @@ class OpenAIResponsesCodec:
             kind = f"{piece.call.variant}_output"
             call_id = piece.call.id.removeprefix(f"{piece.call.variant}:")
             return encode({"type": kind, "call_id": call_id, "output": piece.text})
-        texts = [piece.text for piece in slot.pieces if isinstance(piece, Written)]
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
         block = {"type": _text_type(slot.role), "text": "\n\n".join(texts)}
         return encode({"type": "message", "role": slot.role, "content": [block]})
 
 
-def _block(piece: Kept | Reworded | Written, blocks: list[Any], role: Role) -> Any:
-    if isinstance(piece, Written):
+def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any], role: Role) -> Any:
+    if isinstance(piece, OwnText):
         return {"type": _text_type(role), "text": piece.text}
     block = blocks[piece.part]
     if isinstance(block, str):
         block = {"type": _text_type(role), "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, Reworded) else block
+    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
 
 
 def _text_type(role: Role) -> str:

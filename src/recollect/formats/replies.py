@@ -16,7 +16,7 @@ from recollect.errors import FormatError
 from recollect.formats.blocks import mapping
 from recollect.formats.codec import CODECS, WIRES, Assembling
 from recollect.formats.json_text import decode, encode, plain_mapping
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, Usage
 
 _REPLY_FIELDS = frozenset(
     {"role", "content", "choices", "output", "usage", "error", "message", "response"}

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from recollect.formats.codec import WIRES
 from recollect.formats.summaries import PI_BRANCH_CLOSING, PI_BRANCH_OPENING, PI_CLOSING, PI_OPENING
-from recollect.values.model import StopReason
-from recollect.values.request import FormatName, Usage
+from recollect.values.model import FormatName, StopReason, Usage
 
 _UNFINISHED = frozenset({"error", "aborted"})
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.formats.transcripts.records import Progress, Record, instant_of, records, value_of
-from recollect.values.transcript import RecordedRequest, ShownItems, Transcript, TranscriptItem
+from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -162,7 +162,7 @@ class _Log:
         self.items.append(item)
 
 
-def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
+def read_flat(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a flat log."""
     passed_over: list[str] = []
     lines: list[_LogLine] = []
@@ -178,7 +178,7 @@ def read_flat(data: bytes, *, progress: Progress | None = None) -> Transcript:
     for line in lines:
         _take(line, answers.get(line.record.line), log)
     _end_turn(log)
-    return Transcript(
+    return RecordedSession(
         kind="flat",
         format="openai-chat",
         items=tuple(log.items),
