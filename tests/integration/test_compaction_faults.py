@@ -38,8 +38,8 @@ from tests.integration.long_talk import (
 from recollect import Context, Engine
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.formats.summaries import PI_OPENING
+from recollect.http import Retries
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.calls import Retries
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says

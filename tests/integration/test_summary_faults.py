@@ -30,8 +30,8 @@ from recollect.compaction.summarize import summarize
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.http import Retries
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.calls import Retries
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.testing.scripted_replies import Fails, Says
 from recollect.values.compaction import CompactionResult, NoSummary, Summarised

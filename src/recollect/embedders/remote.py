@@ -1,279 +1,63 @@
 """Vectors from a provider over the network: OpenAI and all that speak its wire, Gemini, Voyage.
 
-Owns batches, cutting, and holding what comes back to account. Texts leave this machine here, so
-they must be redacted already: passages are, because the store holds nothing else; whoever asks a
-question redacts it first. Never shows a text or a key, in an error, a log or a repr; never sends
-a provider's key to another server. Always holds: a vector that is handed out has the known number
-of dimensions, all finite, length one.
+Owns batches, cutting, the pace, and holding what comes back to account. Texts leave this machine
+here, so they must be redacted already: passages are, because the store holds nothing else; whoever
+asks a question redacts it first. Never shows a text, a key or a provider's own words, in an error,
+a log or a repr; never sends a provider's key to another server. Always holds: a call ends within
+its patience; a vector that is handed out has the known number of dimensions, all finite, length
+one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import email.utils
 import json
 import os
-import random
 import threading
 import time
 import urllib.parse
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from recollect.errors import EmbedderError, MissingExtra
-
-if TYPE_CHECKING:
-    import httpx
-
-
-# How each provider of embeddings is asked, and how its answers are read.
-#
-# Owns addresses, bodies, limits and usual models. Pure: it opens nothing and keeps nothing. Never
-# puts a key into an address. The wire formats are those of
-# platform.openai.com/docs/api-reference/embeddings, ai.google.dev/api/embeddings and
-# docs.voyageai.com/reference/embeddings-api.
-
-
-RemoteProvider: TypeAlias = Literal["openai", "gemini", "voyage"]
-Purpose: TypeAlias = Literal["passage", "question"]
-"""What a text is: some providers give a question another vector than a passage."""
-Vectors: TypeAlias = npt.NDArray[np.float32]
-
-
-class WrongAnswer(Exception):  # noqa: N818 - reads as what it says; never leaves this package
-    """An answer is not what the wire promises; the message never quotes it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLimits:
-    """What one request and one minute may hold."""
-
-    texts: int
-    """Of one request."""
-    request_chars: int
-    """Of one request; a character is counted as a token, which no tokenizer much exceeds."""
-    text_chars: int
-    """Of one text; longer ones are cut."""
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One request's worth of texts."""
-
-    model: str
-    texts: Sequence[str] = field(repr=False)
-    purpose: Purpose
-    dimensions: int | None
-    usual_server: bool
-    """Whether it goes to the provider itself, which is known to take everything it documents."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingWire:
-    """One provider."""
-
-    base_url: str
-    key_variable: str
-    model: str
-    """The usual one."""
-    known_dimensions: Mapping[str, int]
-    limits: RequestLimits
-    questions_differ: bool
-    path: Callable[[str], str]
-    """Behind the base URL, for a model."""
-    headers: Callable[[str], dict[str, str]]
-    """That carry the key."""
-    body: Callable[[Ask], dict[str, Any]]
-    read: Callable[[Any, int], Vectors]
-    """The vectors of an answer to so many texts, in their order, as the provider scaled them."""
-
-
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
-def _openai_body(ask: Ask) -> dict[str, Any]:
-    # Base64 is a quarter of the bytes; not every server that speaks this wire knows it.
-    body: dict[str, Any] = {
-        "model": ask.model,
-        "input": list(ask.texts),
-        "encoding_format": "base64" if ask.usual_server else "float",
-    }
-    if ask.dimensions is not None:
-        body["dimensions"] = ask.dimensions
-    return body
-
-
-def _voyage_body(ask: Ask) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": ask.model,
-        "input": list(ask.texts),
-        "input_type": "query" if ask.purpose == "question" else "document",
-        "truncation": True,
-        "encoding_format": "base64",
-    }
-    if ask.dimensions is not None:
-        body["output_dimension"] = ask.dimensions
-    return body
-
-
-def _gemini_body(ask: Ask) -> dict[str, Any]:
-    return {"requests": [_gemini_request(ask, text) for text in ask.texts]}
-
-
-def _gemini_request(ask: Ask, text: str) -> dict[str, Any]:
-    request: dict[str, Any] = {"model": f"models/{ask.model}"}
-    asked = ask.purpose == "question"
-    if ask.model.startswith("gemini-embedding-2"):
-        # This family has no task types: what a text is for stands before it.
-        text = ("task: search result | query: " if asked else "title: none | text: ") + text
-    else:
-        request["taskType"] = "RETRIEVAL_QUERY" if asked else "RETRIEVAL_DOCUMENT"
-    request["content"] = {"parts": [{"text": text}]}
-    if ask.dimensions is not None:
-        request["outputDimensionality"] = ask.dimensions
-    return request
-
-
-def _read_data(answer: Any, wanted: int) -> Vectors:
-    """OpenAI's and Voyage's answers: items that say the index of their text."""
-    items = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(items, list) or len(items) != wanted:
-        raise WrongAnswer("it gave another number of vectors than it got texts")
-    placed: list[Any] = [None] * wanted
-    for at, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise WrongAnswer("its answer is not of the form it should have")
-        index = item.get("index", at)
-        if not isinstance(index, int) or not 0 <= index < wanted or placed[index] is not None:
-            raise WrongAnswer("it did not say which vector belongs to which text")
-        placed[index] = item.get("embedding")
-    return _matrix(placed)
-
-
-def _read_gemini(answer: Any, wanted: int) -> Vectors:
-    items = answer.get("embeddings") if isinstance(answer, dict) else None
-    if not isinstance(items, list) or len(items) != wanted:
-        raise WrongAnswer("it gave another number of vectors than it got texts")
-    return _matrix([item.get("values") if isinstance(item, dict) else None for item in items])
-
-
-def _matrix(rows: Sequence[Any]) -> Vectors:
-    read = [_row(row) for row in rows]
-    if len({len(row) for row in read}) > 1:
-        raise WrongAnswer("its vectors are of different lengths")
-    return np.stack(read)
-
-
-def _row(row: Any) -> Vectors:
-    try:
-        if isinstance(row, str):
-            return np.frombuffer(base64.b64decode(row, validate=True), dtype="<f4")
-        if isinstance(row, list) and all(type(value) in (int, float) for value in row):
-            return np.asarray(row, dtype=np.float32)
-    except (binascii.Error, ValueError, OverflowError):
-        pass
-    raise WrongAnswer("a vector of its answer cannot be read as numbers")
-
-
-_VOYAGE_1024: Final = (
-    "voyage-4",
-    "voyage-4-lite",
-    "voyage-4-large",
-    "voyage-3.5",
-    "voyage-3.5-lite",
-    "voyage-3-large",
-    "voyage-code-3",
+from recollect.embedders.wires import (
+    WIRES,
+    Ask,
+    Purpose,
+    RemoteProvider,
+    Vectors,
+    WrongAnswer,
+)
+from recollect.errors import EmbedderError
+from recollect.http import (
+    Connections,
+    Failure,
+    PerLoop,
+    Retries,
+    Trouble,
+    TroubleKind,
+    asked_to_wait,
+    attempt,
+    import_driver,
+    is_sendable_key,
+    read_seconds,
+    try_again,
 )
 
-WIRES: Final[Mapping[RemoteProvider, EmbeddingWire]] = {
-    "openai": EmbeddingWire(
-        base_url="https://api.openai.com/v1",
-        key_variable="OPENAI_API_KEY",
-        model="text-embedding-3-small",
-        known_dimensions={
-            "text-embedding-3-small": 1536,
-            "text-embedding-3-large": 3072,
-            "text-embedding-ada-002": 1536,
-        },
-        # It takes 2,048 texts, 300,000 tokens and 8,192 tokens a text; servers that only speak
-        # its wire take far fewer texts.
-        limits=RequestLimits(
-            texts=128,
-            request_chars=200_000,
-            text_chars=8_000,
-            requests_per_minute=3_000,
-            tokens_per_minute=1_000_000,
-        ),
-        questions_differ=False,
-        path=lambda _: "/embeddings",
-        headers=_bearer,
-        body=_openai_body,
-        read=_read_data,
-    ),
-    "gemini": EmbeddingWire(
-        base_url="https://generativelanguage.googleapis.com/v1beta",
-        key_variable="GEMINI_API_KEY",
-        model="gemini-embedding-001",
-        known_dimensions={"gemini-embedding-001": 3072, "gemini-embedding-2": 3072},
-        # 100 texts a batch; 2,048 tokens a text, beyond which it cuts by itself.
-        limits=RequestLimits(
-            texts=100,
-            request_chars=100_000,
-            text_chars=8_000,
-            requests_per_minute=3_000,
-            tokens_per_minute=1_000_000,
-        ),
-        questions_differ=True,
-        path=lambda model: f"/models/{model}:batchEmbedContents",
-        headers=lambda key: {"x-goog-api-key": key},
-        body=_gemini_body,
-        read=_read_gemini,
-    ),
-    "voyage": EmbeddingWire(
-        base_url="https://api.voyageai.com/v1",
-        key_variable="VOYAGE_API_KEY",
-        model="voyage-3.5",
-        known_dimensions=dict.fromkeys(_VOYAGE_1024, 1024),
-        # 1,000 texts; 120,000 tokens for its large models; 32,000 tokens a text.
-        limits=RequestLimits(
-            texts=128,
-            request_chars=100_000,
-            text_chars=32_000,
-            requests_per_minute=2_000,
-            tokens_per_minute=3_000_000,
-        ),
-        questions_differ=True,
-        path=lambda _: "/embeddings",
-        headers=_bearer,
-        body=_voyage_body,
-        read=_read_data,
-    ),
-}
-
-
-# Calls over HTTP to a provider of embeddings: paced, bounded, tried again, and told plainly.
-#
-# Owns the client, the pace and what an answer that is none means. One client an event loop, closed
-# with it. Never lets a key, a text or a provider's own words into an error: providers quote both.
-# Always holds: a call ends within its patience, with an answer or an `EmbedderError`.
-
-
+_FEATURE: Final = "a remote embedder"
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-_FIRST_WAIT_SECONDS: Final = 0.5
+_FIRST_WAIT_SECONDS: Final = 0.25
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _NO_MORE_MONEY: Final = "insufficient_quota"
 """OpenAI's word for a spent account: status 429, but no waiting helps."""
+_BLANK: Final = "-"
+"""Sent for a text of nothing but blanks, which providers refuse."""
+_BYTES_A_TOKEN: Final = 4
+_PROBE: Final = "word"
 
 
 class TooMuch(EmbedderError):  # noqa: N818 - an EmbedderError for whom it reaches
@@ -290,238 +74,6 @@ class Bounds:
     tries: int = 5
     patience_seconds: float = 120.0
     """Of all tries and the waiting between them."""
-
-
-class Pace:
-    """Spreads requests and tokens over the minute; safe from several threads."""
-
-    def __init__(
-        self, *, requests_per_minute: int | None = None, tokens_per_minute: int | None = None
-    ) -> None:
-        self._request_seconds = 60.0 / requests_per_minute if requests_per_minute else 0.0
-        self._token_seconds = 60.0 / tokens_per_minute if tokens_per_minute else 0.0
-        self._free_at = 0.0
-        self._lock = threading.Lock()
-
-    def take(self, tokens: int) -> float:
-        """Take a place for so many tokens; how long to wait until it is there."""
-        with self._lock:
-            now = time.monotonic()
-            start = max(now, self._free_at)
-            self._free_at = start + max(self._request_seconds, tokens * self._token_seconds)
-            return start - now
-
-    def hold(self, seconds: float) -> None:
-        """Nobody starts before then: the provider said so."""
-        with self._lock:
-            self._free_at = max(self._free_at, time.monotonic() + seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """What belongs to one event loop."""
-
-    client: httpx.AsyncClient
-    places: asyncio.Semaphore
-    keeper: AsyncGenerator[httpx.AsyncClient, None]
-
-
-class Caller:
-    """Posts JSON to one provider."""
-
-    def __init__(
-        self, *, provider: str, key_variable: str | None, pace: Pace, bounds: Bounds
-    ) -> None:
-        self._provider = provider
-        self._key_variable = key_variable
-        self._pace = pace
-        self._bounds = bounds
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
-
-    async def post(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: Mapping[str, Any],
-        tokens: int,
-        urgent: bool = False,
-    ) -> bytes:
-        """The answer's bytes. What is urgent waits neither for its place nor for the pace."""
-        line = await self._line()
-        content = await asyncio.to_thread(_encoded, body)
-        if urgent:
-            self._pace.take(tokens)
-            return await self._tried(line.client, url, headers, content)
-        async with line.places:
-            await asyncio.sleep(self._pace.take(tokens))
-            return await self._tried(line.client, url, headers, content)
-
-    async def close(self) -> None:
-        """Close the connections of this event loop; the next call opens new ones."""
-        line = self._lines.pop(asyncio.get_running_loop(), None)
-        if line is not None:
-            await line.keeper.aclose()
-
-    async def _tried(
-        self, client: httpx.AsyncClient, url: str, headers: Mapping[str, str], content: bytes
-    ) -> bytes:
-        started = time.monotonic()
-        wait = _FIRST_WAIT_SECONDS
-        for left in range(self._bounds.tries - 1, -1, -1):
-            answer, silence = await self._once(client, url, headers, content)
-            if answer is not None and answer.status_code == 200:
-                return answer.content
-            asked = None if answer is None else _asked_to_wait(answer)
-            if answer is not None and answer.status_code == 429 and asked:
-                self._pace.hold(min(asked, _LONGEST_WAIT_SECONDS))
-            # Our own pause even where none is asked for: "at once" from a server in trouble,
-            # taken at its word by all who wait, would keep it there.
-            pause = max(asked or 0.0, random.uniform(wait / 2, wait))  # noqa: S311
-            spent = time.monotonic() - started + pause
-            hopeless = answer is not None and not _worth_again(answer)
-            if hopeless or not left or spent > self._bounds.patience_seconds:
-                raise self._error(answer, silence, asked)
-            await asyncio.sleep(pause)
-            wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
-        raise AssertionError("tries is at least one")
-
-    async def _once(
-        self, client: httpx.AsyncClient, url: str, headers: Mapping[str, str], content: bytes
-    ) -> tuple[httpx.Response | None, str]:
-        """An answer, or what kept it away. The driver's errors end here: they hold the request."""
-        import httpx
-
-        try:
-            async with asyncio.timeout(self._bounds.timeout_seconds * 2):
-                return await client.post(url, headers=dict(headers), content=content), ""
-        except (httpx.TimeoutException, TimeoutError):
-            return None, f"did not answer within {self._bounds.timeout_seconds:g} s"
-        except httpx.ConnectError:
-            return None, "cannot be reached"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return None, f"broke off ({type(error).__name__})"
-
-    async def _line(self) -> _Line:
-        loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if line is None:
-            for gone in [held for held in self._lines if held.is_closed()]:
-                del self._lines[gone]
-            keeper = _kept(self._bounds)
-            client = await anext(keeper)
-            places = asyncio.Semaphore(self._bounds.at_once)
-            # Another task may have been quicker while the driver was imported.
-            line = self._lines.setdefault(loop, _Line(client, places, keeper))
-            if line.client is not client:
-                await keeper.aclose()
-        return line
-
-    def _error(
-        self, answer: httpx.Response | None, silence: str, asked: float | None
-    ) -> EmbedderError:
-        if answer is None:
-            return EmbedderError(
-                f"{self._provider} {silence}: check the network and recall.remote, then try again"
-            )
-        status = answer.status_code
-        said = f"{self._provider} answered {status}"
-        if status in (413, 422):
-            return TooMuch(f"{said}: it does not take texts of this size or number")
-        return EmbedderError(f"{said}: {self._advice(answer, status, asked)}")
-
-    def _advice(self, answer: httpx.Response, status: int, asked: float | None) -> str:
-        if status in (401, 403) and self._key_variable is None:
-            return "name the variable that holds this server's key as recall.remote.key_variable"
-        if status in (401, 403):
-            return f"check the key in {self._key_variable}, and that it may use this model"
-        if status == 404 or 300 <= status < 400:
-            return "check the model's name and the base URL"
-        if status == 429 and _code(answer) == _NO_MORE_MONEY:
-            return "the account's quota is spent; look at its plan and billing"
-        if status == 429:
-            later = f" in {asked:.0f} s" if asked else " later"
-            return f"too many requests; try again{later}, or lower the rate"
-        if status >= 500:
-            return "the provider has trouble of its own; try again later"
-        return "it refuses the request; check the model's name and its dimensions"
-
-
-async def _kept(bounds: Bounds) -> AsyncGenerator[httpx.AsyncClient, None]:
-    """A client that an event loop closes when it ends, as it does with every generator."""
-    httpx = await asyncio.to_thread(import_httpx)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=bounds.at_once)
-    timeout = httpx.Timeout(bounds.timeout_seconds)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits) as client:
-        yield client
-
-
-def import_httpx() -> Any:
-    """The driver; MissingExtra where it is not installed."""
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtra(feature="a remote embedder", extra="remote") from error
-    return httpx
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    # A lone surrogate cannot be sent; it becomes a question mark rather than an error.
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _worth_again(answer: httpx.Response) -> bool:
-    return answer.status_code in _AGAIN and _code(answer) != _NO_MORE_MONEY
-
-
-def _code(answer: httpx.Response) -> str:
-    error = _error_object(answer)
-    return str(error.get("code", ""))
-
-
-def _asked_to_wait(answer: httpx.Response) -> float | None:
-    """How long the provider asks to wait: by header, or as Google says it in the body."""
-    headers = answer.headers
-    if "retry-after-ms" in headers:
-        return _seconds(headers["retry-after-ms"], per=1000.0)
-    if "retry-after" in headers:
-        after = headers["retry-after"]
-        seconds = _seconds(after)
-        if seconds is not None:
-            return seconds
-        try:
-            return max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time())
-        except ValueError:
-            return None
-    details = _error_object(answer).get("details")
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str):
-            return _seconds(delay.removesuffix("s"))
-    return None
-
-
-def _seconds(text: str, *, per: float = 1.0) -> float | None:
-    try:
-        seconds = float(text) / per
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < 86_400 else None
-
-
-def _error_object(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        body = json.loads(answer.content)
-    except ValueError:
-        return {}
-    error = body.get("error") if isinstance(body, dict) else None
-    return error if isinstance(error, dict) else {}
-
-
-_BLANK: Final = "-"
-"""Sent for a text of nothing but blanks, which providers refuse."""
-_BYTES_A_TOKEN: Final = 4
-_PROBE: Final = "word"
 
 
 class RemoteEmbedder:
@@ -564,7 +116,7 @@ class RemoteEmbedder:
         # What the provider allows says nothing of another server that speaks its wire.
         requests = limits.requests_per_minute if self._usual_server else None
         tokens = limits.tokens_per_minute if self._usual_server else None
-        self._calls = Caller(
+        self._calls = _Caller(
             provider=provider,
             key_variable=self._key_variable,
             pace=Pace(
@@ -620,7 +172,7 @@ class RemoteEmbedder:
         if self._loaded:
             return
         self._headers()
-        await asyncio.to_thread(import_httpx)
+        await asyncio.to_thread(import_driver, _FEATURE)
         if not self._dimensions:
             await self._embed([_PROBE], "passage")
         self._loaded = True
@@ -709,7 +261,7 @@ class RemoteEmbedder:
                 f"{self._provider} needs a key: set {self._key_variable} in the environment"
             )
         # The driver quotes a header that it cannot send, and the header is the key.
-        if not (key.isascii() and key.isprintable()) or " " in key:
+        if not is_sendable_key(key):
             raise EmbedderError(
                 f"{self._key_variable} holds characters that no key has: set it anew"
             )
@@ -751,3 +303,179 @@ def _server_mark(base_url: str) -> str:
     parts = urllib.parse.urlsplit(base_url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+class Pace:
+    """Spreads requests and tokens over the minute; safe from several threads."""
+
+    def __init__(
+        self, *, requests_per_minute: int | None = None, tokens_per_minute: int | None = None
+    ) -> None:
+        self._request_seconds = 60.0 / requests_per_minute if requests_per_minute else 0.0
+        self._token_seconds = 60.0 / tokens_per_minute if tokens_per_minute else 0.0
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def take(self, tokens: int) -> float:
+        """Take a place for so many tokens; how long to wait until it is there."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._free_at)
+            self._free_at = start + max(self._request_seconds, tokens * self._token_seconds)
+            return start - now
+
+    def hold(self, seconds: float) -> None:
+        """Nobody starts before then: the provider said so."""
+        with self._lock:
+            self._free_at = max(self._free_at, time.monotonic() + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A provider's answer, whole."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes = field(repr=False)
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """The error object that it holds; empty where there is none."""
+        try:
+            body = json.loads(self.content)
+        except ValueError:
+            return {}
+        error = body.get("error") if isinstance(body, dict) else None
+        return error if isinstance(error, dict) else {}
+
+    @property
+    def is_spent(self) -> bool:
+        return self.error.get("code") == _NO_MORE_MONEY
+
+    @property
+    def asked_seconds(self) -> float | None:
+        """How long the provider asks to wait: by header, or as Google says it in the body."""
+        if "retry-after-ms" in self.headers or "retry-after" in self.headers:
+            return asked_to_wait(self.headers)
+        details = self.error.get("details")
+        for detail in details if isinstance(details, list) else ():
+            delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+            if isinstance(delay, str):
+                return read_seconds(delay.removesuffix("s"))
+        return None
+
+
+class _Caller:
+    """Posts JSON to one provider: paced, bounded, tried again."""
+
+    def __init__(
+        self, *, provider: str, key_variable: str | None, pace: Pace, bounds: Bounds
+    ) -> None:
+        self._provider = provider
+        self._key_variable = key_variable
+        self._pace = pace
+        self._bounds = bounds
+        self._places: PerLoop[asyncio.Semaphore] = PerLoop()
+        self._connections = Connections(
+            feature=_FEATURE,
+            connect_seconds=bounds.timeout_seconds,
+            read_seconds=bounds.timeout_seconds,
+            kept=bounds.at_once,
+        )
+
+    async def post(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any],
+        tokens: int,
+        urgent: bool = False,
+    ) -> bytes:
+        """The answer's bytes. What is urgent waits neither for its place nor for the pace."""
+        content = await asyncio.to_thread(_encoded, body)
+        if urgent:
+            self._pace.take(tokens)
+            return await self._tried(url, headers, content)
+        places = self._places.get() or self._places.put(asyncio.Semaphore(self._bounds.at_once))
+        async with places:
+            await asyncio.sleep(self._pace.take(tokens))
+            return await self._tried(url, headers, content)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop; the next call opens new ones."""
+        await self._connections.close()
+
+    async def _tried(self, url: str, headers: Mapping[str, str], content: bytes) -> bytes:
+        retries = Retries(
+            times=self._bounds.tries - 1,
+            first_seconds=_FIRST_WAIT_SECONDS,
+            longest_seconds=_LONGEST_WAIT_SECONDS,
+        )
+        return await try_again(
+            lambda: self._once(url, headers, content),
+            retries=retries,
+            until=time.monotonic() + self._bounds.patience_seconds,
+        )
+
+    async def _once(self, url: str, headers: Mapping[str, str], content: bytes) -> bytes | Failure:
+        answer = await attempt(self._answer(url, headers, content))
+        if isinstance(answer, Trouble):
+            return Failure(error=self._silent(answer), again=True)
+        if answer.status == 200:
+            return answer.content
+        asked = answer.asked_seconds
+        if answer.status == 429 and asked:
+            self._pace.hold(min(asked, _LONGEST_WAIT_SECONDS))
+        return Failure(
+            error=self._refused(answer, asked),
+            again=answer.status in _AGAIN and not answer.is_spent,
+            asked_seconds=asked,
+        )
+
+    async def _answer(self, url: str, headers: Mapping[str, str], content: bytes) -> _Answer:
+        async with asyncio.timeout(self._bounds.timeout_seconds * 2):
+            answer = await self._connections.send("POST", url, headers=headers, content=content)
+            try:
+                return _Answer(answer.status_code, answer.headers, await answer.aread())
+            finally:
+                await answer.aclose()
+
+    def _silent(self, trouble: Trouble) -> EmbedderError:
+        if trouble.kind is TroubleKind.LATE:
+            why = f"did not answer within {self._bounds.timeout_seconds:g} s"
+        elif trouble.kind is TroubleKind.UNREACHABLE:
+            why = "cannot be reached"
+        else:
+            why = f"broke off ({trouble.name})"
+        return EmbedderError(
+            f"{self._provider} {why}: check the network and recall.remote, then try again"
+        )
+
+    def _refused(self, answer: _Answer, asked: float | None) -> EmbedderError:
+        outcome = f"{self._provider} answered {answer.status}"
+        if answer.status in (413, 422):
+            return TooMuch(f"{outcome}: it does not take texts of this size or number")
+        return EmbedderError(f"{outcome}: {self._advice(answer, asked)}")
+
+    def _advice(self, answer: _Answer, asked: float | None) -> str:
+        status = answer.status
+        if status in (401, 403) and self._key_variable is None:
+            return "name the variable that holds this server's key as recall.remote.key_variable"
+        if status in (401, 403):
+            return f"check the key in {self._key_variable}, and that it may use this model"
+        if status == 404 or 300 <= status < 400:
+            return "check the model's name and the base URL"
+        if status == 429 and answer.is_spent:
+            return "the account's quota is spent; look at its plan and billing"
+        if status == 429:
+            later = f" in {asked:.0f} s" if asked else " later"
+            return f"too many requests; try again{later}, or lower the rate"
+        if status >= 500:
+            return "the provider has trouble of its own; try again later"
+        return "it refuses the request; check the model's name and its dimensions"
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    # A lone surrogate cannot be sent; it becomes a question mark rather than an error.
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

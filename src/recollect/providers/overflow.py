@@ -1,9 +1,10 @@
 """Recognises that a request was too large for the model, from what any provider says.
 
-Owns how an error or a reply is read; the wordings are in `wordings.py`. It must never decide
-what to do about them, and never raises on odd input. What always holds: what only sounds like
-an overflow is asked for first, so a rate limit or an unpaid bill is never taken for a full
-window; the time is bounded, for only the head of what was said is read.
+Owns the tables of wordings (literals of the providers' protocols, docs/sources.md) and how an error
+or a reply is read. Never decides what to do about them, never raises on odd input. Always holds:
+what only sounds like an overflow is asked for first, so a rate limit or an unpaid bill is never
+taken for a full window; the time is bounded, for only the head of the text is read and no row holds
+an open gap (`.*`); a known HTTP status stands at the start of the text that rows are matched with.
 """
 
 from __future__ import annotations
@@ -14,15 +15,6 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from recollect.values.model import Overflow
-
-# What providers say: the one table of overflow messages, what only sounds like them, and more.
-#
-# Owns wordings and where their numbers stand, nothing else; `overflow.py` reads them. Rows must
-# never hold an open gap (`.*`): what is matched comes from outside. What always holds: patterns
-# ignore case, and a known HTTP status stands at the start of the text they are matched against.
-#
-# The wordings are literals of the providers' protocols (docs/sources.md); a provider is named
-# where the wording is its own.
 
 
 class Wording(NamedTuple):

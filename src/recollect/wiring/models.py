@@ -128,7 +128,7 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
                 "or models.summary for summaries alone"
             )
         return None
-    if find_spec("httpx") is None:
+    if find_spec("httpx2") is None:
         raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
     # What a user sets is how much to use of it: a reply to a larger request is no overflow.
     window = window_of(name, replace(settings, window_tokens=None))

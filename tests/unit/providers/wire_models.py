@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tests.harness.model_server import ModelServer
 
+from recollect.http import Retries
 from recollect.ports import ChatModel
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.calls import Retries
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.testing.scripted_replies import WireName
 from recollect.values.model import (

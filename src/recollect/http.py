@@ -1,0 +1,248 @@
+"""HTTP for models and embeddings: connections, tries, and what went wrong.
+
+Owns the driver (httpx2, the extra `remote`), one client an event loop, the pauses between tries and
+which failures of the network there are. Never lets a key into an error or a log: the driver's own
+errors hold the request, so they end here as a `Trouble`. Always holds: nothing is imported before
+the first call; a client is closed with the event loop that used it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from recollect.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+_LONGEST_ASKED_SECONDS: Final = 86_400.0
+
+
+class TroubleKind(Enum):
+    """Why no answer came."""
+
+    ADDRESS = "the address cannot be asked"
+    UNREACHABLE = "nobody answers at the address"
+    LATE = "the answer did not come in time"
+    BROKEN = "the connection broke off"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An answer that did not come, without the request that the driver's error would hold."""
+
+    kind: TroubleKind
+    name: str
+    """Of the driver's error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A try that did not succeed: the error to raise, and whether to try again before."""
+
+    error: Exception
+    again: bool = False
+    asked_seconds: float | None = None
+    """How long the server asks to wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often a call is tried again, and how long it waits in between."""
+
+    times: int = 2
+    first_seconds: float = 0.5
+    longest_seconds: float = 5.0
+
+    def pause(self, tried: int) -> float:
+        """Before the next try; drawn, so that many who wait do not come back together."""
+        drawn = random.uniform(1.0, 2.0)  # noqa: S311
+        return min(self.longest_seconds, self.first_seconds * 2.0**tried * drawn)
+
+
+async def try_again(
+    once: Callable[[], Awaitable[T | Failure]], *, retries: Retries, until: float
+) -> T:
+    """The result of the first try that succeeds; no pause goes beyond `until` (monotonic).
+
+    Our own pause is kept even where the server asks for none: "at once" from a server in trouble,
+    taken at its word by all who wait, would keep it there.
+    """
+    tried = 0
+    while True:
+        result = await once()
+        if not isinstance(result, Failure):
+            return result
+        pause = max(result.asked_seconds or 0.0, retries.pause(tried))
+        late = time.monotonic() + pause >= until
+        if not result.again or tried >= retries.times or late:
+            raise result.error
+        await asyncio.sleep(pause)
+        tried += 1
+
+
+async def attempt(work: Awaitable[T]) -> T | Trouble:
+    """What the work gives, or why the network did not give it."""
+    try:
+        import httpx2
+    except ImportError:
+        return await work  # which says what is missing
+    try:
+        return await work
+    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        return Trouble(TroubleKind.ADDRESS, type(error).__name__)
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        return Trouble(TroubleKind.UNREACHABLE, type(error).__name__)
+    except (httpx2.TimeoutException, TimeoutError) as error:
+        return Trouble(TroubleKind.LATE, type(error).__name__)
+    except httpx2.HTTPError as error:
+        return Trouble(TroubleKind.BROKEN, type(error).__name__)
+
+
+class _Line(NamedTuple):
+    """What belongs to one event loop."""
+
+    client: httpx2.AsyncClient
+    keeper: AsyncGenerator[httpx2.AsyncClient, None]
+
+
+class Connections:
+    """The clients of one server, one an event loop."""
+
+    def __init__(
+        self, *, feature: str, connect_seconds: float, read_seconds: float | None, kept: int
+    ) -> None:
+        self._feature = feature
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+        self._kept = kept
+        self._lines: PerLoop[_Line] = PerLoop()
+
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
+    ) -> httpx2.Response:
+        """An answer whose body is still to be read; the driver's errors pass through."""
+        client = await self._client()
+        request = client.build_request(method, url, headers=dict(headers), content=content)
+        request.url = _quiet_url()(request.url)
+        return await client.send(request, stream=True)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop; the next call opens new ones."""
+        line = self._lines.pop()
+        if line is not None:
+            await line.keeper.aclose()
+
+    async def _client(self) -> httpx2.AsyncClient:
+        line = self._lines.get()
+        if line is None:
+            keeper = self._keep()
+            made = _Line(await anext(keeper), keeper)
+            # Another task may have been quicker while the driver was imported.
+            line = self._lines.put(made)
+            if line is not made:
+                await keeper.aclose()
+        return line.client
+
+    async def _keep(self) -> AsyncGenerator[httpx2.AsyncClient, None]:
+        """A client that an event loop closes when it ends, as it does with every generator."""
+        httpx2 = await asyncio.to_thread(import_driver, self._feature)
+        timeout = httpx2.Timeout(self._read_seconds, connect=self._connect_seconds)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._kept)
+        verify = await asyncio.to_thread(_certificates)
+        async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=verify) as client:
+            yield client
+
+
+class PerLoop(Generic[T]):
+    """Something for each event loop that is running; of loops that are closed nothing stays."""
+
+    def __init__(self) -> None:
+        self._values: dict[asyncio.AbstractEventLoop, T] = {}
+
+    def get(self) -> T | None:
+        """This loop's."""
+        return self._values.get(asyncio.get_running_loop())
+
+    def put(self, value: T) -> T:
+        """Keep it for this loop; the one that is there already where another was quicker."""
+        for gone in [loop for loop in self._values if loop.is_closed()]:
+            del self._values[gone]
+        return self._values.setdefault(asyncio.get_running_loop(), value)
+
+    def pop(self) -> T | None:
+        """Take this loop's away."""
+        return self._values.pop(asyncio.get_running_loop(), None)
+
+
+def import_driver(feature: str) -> Any:
+    """The driver; MissingExtra where it is not installed."""
+    try:
+        import httpx2
+    except ImportError as error:
+        raise MissingExtra(feature=feature, extra="remote") from error
+    return httpx2
+
+
+def is_sendable_key(key: str) -> bool:
+    """Whether it can be a key: the driver quotes a header that it cannot send."""
+    return key.isascii() and key.isprintable() and " " not in key
+
+
+def asked_to_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait, by whichever header; None where it does not."""
+    if "retry-after-ms" in headers:
+        return read_seconds(headers["retry-after-ms"], per=1000.0)
+    after = headers.get("retry-after")
+    if after is None:
+        return None
+    seconds = read_seconds(after)
+    if seconds is not None:
+        return seconds
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_seconds(text: str, *, per: float = 1.0) -> float | None:
+    """A number of seconds; None where it is none, or more than a day."""
+    try:
+        seconds = float(text) / per
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < _LONGEST_ASKED_SECONDS else None
+
+
+@cache
+def _certificates() -> Any:
+    """Whom to trust: read once a process, for it takes longer than a connection."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+@cache
+def _quiet_url() -> type[httpx2.URL]:
+    """An address that is sent whole and logged without what may be secret in it.
+
+    The driver logs the whole address of every request, at a level that many programs show: a key
+    in the query, a password before the host. Other requests of the process are not touched.
+    """
+    import httpx2
+
+    class QuietURL(httpx2.URL):
+        def __str__(self) -> str:
+            return str(httpx2.URL(self).copy_with(userinfo=b"", query=None))
+
+    return QuietURL
