@@ -19,7 +19,7 @@ import pytest
 from recollect import Context, Engine, open_memory
 from recollect.boundary import Failure
 from recollect.config import build
-from recollect.config.sources import read_arguments
+from recollect.config.load import read_arguments
 from recollect.engine.archive import DurableArchive
 from recollect.engine.background import in_process_jobs
 from recollect.errors import SettingsError, StoreUnavailable

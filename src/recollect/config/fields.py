@@ -1,9 +1,9 @@
-"""What a setting's value may look like, and how it is read from typed data and from text.
+"""What a setting is declared with, and how its value is read from typed data and from text.
 
-Owns the reading of one value: a shape is derived from a field's type hint, says in words what
-it expects, and turns what a source holds into the one canonical value. It knows no key and no
-source, and never guesses: whatever does not fit raises `ValueError` saying what would. Reading
-a canonical value always gives it back unchanged.
+Owns the declaration (`setting`), and the reading of one value: a shape is derived from a field's
+type, says in words what it expects, and turns what a source holds into the one canonical value. It
+knows no key and no source, and never guesses: whatever does not fit raises `ValueError` saying what
+would. Reading a canonical value always gives it back unchanged.
 """
 
 from __future__ import annotations
@@ -13,33 +13,36 @@ import json
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    Protocol,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as type_hints
 
-# Which keys act in this version, and which wait for a feature that is not built yet.
-#
-# The one table of it: the notices, docs/settings.md, `recollect doctor` and the test that wants
-# a behaviour test for every active key all read it here. Building a feature means changing its
-# keys' word to `ACTIVE`.
+from msgspec import Meta
+
+from recollect.errors import SettingsError
+
+T = TypeVar("T")
+
+NONE_WORD = "none"
+"""How a file or a variable says "no value": TOML has no null."""
+
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
+_FALSE_WORDS = frozenset({"false", "no", "off", "0"})
+_SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What setting a key does today."""
+    """What setting a key does in this version."""
 
     state: Literal["active", "later", "none"]
     why: str = ""
@@ -58,362 +61,189 @@ class Effect:
 
 ACTIVE: Final = Effect(state="active")
 
-EFFECTS: Final[Mapping[str, Effect]] = {
-    "preset": ACTIVE,
-    "window_tokens": ACTIVE,
-    "turn.trim_first": ACTIVE,
-    "turn.deadline_seconds": ACTIVE,
-    "turn.stage_deadline_seconds": ACTIVE,
-    "tokens.counter": ACTIVE,
-    "tokens.calibrate": ACTIVE,
-    "pruning.mode": ACTIVE,
-    "pruning.ttl": ACTIVE,
-    "pruning.keep_last_assistants": ACTIVE,
-    "pruning.soft_trim_ratio": ACTIVE,
-    "pruning.hard_clear_ratio": ACTIVE,
-    "pruning.min_prunable_tool_chars": ACTIVE,
-    "pruning.soft_trim.max_chars": ACTIVE,
-    "pruning.soft_trim.head_chars": ACTIVE,
-    "pruning.soft_trim.tail_chars": ACTIVE,
-    "pruning.hard_clear.enabled": ACTIVE,
-    "pruning.hard_clear.placeholder": ACTIVE,
-    "pruning.hard_clear.line_chars": ACTIVE,
-    "pruning.tools.allow": ACTIVE,
-    "pruning.tools.deny": ACTIVE,
-    "trim.low_water_ratio": ACTIVE,
-    "trim.protect_messages": ACTIVE,
-    "trim.protect_first_user": ACTIVE,
-    "trim.min_query_chars": ACTIVE,
-    "query.user_messages": ACTIVE,
-    "recall.enabled": ACTIVE,
-    "recall.method": ACTIVE,
-    "recall.every_turn": ACTIVE,
-    "recall.placement": ACTIVE,
-    "recall.sticky": ACTIVE,
-    "recall.hard_cap_tokens": ACTIVE,
-    "recall.block_tokens": ACTIVE,
-    "recall.standing_tokens": ACTIVE,
-    "recall.embedder": ACTIVE,
-    "recall.onnx_model": ACTIVE,
-    "recall.min_score": ACTIVE,
-    "recall.scope": ACTIVE,
-    "recall.decay_per_day": ACTIVE,
-    "recall.max_results": ACTIVE,
-    "recall.deadline_seconds": ACTIVE,
-    "recall.citations": ACTIVE,
-    "recall.hybrid.enabled": ACTIVE,
-    "recall.hybrid.vector_weight": ACTIVE,
-    "recall.hybrid.text_weight": ACTIVE,
-    "recall.hybrid.candidate_multiplier": ACTIVE,
-    "recall.remote.provider": ACTIVE,
-    "recall.remote.model": ACTIVE,
-    "recall.remote.dimensions": ACTIVE,
-    "recall.remote.base_url": ACTIVE,
-    "recall.remote.key_variable": ACTIVE,
-    "compaction.enabled": ACTIVE,
-    "compaction.mode": ACTIVE,
-    "compaction.reserve_tokens": ACTIVE,
-    "compaction.reserve_tokens_floor": ACTIVE,
-    "compaction.keep_recent_tokens": ACTIVE,
-    "compaction.max_history_share": ACTIVE,
-    "compaction.at_ratio": ACTIVE,
-    "compaction.background": ACTIVE,
-    "compaction.summary_tokens": ACTIVE,
-    "compaction.audit": ACTIVE,
-    "compaction.pin_ratio": ACTIVE,
-    "compaction.deadline_seconds": ACTIVE,
-    "compaction.breaker_failures": ACTIVE,
-    "compaction.breaker_seconds": ACTIVE,
-    "compaction.flush.enabled": ACTIVE,
-    "compaction.flush.soft_threshold_tokens": ACTIVE,
-    "compaction.flush.at_ratio": ACTIVE,
-    "compaction.flush.prompt": ACTIVE,
-    "compaction.flush.system_prompt": ACTIVE,
-    "redaction.enabled": ACTIVE,
-    "redaction.pii": ACTIVE,
-    "ingest.enabled": ACTIVE,
-    "index.max_segments": ACTIVE,
-    "index.eviction_days": ACTIVE,
-    "index.sources": ACTIVE,
-    "index.extra_paths": ACTIVE,
-    "index.update_interval": ACTIVE,
-    "store.url": ACTIVE,
-    "store.key": ACTIVE,
-    "store.open_seconds": ACTIVE,
-    "store.read_seconds": ACTIVE,
-    "store.write_seconds": ACTIVE,
-    "store.undurable_seconds": ACTIVE,
-    "jobs.in_process": ACTIVE,
-    "jobs.day_tokens": ACTIVE,
-    "jobs.lease_seconds": ACTIVE,
-    "jobs.max_attempts": ACTIVE,
-    "ledger.enabled": ACTIVE,
-    "ledger.retention_days": ACTIVE,
-    "facts.enabled": ACTIVE,
-    "facts.idle_seconds": ACTIVE,
-    "facts.window_tokens": ACTIVE,
-    "facts.digests": ACTIVE,
-    "models.provider": ACTIVE,
-    "models.base_url": ACTIVE,
-    "models.key_variable": ACTIVE,
-    "models.main": ACTIVE,
-    "models.summary": ACTIVE,
-    "models.flush": ACTIVE,
-    "models.extraction": ACTIVE,
-    "models.deadline_seconds": ACTIVE,
-    "embedding_cache.enabled": ACTIVE,
-    "embedding_cache.max_entries": ACTIVE,
-    "workspace.max_chars": ACTIVE,
-    "workspace.skip_bootstrap": ACTIVE,
-    "session.reset.mode": ACTIVE,
-    "session.reset.at_hour": ACTIVE,
-    "session.reset.idle_minutes": ACTIVE,
-}
+
+def setting(
+    default: T, description: str, *, openclaw: str | tuple[str, ...] = (), effect: Effect = ACTIVE
+) -> T:
+    """A setting's field: its default and what is to be known of it; bounds stand in its type.
+
+    `description` is its line in docs/settings.md. `openclaw` are the keys of an openclaw.json that
+    set it: from `agents.defaults` on, or from the top where they begin with another block of it.
+    """
+    keys = (openclaw,) if isinstance(openclaw, str) else openclaw
+    meta = Meta(description=description, extra={"openclaw": keys, "effect": effect})
+    declared: Any = dataclasses.field(default=default, metadata={"meta": meta})
+    return declared  # type: ignore[no-any-return]
 
 
-def active_keys() -> tuple[str, ...]:
-    """The keys that change what this version does."""
-    return tuple(path for path, effect in EFFECTS.items() if effect.state == "active")
+class Validated:
+    """A group of settings that refuses to exist with a value that does not fit."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        group: type = type(self)
+        for name, shape in shapes_of(group).items():
+            value = getattr(self, name)
+            try:
+                canonical = shape.read(value)
+            except ValueError as problem:
+                raise SettingsError(f"{group.__name__}.{name} {problem}") from None
+            if canonical != value:
+                raise SettingsError(
+                    f"{group.__name__}.{name} must be given as {canonical!r}, not {value!r}"
+                )
 
 
-NONE_WORD = "none"
-"""How a file or a variable says "no value": TOML has no null."""
-
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
-_FALSE_WORDS = frozenset({"false", "no", "off", "0"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """The bounds of a number, both included unless `above` says that the low one is not."""
-
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-
-    def admits(self, number: float) -> bool:
-        """Whether the number lies within the bounds."""
-        return not (
-            (self.at_least is not None and number < self.at_least)
-            or (self.at_most is not None and number > self.at_most)
-            or (self.above is not None and number <= self.above)
-        )
-
-    def __str__(self) -> str:
-        words = []
-        if self.above is not None:
-            words.append(f"above {self.above:g}")
-        if self.at_least is not None and self.at_most is not None:
-            return f"from {self.at_least:g} to {self.at_most:g}"
-        if self.at_least is not None:
-            words.append(f"of at least {self.at_least:g}")
-        if self.at_most is not None:
-            words.append(f"up to {self.at_most:g}")
-        return " and ".join(words)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenamedTo:
-    """Former words for a choice's options: refused, with the word to write instead."""
-
-    words: Mapping[str, str]
-
-
-class InSeconds:
-    """Marks a float whose name carries its unit, so that "2s" may be written for 2.0."""
-
-
-class ValueShape(Protocol):
+class ValueShape(ABC):
     """Reads one setting's value; `ValueError` says what was expected instead."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def expects(self) -> str:
         """What it takes, in words that complete "must be …"."""
 
+    @abstractmethod
     def read(self, value: Any) -> Any:
         """The canonical value of typed data (TOML, JSON, an argument)."""
 
     def read_text(self, text: str) -> Any:
         """The canonical value of an environment variable's text."""
+        return self.read(text)
 
-
-def misfit(shape: ValueShape, value: Any) -> ValueError:
-    """The error of a value that does not fit, with the value cut short."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return ValueError(f"must be {shape.expects}, not {shown}")
+    def misfit(self, value: Any) -> ValueError:
+        """The error of a value that does not fit, with the value cut short."""
+        given = repr(value)
+        given = given if len(given) <= _SHOWN_CHARS else given[: _SHOWN_CHARS - 3] + "..."
+        return ValueError(f"must be {self.expects}, not {given}")
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false; text may also say yes, no, on, off, 1 or 0."""
+class Flag(ValueShape):
+    """True or false; a quoted "false" is not taken for true, but a variable may say yes or off."""
 
     expects = "true or false"
 
     def read(self, value: Any) -> bool:
-        """Only a real boolean, so that a quoted "false" is not taken for true."""
         if isinstance(value, bool):
             return value
-        raise misfit(self, value)
+        raise self.misfit(value)
 
     def read_text(self, text: str) -> bool:
-        """The words of a shell."""
         word = text.strip().lower()
         if word in _TRUE_WORDS or word in _FALSE_WORDS:
             return word in _TRUE_WORDS
-        raise misfit(self, text)
+        raise self.misfit(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A finite number within a range; `whole` ones are read as integers."""
+class Number(ValueShape):
+    """A finite number within its bounds; JSON writes 4000 as 4e3 too, so 4e3 counts as whole."""
 
-    within: Range
+    bounds: Meta
     whole: bool
 
     @property
     def expects(self) -> str:
-        """The kind of number and its bounds."""
         kind = "a whole number" if self.whole else "a number"
-        return f"{kind} {self.within}".rstrip()
+        return f"{kind} {_bounds_words(self.bounds)}".rstrip()
 
     def read(self, value: Any) -> float:
-        """A number; JSON writes 4000 as 4e3 too, so a whole float counts as whole."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise misfit(self, value)
-        if not math.isfinite(value) or not self.within.admits(value):
-            raise misfit(self, value)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not _is_within(self.bounds, value):
+            raise self.misfit(value)
         if not self.whole:
             return float(value)
         if value != int(value):
-            raise misfit(self, value)
+            raise self.misfit(value)
         return int(value)
 
     def read_text(self, text: str) -> float:
-        """Digits, with underscores if one likes."""
         try:
             number: float = int(text) if self.whole else float(text)
         except ValueError:
-            raise misfit(self, text) from None
+            raise self.misfit(text) from None
         return self.read(number)
 
 
 @dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(ValueShape):
     """A length of time: "5m", "1h30m", "250ms"; a bare number is seconds.
 
     Keys that carry their unit (`…_seconds`) hold a float, the others a `timedelta`.
     """
 
-    within: Range
+    bounds: Meta
     as_seconds: bool
 
     @property
     def expects(self) -> str:
-        """The spellings and the bounds."""
-        return f'a duration such as "5m", "90s" or a number of seconds {self.within}'.rstrip()
+        words = _bounds_words(self.bounds)
+        return f'a duration such as "5m", "90s" or a number of seconds {words}'.rstrip()
 
     def read(self, value: Any) -> timedelta | float:
-        """A duration's text, a number of seconds or a `timedelta`."""
-        seconds = self._seconds(value)
-        if seconds is None or not math.isfinite(seconds) or not self.within.admits(seconds):
-            raise misfit(self, value)
+        seconds = _seconds(value)
+        if seconds is None or not _is_within(self.bounds, seconds):
+            raise self.misfit(value)
         if self.as_seconds:
             return seconds
         try:
             return timedelta(seconds=seconds)
         except OverflowError:
-            raise misfit(self, value) from None
-
-    def read_text(self, text: str) -> timedelta | float:
-        """The same spellings."""
-        return self.read(text)
-
-    @staticmethod
-    def _seconds(value: Any) -> float | None:
-        if isinstance(value, timedelta):
-            return value.total_seconds()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if not isinstance(value, str):
-            return None
-        text = value.strip().lower()
-        if _NUMBER.fullmatch(text):
-            return float(text)
-        if not _DURATION.fullmatch(text):
-            return None
-        return sum(
-            float(amount) * _UNIT_SECONDS[unit] for amount, unit in _DURATION_PART.findall(text)
-        )
+            raise self.misfit(value) from None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(ValueShape):
     """One of a few words."""
 
     options: tuple[str, ...]
-    renamed: Mapping[str, str]
 
     @property
     def expects(self) -> str:
-        """The words."""
         return "one of " + ", ".join(f'"{option}"' for option in self.options)
 
     def read(self, value: Any) -> str:
-        """The option; a former name is refused with the one it has now."""
-        if isinstance(value, str):
-            if value in self.options:
-                return value
-            if value in self.renamed:
-                raise ValueError(f'must be "{self.renamed[value]}": "{value}" is its former name')
-        raise misfit(self, value)
+        if isinstance(value, str) and value in self.options:
+            return value
+        raise self.misfit(value)
 
     def read_text(self, text: str) -> str:
-        """The same words."""
         return self.read(text.strip())
 
 
 @dataclass(frozen=True, slots=True)
-class TextValue:
+class TextValue(ValueShape):
     """A string with something in it; a path counts as its text."""
 
     expects = "a non-empty string"
 
     def read(self, value: Any) -> str:
-        """The string as it is."""
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if isinstance(text, str) and text.strip():
             return text
-        raise misfit(self, value)
-
-    def read_text(self, text: str) -> str:
-        """The same."""
-        return self.read(text)
+        raise self.misfit(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """A list of one shape, repetitions left out."""
+class Several(ValueShape):
+    """A list of one shape, repetitions left out; a lone string would be read letter by letter."""
 
     item: ValueShape
 
     @property
     def expects(self) -> str:
-        """What each item must be."""
         return f"a list, each item {self.item.expects}"
 
     def read(self, value: Any) -> tuple[Any, ...]:
-        """A list or a tuple; a lone string would be taken apart letter by letter, so it is not."""
         if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-            raise misfit(self, value)
+            raise self.misfit(value)
         try:
-            return tuple(dict.fromkeys(self.item.read(one) for one in value))
+            return tuple(dict.fromkeys(self.item.read(item) for item in value))
         except ValueError:
-            raise misfit(self, value) from None
+            raise self.misfit(value) from None
 
     def read_text(self, text: str) -> tuple[Any, ...]:
         """A JSON array, or items separated by commas; an empty variable is an empty list."""
@@ -421,75 +251,99 @@ class Several:
             try:
                 return self.read(json.loads(text))
             except json.JSONDecodeError:
-                raise misfit(self, text) from None
+                raise self.misfit(text) from None
         return self.read([item.strip() for item in text.split(",") if item.strip()])
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(ValueShape):
     """A shape that may also be absent, said as null or as the word "none"."""
 
     inner: ValueShape
 
     @property
     def expects(self) -> str:
-        """What the shape expects, or none."""
         return f'{self.inner.expects}, or "{NONE_WORD}"'
 
     def read(self, value: Any) -> Any:
-        """The value, or none."""
         if value is None or (isinstance(value, str) and value.strip().lower() == NONE_WORD):
             return None
         try:
             return self.inner.read(value)
         except ValueError:
-            raise misfit(self, value) from None
+            raise self.misfit(value) from None
 
     def read_text(self, text: str) -> Any:
-        """The value, or none."""
         if text.strip().lower() == NONE_WORD:
             return None
         try:
             return self.inner.read_text(text)
         except ValueError:
-            raise misfit(self, text) from None
+            raise self.misfit(text) from None
 
 
-def shape_of(hint: Any, marks: tuple[Any, ...] = ()) -> ValueShape:
-    """The shape that a field's type hint, with its annotations, describes."""
-    if get_origin(hint) is Annotated:
-        return shape_of(hint.__origin__, (*hint.__metadata__, *marks))
+def _is_within(bounds: Meta, number: float) -> bool:
+    return math.isfinite(number) and not (
+        (bounds.ge is not None and number < bounds.ge)
+        or (bounds.gt is not None and number <= bounds.gt)
+        or (bounds.le is not None and number > bounds.le)
+    )
+
+
+def _bounds_words(bounds: Meta) -> str:
+    if bounds.ge is not None and bounds.le is not None:
+        return f"from {bounds.ge:g} to {bounds.le:g}"
+    words = [
+        *([f"above {bounds.gt:g}"] if bounds.gt is not None else []),
+        *([f"of at least {bounds.ge:g}"] if bounds.ge is not None else []),
+        *([f"up to {bounds.le:g}"] if bounds.le is not None else []),
+    ]
+    return " and ".join(words)
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        return None
+    parts = _DURATION_PART.findall(text)
+    return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+
+
+def shape_of(hint: Any, bounds: Meta | None = None) -> ValueShape:
+    """The shape that a field's type describes, with the bounds that msgspec's `Meta` gives it."""
     options = get_args(hint)
+    if get_origin(hint) is Annotated:
+        (meta,) = (mark for mark in hint.__metadata__ if isinstance(mark, Meta))
+        return shape_of(hint.__origin__, meta)
     if get_origin(hint) in (UnionType, Union):
         (inner,) = (option for option in options if option is not type(None))
-        return Optional(shape_of(inner, marks))
+        return Optional(shape_of(inner))
     if get_origin(hint) is Literal:
-        renamed = next((mark.words for mark in marks if isinstance(mark, RenamedTo)), {})
-        return Choice(options, renamed)
+        return Choice(options)
     if get_origin(hint) is tuple:
-        return Several(shape_of(options[0], marks))
-    return _plain_shape(hint, marks)
-
-
-def _plain_shape(hint: Any, marks: tuple[Any, ...]) -> ValueShape:
-    within = next((mark for mark in marks if isinstance(mark, Range)), Range(at_least=0))
+        return Several(shape_of(options[0]))
     if hint is bool:
         return Flag()
     if hint is str:
         return TextValue()
-    if hint is int:
-        return Number(within, whole=True)
-    if hint is timedelta or (hint is float and InSeconds in marks):
-        return Duration(within, as_seconds=hint is float)
-    if hint is float:
-        return Number(within, whole=False)
+    bounds = bounds or Meta(ge=0)
+    if hint is timedelta or (hint is float and "unit" in (bounds.extra or {})):
+        return Duration(bounds, as_seconds=hint is float)
+    if hint in (int, float):
+        return Number(bounds, whole=hint is int)
     raise TypeError(f"no shape for {hint!r}")
 
 
 @cache
 def annotations_of(group: type) -> Mapping[str, Any]:
     """A group's type hints with their annotations."""
-    return get_type_hints(group, include_extras=True)
+    return type_hints(group, include_extras=True)
 
 
 @cache

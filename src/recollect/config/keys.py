@@ -1,8 +1,8 @@
-"""The settings as a flat table of dotted keys, and a `Settings` built from such a table.
+"""The settings as a flat table of dotted keys, where a value came from, and how it is taken in.
 
-Derived from the dataclasses in `settings`, never written by hand: what is not a field there is
-not a key. Also owns the two spellings (`hard_cap_tokens`, `hardCapTokens`) and the hint for a
-key that nobody knows.
+Derived from the dataclasses in `settings`, never written by hand: what is not a field there is not
+a key. Owns the two spellings (`hard_cap_tokens`, `hardCapTokens`), the hint for a key that nobody
+knows, and the error for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -12,25 +12,87 @@ import difflib
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from recollect.config.fields import ValueShape, annotations_of, shapes_of
+from recollect.config.fields import Effect, ValueShape, annotations_of, shapes_of
 from recollect.config.settings import Settings
+from recollect.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from msgspec import Meta
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "argument"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One setting: its dotted path, its default, what it takes and what it says."""
+    """One setting: its dotted path, its default, what it takes and what is declared of it."""
 
     path: str
     default: Any
     shape: ValueShape
-    says: str
+    meta: Meta
+
+    @property
+    def description(self) -> str:
+        """Its line in docs/settings.md."""
+        return self.meta.description or ""
+
+    @property
+    def effect(self) -> Effect:
+        """What it does in this version."""
+        effect: Effect = (self.meta.extra or {})["effect"]
+        return effect
+
+    @property
+    def openclaw(self) -> tuple[str, ...]:
+        """The keys of an openclaw.json that set it, as they are declared."""
+        keys: tuple[str, ...] = (self.meta.extra or {})["openclaw"]
+        return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a value came from: which file, preset or variable, and the key as spelled there."""
+
+    kind: SourceKind
+    name: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        if self.kind in ("file", "openclaw"):
+            return f"{self.name}: {self.key}"
+        if self.kind == "preset":
+            return f'preset "{self.name}"'
+        if self.kind == "argument":
+            return f"argument {self.key}"
+        return self.name or self.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A canonical value and where it was given."""
+
+    value: Any
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something a person should know about a key that is no error."""
+
+    key: str
+    message: str
+    without_effect: bool = False
+    """The key was read and changes nothing."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}"
 
 
 @cache
@@ -45,19 +107,23 @@ def known_groups() -> Mapping[str, type]:
     return dict(_groups_of(Settings, ""))
 
 
-def _keys_of(group: type, prefix: str) -> Iterable[Key]:
+def active_keys() -> tuple[str, ...]:
+    """The keys that change what this version does."""
+    return tuple(path for path, key in known_keys().items() if key.effect.state == "active")
+
+
+def _keys_of(group: type, prefix: str) -> Iterator[Key]:
     shapes, hints = shapes_of(group), annotations_of(group)
-    for one in dataclasses.fields(group):
-        if one.name in shapes:
-            says = next(mark for mark in hints[one.name].__metadata__ if isinstance(mark, str))
-            yield Key(
-                path=prefix + one.name, default=one.default, shape=shapes[one.name], says=says
-            )
+    for field in dataclasses.fields(group):
+        path = prefix + field.name
+        if field.name in shapes:
+            shape, meta = shapes[field.name], field.metadata["meta"]
+            yield Key(path=path, default=field.default, shape=shape, meta=meta)
         else:
-            yield from _keys_of(hints[one.name], f"{prefix}{one.name}.")
+            yield from _keys_of(hints[field.name], f"{path}.")
 
 
-def _groups_of(group: type, prefix: str) -> Iterable[tuple[str, type]]:
+def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
     for name, hint in annotations_of(group).items():
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             yield prefix + name, hint
@@ -78,12 +144,10 @@ def build(values: Mapping[str, Any]) -> Settings:
 
 
 def _build_group(group: type, nested: Mapping[str, Any]) -> Any:
-    hints = annotations_of(group)
+    shapes, hints = shapes_of(group), annotations_of(group)
     return group(
         **{
-            name: _build_group(hints[name], value)
-            if dataclasses.is_dataclass(hints[name])
-            else value
+            name: value if name in shapes else _build_group(hints[name], value)
             for name, value in nested.items()
         }
     )
@@ -95,6 +159,30 @@ def value_of(settings: Settings, path: str) -> Any:
     for name in path.split("."):
         value = getattr(value, name)
     return value
+
+
+def fit(key: Key, value: Any, source: Source) -> Any:
+    """The canonical value, or an error that names the key and its place."""
+    try:
+        return key.shape.read(value)
+    except ValueError as problem:
+        ours = "" if snake_case(source.key) == key.path else f" ({key.path})"
+        raise SettingsError(f"{source}{ours} {problem}") from None
+
+
+def read_text(path: Path) -> str:
+    """A settings file's text, a byte order mark left out."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise SettingsError(
+            f"{path} is not UTF-8 text (byte {problem.start}); save it as UTF-8"
+        ) from None
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise SettingsError(
+            f"cannot read the settings file {path}: {reason}; name another one"
+        ) from None
 
 
 def snake_case(spelled: str) -> str:

@@ -1,38 +1,62 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
-Owns the precedence and the record of it: for every key its value, its source, and one notice
-for each key that was set and does nothing (yet).
+Owns the reading of recollect.toml, the environment and arguments, strictly: an unknown key, a value
+that does not fit or a key given twice is a `SettingsError` naming the key, the place and what to do
+next. Owns the precedence and the record of it: for every key its value, its source, and one notice
+for each key that was set and does nothing (yet). And the presets: values that belong together, of
+which each table holds only what differs from the defaults. Never touches a variable that is not a
+setting.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from recollect.config.fields import EFFECTS
-from recollect.config.keys import build, known_keys
-from recollect.config.openclaw import read_openclaw
-from recollect.config.sources import (
+from recollect.config.keys import (
     Given,
     Notice,
     Source,
-    read_arguments,
-    read_environment,
-    read_file,
+    SourceKind,
+    build,
+    fit,
+    known_groups,
+    known_keys,
+    nearest_key,
+    read_text,
+    snake_case,
 )
+from recollect.config.openclaw import DEFAULTS, prefixes, read_openclaw, routes
+from recollect.errors import SettingsError
 
 if TYPE_CHECKING:
     from recollect.config.settings import Settings
 
+CONFIG_VARIABLE = "RECOLLECT_CONFIG"
+DEFAULT_FILE = "recollect.toml"
+ENVIRONMENT_PREFIX = "RECOLLECT_"
+NOT_SETTINGS = frozenset(
+    {
+        "RECOLLECT_CALL",  # marks the processes of our own agent's commands
+        "RECOLLECT_CONFIG",  # the settings file
+        "RECOLLECT_HOME",  # the data folder
+        "RECOLLECT_DATA",  # the tests' data
+        "RECOLLECT_GGUF",  # the real model of the tests
+        "RECOLLECT_MODELS",  # where ONNX models lie
+        "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
+        "RECOLLECT_SOAK",  # the long test runs
+    }
+)
+"""Variables with our prefix that are not settings."""
 
-# The presets: values that belong together, applied below every explicit source.
-#
-# Each table holds only what differs from the defaults in `settings`. What OpenClaw does and its
-# preset does not restore stands in `NOT_RESTORED`: docs/settings.md and `recollect doctor` show it.
+BARE_GROUPS = {"pruning": "pruning.mode"}
+"""Groups that may be given as one word, and the key it sets."""
 
+_DEFAULT = Source(kind="default")
 
 OPENCLAW: Mapping[str, Any] = {
     # Whole messages by OpenClaw's score, none of our evidence, in its own lines.
@@ -69,7 +93,7 @@ OPENCLAW: Mapping[str, Any] = {
 """How OpenClaw does it, by its design documents and, where they are silent, by its code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NotRestored:
     """Something that OpenClaw does and `preset = "openclaw"` does otherwise."""
 
@@ -78,79 +102,75 @@ class NotRestored:
     why: str
 
 
-def _otherwise(openclaw: str, here: str, why: str) -> NotRestored:
-    return NotRestored(openclaw=openclaw, here=here, why=why)
-
-
 NOT_RESTORED: Final = (
-    _otherwise(
+    NotRestored(
         "archives messages at a compaction or after a trim, beside the turn",
         "every message is archived on arrival, and none leaves the view before it is durable",
         "a crash in between loses what was only in the view",
     ),
-    _otherwise(
+    NotRestored(
         "archives the words of user and assistant alone",
         "tool calls and results are archived too; its recall leaves them out",
         "they could never be searched, exported or restored",
     ),
-    _otherwise(
+    NotRestored(
         "replaces the history by a fixed text when summarising fails",
         "the history stays and the view is trimmed",
         "a failed call of a model must not wipe a session",
     ),
-    _otherwise(
+    NotRestored(
         "may reset the session when a compaction fails",
         "the session goes on, and the report says what failed",
         "nothing that was said is lost without being asked",
     ),
-    _otherwise(
+    NotRestored(
         "masks secrets by six patterns",
         "our rules mask them, unless redaction is off",
         "the six miss most secrets and destroy commit ids (docs/figures.md)",
     ),
-    _otherwise(
+    NotRestored(
         "puts recalled text into the block as it is",
         "tags in it that could close the block, or open another, are defused",
         "an old message could speak for the block around it",
     ),
-    _otherwise(
+    NotRestored(
         "chooses anew on every turn what to trim, and leaves no trace of it",
         "what was trimmed stays out until the view is over its limit again; a gap leaves one line "
         "that says so; calls and results leave together",
         "a view that changes everywhere breaks the provider's cache, and a silent gap misleads",
     ),
-    _otherwise(
+    NotRestored(
         "shows facts of all sessions",
         "facts keep to the scope of recall: this session's and those of none",
         "what one session said must not show in another by default",
     ),
-    _otherwise(
+    NotRestored(
         "supersedes and rewrites facts by the share of words they have in common",
         "a fact is replaced by one of the same subject and attribute, and never rewritten",
         "unrelated facts of one type superseded each other",
     ),
-    _otherwise(
+    NotRestored(
         "re-ranks by maximal marginal relevance",
         "there is no such step",
         "it never changes anything there: its limit is never below the number of candidates, and "
         "the block is filled by score and written by time",
     ),
-    _otherwise(
+    NotRestored(
         "dates a message by when it was archived",
         "by when it was said",
         "decay and the block's dates would tell of compactions",
     ),
-    _otherwise(
+    NotRestored(
         "embeds the first 2,000 characters of a message with any embedder",
         "with hash it does; with another one the message's nearest passage counts",
         "passages are embedded already, and a model's time is dear",
     ),
-    _otherwise(
+    NotRestored(
         "keeps the whole reserve of any window",
         "the reserve is at most a quarter of the window",
         "a window of 20,000 tokens would hold nothing",
     ),
-    _otherwise(
+    NotRestored(
         "prompts models in its own sentences",
         "the prompts are ours; tags and placeholders are its own",
         "only literals of a protocol are taken over",
@@ -159,12 +179,6 @@ NOT_RESTORED: Final = (
 """What `preset = "openclaw"` does not restore, and why."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLAW}
-
-
-CONFIG_VARIABLE = "RECOLLECT_CONFIG"
-DEFAULT_FILE = "recollect.toml"
-
-_DEFAULT = Source(kind="default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +242,7 @@ def _notices_without_effect(given: Mapping[str, Given]) -> list[Notice]:
     notices: list[Notice] = []
     by_preset: dict[str, list[str]] = {}
     for key in known_keys():
-        message = EFFECTS[key].notice()
+        message = known_keys()[key].effect.notice()
         if not message or key not in given or given[key].value == known_keys()[key].default:
             continue
         if given[key].source.kind == "preset":
@@ -240,3 +254,105 @@ def _notices_without_effect(given: Mapping[str, Given]) -> list[Notice]:
         for message, keys in by_preset.items()
     ]
     return notices
+
+
+def read_file(path: Path) -> dict[str, Given]:
+    """What a recollect.toml sets."""
+    text = read_text(path)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        last = f"at the end, line {text.count(chr(10)) + 1}"
+        place = str(problem).replace("at end of document", last)
+        raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None
+    return _read_table(table, kind="file", name=str(path))
+
+
+def read_arguments(arguments: Mapping[str, Any]) -> dict[str, Given]:
+    """What a caller sets: nested mappings, dotted keys or both."""
+    return _read_table(arguments, kind="argument", name="")
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+    """What variables set: RECOLLECT_ and the key, groups joined by two underscores."""
+    given: dict[str, Given] = {}
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
+            continue
+        spelled = variable.removeprefix(ENVIRONMENT_PREFIX)
+        path = ".".join(
+            part.lower() if part.isupper() else snake_case(part) for part in spelled.split("__")
+        )
+        path = BARE_GROUPS.get(path, path)
+        source = Source(kind="environment", name=variable, key=variable)
+        if path not in known_keys():
+            raise unknown_key(path, source, known_as=variable_name)
+        try:
+            value = known_keys()[path].shape.read_text(environment[variable])
+        except ValueError as problem:
+            raise SettingsError(f"{variable} ({path}) {problem}") from None
+        put(given, path, Given(value=value, source=source))
+    return given
+
+
+def variable_name(path: str) -> str:
+    """The environment variable that sets a key."""
+    return ENVIRONMENT_PREFIX + path.replace(".", "__").upper()
+
+
+def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    for path, spelled, value in _flatten(table, kind, name):
+        source = Source(kind=kind, name=name, key=spelled)
+        put(given, path, Given(value=fit(known_keys()[path], value, source), source=source))
+    return given
+
+
+def _flatten(
+    table: Mapping[str, Any], kind: SourceKind, name: str, prefix: str = ""
+) -> Iterator[tuple[str, str, Any]]:
+    for raw_key, value in table.items():
+        spelled = f"{prefix}{raw_key}"
+        path = snake_case(spelled)
+        source = Source(kind=kind, name=name, key=spelled)
+        if path in known_keys():
+            yield path, spelled, value
+        elif path not in known_groups() and not (value and _is_foreign_group(path, value)):
+            raise unknown_key(path, source)
+        elif isinstance(value, Mapping):
+            yield from _flatten(value, kind, name, f"{spelled}.")
+        elif path in BARE_GROUPS:
+            yield BARE_GROUPS[path], spelled, value
+        else:
+            example = next(key for key in known_keys() if key.startswith(f"{path}."))
+            raise SettingsError(
+                f"{source}: {path} is a group of settings, not one; set a key in it, such as "
+                f"{example}"
+            )
+
+
+def _is_foreign_group(path: str, value: Any) -> bool:
+    """A block of OpenClaw's own spelling; one of its keys will say how it is spelled here."""
+    return isinstance(value, Mapping) and not prefixes().isdisjoint({path, f"{DEFAULTS}.{path}"})
+
+
+def put(given: dict[str, Given], path: str, one: Given) -> None:
+    """Take in one value; two spellings of one key in one place are an error."""
+    if path in given:
+        raise SettingsError(
+            f"{one.source} and {given[path].source} both set {path}; keep one of them"
+        )
+    given[path] = one
+
+
+def unknown_key(
+    path: str, source: Source, *, known_as: Callable[[str], str] = str
+) -> SettingsError:
+    """The error for a key nobody knows, with the nearest one that somebody does."""
+    route = routes().get(path) or routes().get(f"{DEFAULTS}.{path}")
+    if route and route.to:  # OpenClaw's own spelling of a key of ours
+        return SettingsError(f"{source} is spelled {known_as(route.to)} here")
+    groups = () if source.kind == "environment" else known_groups()
+    nearest = nearest_key(path, (*known_keys(), *groups))
+    hint = f"did you mean {known_as(nearest)}?" if nearest else "docs/settings.md lists every key"
+    return SettingsError(f"{source} is not a setting of Recollect; {hint}")

@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from recollect.config.fields import EFFECTS, shown
+from recollect.config.fields import shown
 from recollect.config.keys import camel_case, known_groups, known_keys
-from recollect.config.load import NOT_RESTORED, OPENCLAW
-from recollect.config.routes import ROUTES, Route
-from recollect.config.sources import NOT_SETTINGS, variable_name
+from recollect.config.load import NOT_RESTORED, NOT_SETTINGS, OPENCLAW, variable_name
+from recollect.config.openclaw import Route, routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +69,7 @@ def _section(title: str, says: str, keys: Iterable[Key]) -> str:
     rows = [
         f"| `{key.path}` | {_cell(shown(key.default))} "
         f"| {_cell(shown(OPENCLAW[key.path])) if key.path in OPENCLAW else ''} "
-        f"| {EFFECTS[key.path]} | {_plain(key.says)}; {_plain(key.shape.expects)} |"
+        f"| {key.effect} | {_plain(key.description)}; {_plain(key.shape.expects)} |"
         for key in keys
     ]
     head = "| key | default | openclaw | in this version | what it says; what it takes |"
@@ -96,7 +95,7 @@ def _not_restored_section() -> str:
 
 
 def _foreign_section() -> str:
-    rows = [f"| `{camel_case(path)}` | {_outcome(route)} |" for path, route in ROUTES.items()]
+    rows = [f"| `{camel_case(path)}` | {_outcome(route)} |" for path, route in routes().items()]
     head = "| key in openclaw.json | here |"
     return "\n".join(
         [
@@ -118,8 +117,8 @@ def _foreign_section() -> str:
 
 def _outcome(route: Route) -> str:
     if route.to is None:
-        return _plain(f"{'refused' if route.refused else 'without effect'}: {route.says}")
-    remark = f" ({_plain(route.says)})" if route.says else ""
+        return _plain(f"{'refused' if route.refused else 'without effect'}: {route.remark}")
+    remark = f" ({_plain(route.remark)})" if route.remark else ""
     return f"`{route.to}`{remark}"
 
 

@@ -1,10 +1,8 @@
-"""The settings as values: every key, what it says, and its default, each written once.
+"""The settings as values: every key, its type, bounds and default, what it does, each written once.
 
-Owns the names, types, bounds and defaults. It reads nothing (files and variables are in
-`sources`) and decides nothing (what a limit comes to is in `rules.budget`). A `Settings` that
-exists is valid: every group checks its values when it is made, however it is made.
-
-The string beside each type is the key's line in docs/settings.md.
+It reads nothing (files and variables are in `load`) and decides nothing (what a limit comes to is
+in `rules.budget`). A `Settings` that exists is valid: every group checks its values when it is
+made, however it is made. `setting` says what stands in a declaration.
 """
 
 from __future__ import annotations
@@ -13,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from recollect.config.fields import InSeconds, Range, RenamedTo, shapes_of
+from msgspec import Meta
+
+from recollect.config.fields import Validated, setting
 from recollect.errors import SettingsError
 
 CALIBRATED_MIN_SCORE = 0.2
@@ -37,40 +37,36 @@ PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
 ResetMode = Literal["daily", "idle"]
 
-Ratio = Annotated[float, Range(at_least=0, at_most=1)]
-Positive = Annotated[int, Range(at_least=1)]
-Seconds = Annotated[float, Range(above=0), InSeconds]
-
-
-class Validated:
-    """A group of settings that refuses to exist with a value that does not fit."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        group: type = type(self)
-        for name, shape in shapes_of(group).items():
-            value = getattr(self, name)
-            try:
-                canonical = shape.read(value)
-            except ValueError as problem:
-                raise SettingsError(f"{group.__name__}.{name} {problem}") from None
-            if canonical != value:
-                raise SettingsError(
-                    f"{group.__name__}.{name} must be given as {canonical!r}, not {value!r}"
-                )
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid(Validated):
     """How lexical and vector scores are joined."""
 
-    enabled: Annotated[bool, "Search by words and by vectors; off: by vectors alone"] = True
-    vector_weight: Annotated[Ratio | None, "Weight of the vector score; none: by embedder"] = None
-    text_weight: Annotated[Ratio | None, "Weight of the word score; none: by embedder"] = None
-    candidate_multiplier: Annotated[
-        Positive, "Candidates taken from each side, as a multiple of what is wanted"
-    ] = 4
+    enabled: bool = setting(
+        True,
+        "Search by words and by vectors; off: by vectors alone",
+        openclaw="memorySearch.query.hybrid.enabled",
+    )
+    vector_weight: Ratio | None = setting(
+        None,
+        "Weight of the vector score; none: by embedder",
+        openclaw=("memorySearch.query.hybrid.vectorWeight", "memory-context.search.vectorWeight"),
+    )
+    text_weight: Ratio | None = setting(
+        None,
+        "Weight of the word score; none: by embedder",
+        openclaw=("memorySearch.query.hybrid.textWeight", "memory-context.search.bm25Weight"),
+    )
+    candidate_multiplier: Positive = setting(
+        4,
+        "Candidates taken from each side, as a multiple of what is wanted",
+        openclaw="memorySearch.query.hybrid.candidateMultiplier",
+    )
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -85,74 +81,105 @@ class Hybrid(Validated):
 class Remote(Validated):
     """The remote embedder, used only when `recall.embedder` is "remote"."""
 
-    provider: Annotated[RemoteProvider | None, "Whose embeddings"] = None
-    model: Annotated[str | None, "Which of its models; none: the provider's usual one"] = None
-    dimensions: Annotated[
-        Positive | None, "Numbers of a vector, where the model offers a choice; none: its own"
-    ] = None
-    base_url: Annotated[
-        str | None, "Another server that speaks the provider's wire; none: the provider's own"
-    ] = None
-    key_variable: Annotated[
-        str | None,
+    provider: RemoteProvider | None = setting(
+        None, "Whose embeddings", openclaw="memorySearch.provider"
+    )
+    model: str | None = setting(
+        None, "Which of its models; none: the provider's usual one", openclaw="memorySearch.model"
+    )
+    dimensions: Positive | None = setting(
+        None, "Numbers of a vector, where the model offers a choice; none: its own"
+    )
+    base_url: str | None = setting(
+        None, "Another server that speaks the provider's wire; none: the provider's own"
+    )
+    key_variable: str | None = setting(
+        None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
-    ] = None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall(Validated):
     """What is put back into a view from memory, and where."""
 
-    enabled: Annotated[bool, "Put a recalled block into the view"] = True
-    method: Annotated[
-        RecallMethod,
+    enabled: bool = setting(
+        True,
+        "Put a recalled block into the view",
+        openclaw=(
+            "memoryContext.enabled",
+            "memorySearch.enabled",
+            "memory-context.autoRecall",
+            "memory-lancedb.autoRecall",
+            "plugins.entries.memory-context.enabled",
+            "plugins.entries.memory-lancedb.enabled",
+            "plugins.slots.memory",
+        ),
+    )
+    method: RecallMethod = setting(
+        "recollect",
         'How memory is searched and the block is written; "openclaw": whole messages by its '
         "formula, in its lines",
-    ] = "recollect"
-    every_turn: Annotated[bool, "Recall on every turn, without asking whether it is needed"] = False
-    placement: Annotated[Placement, "Where the block goes"] = "before-newest-user"
-    sticky: Annotated[
-        bool, "The block stays until the next batch moment; off: it is removed next turn"
-    ] = True
-    hard_cap_tokens: Annotated[
-        int,
+    )
+    every_turn: bool = setting(False, "Recall on every turn, without asking whether it is needed")
+    placement: Placement = setting("before-newest-user", "Where the block goes")
+    sticky: bool = setting(
+        True, "The block stays until the next batch moment; off: it is removed next turn"
+    )
+    hard_cap_tokens: Count = setting(
+        4000,
         "The block's upper limit for who asks, never over 10% of the window where tools are used, "
         "a third of it where people only talk",
-    ] = 4000
-    block_tokens: Annotated[
-        int, "The block's size for a turn that asks nothing; a question may take the hard cap"
-    ] = 400
-    standing_tokens: Annotated[
-        int,
+        openclaw=("memoryContext.hardCapTokens", "memory-context.autoRecallMaxTokens"),
+    )
+    block_tokens: Count = setting(
+        400, "The block's size for a turn that asks nothing; a question may take the hard cap"
+    )
+    standing_tokens: Count = setting(
+        1200,
         "What the user laid down in messages that left the view stands at its head in so many "
         "tokens, never over 10% of the window; 0: nothing stands",
-    ] = 1200
-    embedder: Annotated[
-        EmbedderName,
+    )
+    embedder: EmbedderName = setting(
+        "auto",
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '
         "or words alone where there is no model",
-    ] = "auto"
-    onnx_model: Annotated[
-        str | None, "The ONNX model: a folder, or its name among the downloaded; none: the first"
-    ] = None
-    min_score: Annotated[
-        Ratio | None,
+        openclaw="memoryContext.embeddingModel",
+    )
+    onnx_model: str | None = setting(
+        None, "The ONNX model: a folder, or its name among the downloaded; none: the first"
+    )
+    min_score: Ratio | None = setting(
+        None,
         "Lowest score that is recalled; none: the calibrated absolute score, "
         f"{CALIBRATED_MIN_SCORE}",
-    ] = None
-    scope: Annotated[
-        Scope,
+        openclaw="memoryContext.autoRecallMinScore",
+    )
+    scope: Scope = setting(
+        "auto",
         'What is searched; "auto": the session in library and chat, the space in hooks, MCP and '
         "imports",
-    ] = "auto"
-    decay_per_day: Annotated[Ratio, "Factor on a score for each day of age; 1 is no decay"] = 1.0
-    max_results: Annotated[Positive | None, "Most passages in one block; none: what fits"] = None
-    deadline_seconds: Annotated[
-        Seconds | None,
+        openclaw="memoryContext.crossSession",
+    )
+    decay_per_day: Ratio = setting(
+        1.0,
+        "Factor on a score for each day of age; 1 is no decay",
+        openclaw="memory-context.search.timeDecay",
+    )
+    max_results: Positive | None = setting(
+        None,
+        "Most passages in one block; none: what fits",
+        openclaw=("memorySearch.query.maxResults", "memory.qmd.limits.maxResults"),
+    )
+    deadline_seconds: Seconds | None = setting(
+        None,
         "How long recall may take; none: turn.stage_deadline_seconds",
-    ] = None
-    citations: Annotated[Citations, "Recalled lines name their file and line or segment"] = "auto"
+        openclaw="memory.qmd.limits.timeoutMs",
+    )
+    citations: Citations = setting(
+        "auto", "Recalled lines name their file and line or segment", openclaw="memory.citations"
+    )
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
 
@@ -161,68 +188,89 @@ class Recall(Validated):
 class Redaction(Validated):
     """What never reaches the disk in clear."""
 
-    enabled: Annotated[bool, "Mask secrets in everything that is stored"] = True
-    pii: Annotated[bool, "Mask e-mail addresses, phone and card numbers too"] = False
+    enabled: bool = setting(
+        True, "Mask secrets in everything that is stored", openclaw="memoryContext.redaction"
+    )
+    pii: bool = setting(False, "Mask e-mail addresses, phone and card numbers too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(Validated):
     """Statements extracted from what was said."""
 
-    enabled: Annotated[
-        bool, "Extract facts when messages leave the view or the session goes idle"
-    ] = True
-    idle_seconds: Annotated[Seconds, "How long a session must be silent to be read"] = 600.0
-    window_tokens: Annotated[
-        Annotated[int, Range(at_least=500)],
-        "How much of a session a model reads in one call, never more than its window holds",
-    ] = 12_000
-    digests: Annotated[
-        bool,
+    enabled: bool = setting(
+        True,
+        "Extract facts when messages leave the view or the session goes idle",
+        openclaw="memoryContext.knowledgeExtraction",
+    )
+    idle_seconds: Seconds = setting(600.0, "How long a session must be silent to be read")
+    window_tokens: Annotated[int, Meta(ge=500)] = setting(
+        12_000, "How much of a session a model reads in one call, never more than its window holds"
+    )
+    digests: bool = setting(
+        False,
         "Let the model of models.extraction write a digest of subjects that many facts are about: "
         "a call for each, again when the facts have doubled",
-    ] = False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models(Validated):
     """Which model does what, where it is not the session's own."""
 
-    provider: Annotated[
-        ProviderFormat | None,
-        "The wire that models are asked in; none: no model is asked, and nothing is compacted",
-    ] = None
-    base_url: Annotated[
-        str | None, "Another server that speaks this wire; none: the provider's own"
-    ] = None
-    key_variable: Annotated[
-        str | None,
+    provider: ProviderFormat | None = setting(
+        None, "The wire that models are asked in; none: no model is asked, and nothing is compacted"
+    )
+    base_url: str | None = setting(
+        None, "Another server that speaks this wire; none: the provider's own"
+    )
+    key_variable: str | None = setting(
+        None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
-    ] = None
-    main: Annotated[str | None, "Model of our own agent's conversations"] = None
-    summary: Annotated[str | None, "Model that summarises; none: models.main"] = None
-    flush: Annotated[str | None, "Model of the flush turn; none: models.main"] = None
-    extraction: Annotated[
-        str | None, "Model that reads for facts; none: rules alone, no model is asked for facts"
-    ] = None
-    deadline_seconds: Annotated[Seconds, "How long one call of a model may take"] = 120.0
+    )
+    main: str | None = setting(None, "Model of our own agent's conversations")
+    summary: str | None = setting(None, "Model that summarises; none: models.main")
+    flush: str | None = setting(None, "Model of the flush turn; none: models.main")
+    extraction: str | None = setting(
+        None, "Model that reads for facts; none: rules alone, no model is asked for facts"
+    )
+    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index(Validated):
     """What is searchable, and how much of it."""
 
-    max_segments: Annotated[Positive, "Segments kept warm; beyond it they go cold, never away"] = (
-        200_000
+    max_segments: Positive = setting(
+        200_000,
+        "Segments kept warm; beyond it they go cold, never away",
+        openclaw="memoryContext.maxSegments",
     )
-    eviction_days: Annotated[
-        Positive | None, "Age in days at which a segment goes cold; none: never"
-    ] = None
-    sources: Annotated[tuple[IndexSource, ...], "What is indexed"] = ("sessions", "memory")
-    extra_paths: Annotated[tuple[str, ...], "Further files and folders to index"] = ()
-    update_interval: Annotated[timedelta, "How often indexed files are looked at again"] = (
-        timedelta(minutes=5)
+    eviction_days: Positive | None = setting(
+        None,
+        "Age in days at which a segment goes cold; none: never",
+        openclaw=("memoryContext.evictionDays", "memory.qmd.sessions.retentionDays"),
+    )
+    sources: tuple[IndexSource, ...] = setting(
+        ("sessions", "memory"),
+        "What is indexed",
+        openclaw=(
+            "memorySearch.sources",
+            "memorySearch.experimental.sessionMemory",
+            "memory.qmd.includeDefaultMemory",
+            "memory.qmd.sessions.enabled",
+        ),
+    )
+    extra_paths: tuple[str, ...] = setting(
+        (),
+        "Further files and folders to index",
+        openclaw=("memorySearch.extraPaths", "memory.qmd.paths"),
+    )
+    update_interval: timedelta = setting(
+        timedelta(minutes=5),
+        "How often indexed files are looked at again",
+        openclaw="memory.qmd.update.interval",
     )
 
 
@@ -230,83 +278,94 @@ class Index(Validated):
 class Ingest(Validated):
     """What is kept of the conversation."""
 
-    enabled: Annotated[bool, "Write new messages to the archive; off: only read it"] = True
+    enabled: bool = setting(
+        True,
+        "Write new messages to the archive; off: only read it",
+        openclaw=("memory-context.autoCapture", "memory-lancedb.autoCapture"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store(Validated):
     """Where memory is kept."""
 
-    url: Annotated[
-        str | None,
-        "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder",
-    ] = None
-    key: Annotated[
-        str | None,
+    url: str | None = setting(
+        None, "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder"
+    )
+    key: str | None = setting(
+        None,
         "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
-    ] = None
-    open_seconds: Annotated[
-        Seconds,
+    )
+    open_seconds: Seconds = setting(
+        15.0,
         "What the first turn of a session may wait for: the store to open, and to say what is "
         "known of the session",
-    ] = 15.0
-    read_seconds: Annotated[
-        Seconds,
+    )
+    read_seconds: Seconds = setting(
+        10.0,
         "How long one look into the store may take at the most; a store that then answers nothing "
         "else either counts as away sooner, though never under two seconds",
-    ] = 10.0
-    write_seconds: Annotated[
-        Seconds,
+    )
+    write_seconds: Seconds = setting(
+        2.0,
         "How long the store may take at the most before a batch goes to the spool instead; one "
         "that takes batches quickly is given less, though never under a second",
-    ] = 2.0
-    undurable_seconds: Annotated[
-        Seconds,
+    )
+    undurable_seconds: Seconds = setting(
+        10.0,
         "How long messages that neither the store nor the spool takes stay in the view; then the "
         "view is trimmed to its limit, and they wait in memory",
-    ] = 10.0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs(Validated):
     """Work in the background: embedding, packing, eviction, extraction."""
 
-    in_process: Annotated[bool, "Run jobs in this process; off: `recollect worker` does"] = True
-    day_tokens: Annotated[
-        Positive | None, "Tokens that the jobs of a space may spend a day; none: no limit"
-    ] = 1_000_000
-    lease_seconds: Annotated[Seconds, "How long a job is lent to a worker that went silent"] = 60.0
-    max_attempts: Annotated[Positive, "How often a job is tried before it is set aside"] = 5
+    in_process: bool = setting(True, "Run jobs in this process; off: `recollect worker` does")
+    day_tokens: Positive | None = setting(
+        1_000_000, "Tokens that the jobs of a space may spend a day; none: no limit"
+    )
+    lease_seconds: Seconds = setting(60.0, "How long a job is lent to a worker that went silent")
+    max_attempts: Positive = setting(5, "How often a job is tried before it is set aside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger(Validated):
     """What was sent at each turn, so that it can be looked at again."""
 
-    enabled: Annotated[bool, "Keep it"] = True
-    retention_days: Annotated[Positive | None, "For how long; none: for ever"] = 30
+    enabled: bool = setting(True, "Keep it")
+    retention_days: Positive | None = setting(30, "For how long; none: for ever")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
     """The silent turn before a compaction in which the agent writes notes."""
 
-    enabled: Annotated[bool, "Run it"] = True
-    soft_threshold_tokens: Annotated[
-        int, "How long before the compaction, never over 5% of the window"
-    ] = 4000
-    at_ratio: Annotated[
-        Ratio | None, "Share of the window at which it runs instead; none: by the threshold"
-    ] = None
-    prompt: Annotated[str, "Its user message; YYYY-MM-DD is filled in"] = (
+    enabled: bool = setting(True, "Run it", openclaw="compaction.memoryFlush.enabled")
+    soft_threshold_tokens: Count = setting(
+        4000,
+        "How long before the compaction, never over 5% of the window",
+        openclaw="compaction.memoryFlush.softThresholdTokens",
+    )
+    at_ratio: Ratio | None = setting(
+        None,
+        "Share of the window at which it runs instead; none: by the threshold",
+        openclaw="compaction.memoryFlush.softThreshold",
+    )
+    prompt: str = setting(
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, preferences, exact names and paths) to memory/YYYY-MM-DD.md. "
-        "If there is nothing to add, answer NO_REPLY."
+        "If there is nothing to add, answer NO_REPLY.",
+        "Its user message; YYYY-MM-DD is filled in",
+        openclaw="compaction.memoryFlush.prompt",
     )
-    system_prompt: Annotated[str, "Its addition to the system prompt; YYYY-MM-DD is filled in"] = (
+    system_prompt: str = setting(
         "This turn exists to save notes before the conversation is shortened; the user does not "
         "see it. Only append to memory/YYYY-MM-DD.md, change nothing that is already there, and "
-        "finish with NO_REPLY."
+        "finish with NO_REPLY.",
+        "Its addition to the system prompt; YYYY-MM-DD is filled in",
+        openclaw="compaction.memoryFlush.systemPrompt",
     )
 
 
@@ -314,43 +373,52 @@ class Flush(Validated):
 class Compaction(Validated):
     """When the past is replaced by a summary, and how."""
 
-    enabled: Annotated[bool, "Compact when the window fills; off: only trim"] = True
-    mode: Annotated[CompactionMode, '"safeguard" summarises in stages, "default" in one pass'] = (
-        "safeguard"
+    enabled: bool = setting(
+        True, "Compact when the window fills; off: only trim", openclaw="compaction.enabled"
     )
-    reserve_tokens: Annotated[
-        int, "Left free for the reply; with the floor, at most a quarter of the window"
-    ] = 16_384
-    reserve_tokens_floor: Annotated[int, "Least reserve; 0 disables it"] = 20_000
-    keep_recent_tokens: Annotated[
-        int, "Kept word for word, never over 40% of what the reserve leaves"
-    ] = 20_000
-    max_history_share: Annotated[
-        float,
-        Range(at_least=0.1, at_most=0.9),
+    mode: CompactionMode = setting(
+        "safeguard",
+        '"safeguard" summarises in stages, "default" in one pass',
+        openclaw="compaction.mode",
+    )
+    reserve_tokens: Count = setting(
+        16_384,
+        "Left free for the reply; with the floor, at most a quarter of the window",
+        openclaw="compaction.reserveTokens",
+    )
+    reserve_tokens_floor: Count = setting(
+        20_000, "Least reserve; 0 disables it", openclaw="compaction.reserveTokensFloor"
+    )
+    keep_recent_tokens: Count = setting(
+        20_000,
+        "Kept word for word, never over 40% of what the reserve leaves",
+        openclaw="compaction.keepRecentTokens",
+    )
+    max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(
+        0.5,
         "Over this share of the window the oldest chunks are summarised apart",
-    ] = 0.5
-    at_ratio: Annotated[
-        Annotated[float, Range(above=0, at_most=1)] | None,
-        "Share of the window at which to compact early; none: at the limit",
-    ] = None
-    background: Annotated[
-        bool, "Compact while nobody waits, once a reply has filled the window; off: only when due"
-    ] = True
-    summary_tokens: Annotated[Positive, "Longest summary, never over a tenth of the window"] = 4000
-    audit: Annotated[
-        bool,
+        openclaw="compaction.maxHistoryShare",
+    )
+    at_ratio: Annotated[float, Meta(gt=0, le=1)] | None = setting(
+        None, "Share of the window at which to compact early; none: at the limit"
+    )
+    background: bool = setting(
+        True, "Compact while nobody waits, once a reply has filled the window; off: only when due"
+    )
+    summary_tokens: Positive = setting(4000, "Longest summary, never over a tenth of the window")
+    audit: bool = setting(
+        True,
         "Check a summary for its sections, identifiers and the newest question, and ask once "
         "more where they are missing",
-    ] = True
-    pin_ratio: Annotated[
-        Ratio, "Share of the window that may be added to a summary for what would be lost"
-    ] = 0.05
-    deadline_seconds: Annotated[Seconds, "How long a whole compaction may take"] = 180.0
-    breaker_failures: Annotated[
-        Positive, "So many compactions that failed or changed too little, and it pauses"
-    ] = 3
-    breaker_seconds: Annotated[Seconds, "For how long it pauses then"] = 600.0
+    )
+    pin_ratio: Ratio = setting(
+        0.05, "Share of the window that may be added to a summary for what would be lost"
+    )
+    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take")
+    breaker_failures: Positive = setting(
+        3, "So many compactions that failed or changed too little, and it pauses"
+    )
+    breaker_seconds: Seconds = setting(600.0, "For how long it pauses then")
     flush: Flush = field(default_factory=Flush)
 
 
@@ -358,9 +426,17 @@ class Compaction(Validated):
 class SoftTrim(Validated):
     """How a long tool result is shortened."""
 
-    max_chars: Annotated[int, "Results longer than this keep only their head and tail"] = 4000
-    head_chars: Annotated[int, "Characters kept of the head"] = 1500
-    tail_chars: Annotated[int, "Characters kept of the tail"] = 1500
+    max_chars: Count = setting(
+        4000,
+        "Results longer than this keep only their head and tail",
+        openclaw="contextPruning.softTrim.maxChars",
+    )
+    head_chars: Count = setting(
+        1500, "Characters kept of the head", openclaw="contextPruning.softTrim.headChars"
+    )
+    tail_chars: Count = setting(
+        1500, "Characters kept of the tail", openclaw="contextPruning.softTrim.tailChars"
+    )
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -375,43 +451,68 @@ class SoftTrim(Validated):
 class HardClear(Validated):
     """How an old tool result is cleared."""
 
-    enabled: Annotated[bool, "Replace the oldest results by the placeholder"] = True
-    placeholder: Annotated[str, "What stands in their place"] = "[Old tool result content cleared]"
-    line_chars: Annotated[
-        int,
-        Range(at_least=0, at_most=2_000),
-        "Behind it, of the line that bears most on what the tool was called for; 0: no line",
-    ] = 160
+    enabled: bool = setting(
+        True,
+        "Replace the oldest results by the placeholder",
+        openclaw="contextPruning.hardClear.enabled",
+    )
+    placeholder: str = setting(
+        "[Old tool result content cleared]",
+        "What stands in their place",
+        openclaw="contextPruning.hardClear.placeholder",
+    )
+    line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(
+        160, "Behind it, of the line that bears most on what the tool was called for; 0: no line"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTools(Validated):
     """Whose results may be pruned, by glob patterns of the tools' names; deny wins."""
 
-    allow: Annotated[tuple[str, ...], "Tools whose results may be pruned"] = ("*",)
-    deny: Annotated[tuple[str, ...], "Tools whose results never are"] = ()
+    allow: tuple[str, ...] = setting(
+        ("*",), "Tools whose results may be pruned", openclaw="contextPruning.tools.allow"
+    )
+    deny: tuple[str, ...] = setting(
+        (), "Tools whose results never are", openclaw="contextPruning.tools.deny"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning(Validated):
     """How old tool results are shortened in a view, at batch moments; images never are."""
 
-    mode: Annotated[
-        PruningMode,
+    mode: PruningMode = setting(
+        "cache-ttl",
         '"cache-ttl": when the provider\'s cache has expired; "adaptive": by the ratios; '
         '"aggressive": all but the last assistants\' results cleared',
-    ] = "cache-ttl"
-    ttl: Annotated[timedelta, "Age at which the provider's cache counts as expired"] = timedelta(
-        minutes=5
+        openclaw="contextPruning.mode",
     )
-    keep_last_assistants: Annotated[
-        int, "Results of this many last assistant messages are safe"
-    ] = 3
-    soft_trim_ratio: Annotated[Ratio, "Share of the window from which results are shortened"] = 0.3
-    hard_clear_ratio: Annotated[Ratio, "Share of the window from which results are cleared"] = 0.5
-    min_prunable_tool_chars: Annotated[
-        int, "Nothing is cleared while the prunable results hold fewer characters"
-    ] = 50_000
+    ttl: timedelta = setting(
+        timedelta(minutes=5),
+        "Age at which the provider's cache counts as expired",
+        openclaw="contextPruning.ttl",
+    )
+    keep_last_assistants: Count = setting(
+        3,
+        "Results of this many last assistant messages are safe",
+        openclaw="contextPruning.keepLastAssistants",
+    )
+    soft_trim_ratio: Ratio = setting(
+        0.3,
+        "Share of the window from which results are shortened",
+        openclaw="contextPruning.softTrimRatio",
+    )
+    hard_clear_ratio: Ratio = setting(
+        0.5,
+        "Share of the window from which results are cleared",
+        openclaw="contextPruning.hardClearRatio",
+    )
+    min_prunable_tool_chars: Count = setting(
+        50_000,
+        "Nothing is cleared while the prunable results hold fewer characters",
+        openclaw="contextPruning.minPrunableToolChars",
+    )
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
     tools: PrunedTools = field(default_factory=PrunedTools)
@@ -421,75 +522,79 @@ class Pruning(Validated):
 class Trim(Validated):
     """How whole messages are left out when a view is over its limit."""
 
-    low_water_ratio: Annotated[
-        float,
-        Range(above=0, at_most=1),
-        "Share of the limit that one sticky batch goes down to",
-    ] = 0.6
-    protect_messages: Annotated[int, "Last user and assistant messages never left out"] = 6
-    protect_first_user: Annotated[
-        bool, "The first user message, which often is the task, is never left out"
-    ] = True
-    min_query_chars: Annotated[int, "Queries shorter than this do not choose by relevance"] = 3
+    low_water_ratio: Annotated[float, Meta(gt=0, le=1)] = setting(
+        0.6, "Share of the limit that one sticky batch goes down to"
+    )
+    protect_messages: Count = setting(6, "Last user and assistant messages never left out")
+    protect_first_user: bool = setting(
+        True, "The first user message, which often is the task, is never left out"
+    )
+    min_query_chars: Count = setting(3, "Queries shorter than this do not choose by relevance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Validated):
     """What memory is asked."""
 
-    user_messages: Annotated[Positive, "Last user messages that make the query"] = 3
+    user_messages: Positive = setting(3, "Last user messages that make the query")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens(Validated):
     """How tokens are counted."""
 
-    counter: Annotated[
-        Counter,
-        RenamedTo(words={"seeds": "openclaw"}),
-        '"openclaw": a third of the characters, rounded up',
-    ] = "script-aware"
-    calibrate: Annotated[bool, "Correct the count by the usage that providers report"] = True
+    counter: Counter = setting("script-aware", '"openclaw": a third of the characters, rounded up')
+    calibrate: bool = setting(True, "Correct the count by the usage that providers report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(Validated):
     """How one request is shaped."""
 
-    trim_first: Annotated[
-        bool, "Trim on every turn before compacting, to window - reserve - hard cap"
-    ] = False
-    deadline_seconds: Annotated[
-        Seconds, "What a whole turn may wait for, beside store.open_seconds in a session's first"
-    ] = 6.0
-    stage_deadline_seconds: Annotated[Seconds, "What one stage of it may wait for"] = 5.0
+    trim_first: bool = setting(
+        False, "Trim on every turn before compacting, to window - reserve - hard cap"
+    )
+    deadline_seconds: Seconds = setting(
+        6.0, "What a whole turn may wait for, beside store.open_seconds in a session's first"
+    )
+    stage_deadline_seconds: Seconds = setting(5.0, "What one stage of it may wait for")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace(Validated):
     """The workspace's files in the system prompt."""
 
-    max_chars: Annotated[Positive, "Characters of one file; longer ones keep head and tail"] = (
-        20_000
+    max_chars: Positive = setting(
+        20_000,
+        "Characters of one file; longer ones keep head and tail",
+        openclaw="bootstrapMaxChars",
     )
-    skip_bootstrap: Annotated[bool, "Do not create the files when they are missing"] = False
+    skip_bootstrap: bool = setting(
+        False, "Do not create the files when they are missing", openclaw="skipBootstrap"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingCache(Validated):
     """Vectors kept so that no text is embedded twice."""
 
-    enabled: Annotated[bool, "Keep them"] = True
-    max_entries: Annotated[Positive, "How many"] = 50_000
+    enabled: bool = setting(True, "Keep them", openclaw="memorySearch.cache.enabled")
+    max_entries: Positive = setting(50_000, "How many", openclaw="memorySearch.cache.maxEntries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset(Validated):
     """When a chat starts a new session by itself."""
 
-    mode: Annotated[ResetMode | None, "Every day, after idling, or never"] = None
-    at_hour: Annotated[int, Range(at_least=0, at_most=23), "Local hour of the daily reset"] = 4
-    idle_minutes: Annotated[Positive | None, "Idle time after which a session ends"] = None
+    mode: ResetMode | None = setting(
+        None, "Every day, after idling, or never", openclaw="session.reset.mode"
+    )
+    at_hour: Annotated[int, Meta(ge=0, le=23)] = setting(
+        4, "Local hour of the daily reset", openclaw="session.reset.atHour"
+    )
+    idle_minutes: Positive | None = setting(
+        None, "Idle time after which a session ends", openclaw="session.reset.idleMinutes"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,16 +611,15 @@ class Settings(Validated):
     Naming a preset here does not apply it: `load_settings` and `preset_settings` do.
     """
 
-    preset: Annotated[
-        Preset,
-        RenamedTo(words={"seeds": "openclaw"}),
-        "A group of settings that belong together; single keys win",
-    ] = "recollect"
-    window_tokens: Annotated[
-        Positive | None,
+    preset: Preset = setting(
+        "recollect", "A group of settings that belong together; single keys win"
+    )
+    window_tokens: Positive | None = setting(
+        None,
         "The model's window; none: by table or as the provider states it, else "
         f"{FALLBACK_WINDOW_TOKENS}",
-    ] = None
+        openclaw="contextTokens",
+    )
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.config import LoadedSettings, Settings, known_keys, load_settings, value_of
 from recollect.config.keys import camel_case, snake_case
-from recollect.config.routes import ROUTES
+from recollect.config.openclaw import routes
 from recollect.errors import SettingsError
 from recollect.search.calibrate import THRESHOLD
 
@@ -159,7 +159,7 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
 ]
 WITHOUT_EFFECT = [
     camel_case(path)
-    for path, route in ROUTES.items()
+    for path, route in routes().items()
     if route.to is None and path != "memory.backend"
 ]
 
@@ -216,7 +216,7 @@ def test_every_key_sets_what_it_should_and_nothing_else(
 def test_every_route_is_tested_above() -> None:
     bare = {snake_case(f"{DEFAULTS}.contextPruning")}
     tested = {snake_case(path) for path, _, _ in KEYS} - bare
-    assert tested == {path for path, route in ROUTES.items() if route.to}
+    assert tested == {path for path, route in routes().items() if route.to}
 
 
 @pytest.mark.parametrize("path", WITHOUT_EFFECT)

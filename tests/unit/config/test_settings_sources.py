@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.config import LoadedSettings, Settings, load_settings, preset_settings
+from recollect.config import LoadedSettings, Settings, load_settings
 from recollect.config.fields import shapes_of, written
 from recollect.config.settings import Pruning, Reset
 from recollect.errors import SettingsError
@@ -69,20 +69,6 @@ def test_the_preset_may_come_from_any_source() -> None:
         arguments={"preset": "recollect"}, environment={"RECOLLECT_PRESET": "openclaw"}
     )
     assert over.settings == Settings()
-
-
-def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path) -> None:
-    told = r'must be "openclaw": "seeds" is its former name'
-    with pytest.raises(SettingsError, match=told):
-        load_settings(environment={"RECOLLECT_PRESET": "seeds"})
-    with pytest.raises(SettingsError, match=told):
-        load_settings(arguments={"preset": "seeds"}, environment={})
-    with pytest.raises(SettingsError, match=told):
-        load_file(tmp_path, 'preset = "seeds"\n')
-    with pytest.raises(SettingsError, match=told):
-        load_file(tmp_path, '[tokens]\ncounter = "seeds"\n')
-    with pytest.raises(SettingsError, match=told):
-        preset_settings("seeds")
 
 
 def test_an_optional_key_can_be_emptied_again(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
             source=loaded.sources[key.path],
             default=key.default,
             openclaw=_THEIRS.get(key.path, key.default),
-            effect=config.EFFECTS[key.path],
+            effect=key.effect,
         )
         for key in config.known_keys().values()
     ]
