@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from recollect.formats.json_spans import encode
-from recollect.formats.stream_events import AnthropicAssembling
+from recollect.formats.anthropic import AnthropicAssembling
+from recollect.formats.json_text import encode
 from recollect.providers.calls import Body
 from recollect.providers.chat_model import HttpChatModel, ParsedReply, ReplyWire, mappings
 from recollect.values.model import Answer, Prompt, StopReason

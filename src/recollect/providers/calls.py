@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from recollect.errors import FormatError, ModelError, ModelRefused, ModelUnavailable
-from recollect.formats.json_spans import decode, encode
+from recollect.formats.json_text import decode, encode
 from recollect.http import (
     Connections,
     Failure,

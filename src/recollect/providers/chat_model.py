@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.formats.json_spans import decode
+from recollect.formats.codec import Assembling
+from recollect.formats.json_text import decode
 from recollect.formats.replies import read_usage
-from recollect.formats.stream_events import Assembling
 from recollect.http import Retries, is_sendable_key
 from recollect.providers.calls import Body, Calls, Reply, read_address
 from recollect.providers.failures import classify, read_error_object

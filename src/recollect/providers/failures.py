@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.formats.json_spans import decode
+from recollect.formats.json_text import decode
 from recollect.formats.replies import read_error
 from recollect.providers.overflow import recognise_overflow, recognise_pairing_error
 

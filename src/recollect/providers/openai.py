@@ -6,12 +6,10 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
-from recollect.formats.stream_events import (
+from recollect.formats.openai_chat import ChatAssembling, chat_text, chat_thinking
+from recollect.formats.openai_responses import (
     RESPONSES_CALLS,
-    ChatAssembling,
     ResponsesAssembling,
-    chat_text,
-    chat_thinking,
     responses_call_id,
 )
 from recollect.providers.calls import Body

@@ -14,7 +14,7 @@ from recollect.errors import ModelUnavailable
 from recollect.facts.extract import Extracted, extract
 from recollect.facts.readable import readable
 from recollect.facts.windows import EXTRACTION_SCHEMA, extraction_prompt, lines_of, windows
-from recollect.providers.streaming import is_closed
+from recollect.providers.openai import is_closed
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import EXTRACTED_TYPES, FactDraft
