@@ -1,1 +1,0 @@
-"""What outlives a turn: jobs, forgetting, and what is made of the archive later."""
