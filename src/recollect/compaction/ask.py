@@ -305,7 +305,7 @@ Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
 CountTokens: TypeAlias = Callable[[str], int]
 
 
-class Asker:
+class SummaryAsker:
     """The calls of one compaction."""
 
     __slots__ = ("_ask", "_count", "_deadline", "_focus", "_now", "_spare", "_spent")

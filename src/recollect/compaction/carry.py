@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from recollect.compaction.ask import IDENTIFIERS_HEADING
-from recollect.compaction.chunks import HEADINGS, fit, whole_lines
-from recollect.compaction.lines import gather_lines, rank_names, tell
-from recollect.compaction.render import defuse
+from recollect.compaction.chunks import fit, whole_lines
+from recollect.compaction.lines import choose_lines, gather_lines, rank_names
+from recollect.compaction.render import HEADINGS, defuse
 from recollect.formats.summaries import (
     LINES_TAG,
     MODIFIED_TAG,
@@ -261,7 +261,7 @@ SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 """Ours: four full quarters would leave nothing of the summary itself."""
 MOST_NAMES: Final = 12
-"""So many bare names, as the audit asks for: the lines that `tell` puts behind them hold others."""
+"""So many bare names, as the audit asks for: the lines behind them hold others."""
 FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
 """Opens the line of identifiers that code adds to what the model lists."""
@@ -283,7 +283,7 @@ def append_carried(
     most_chars: int = SUMMARY_CHARS,
 ) -> str:
     """The whole summary: its body, then what code carries, within both bounds; the lines that it
-    does not tell come on top, within a bound of their own."""
+    does not say come on top, within a bound of their own."""
     body = _spelled_otherwise(defuse(strip_carried(summary)))
     chars = most_chars
     while True:
@@ -293,8 +293,8 @@ def append_carried(
             break
         # how many characters a token takes differs by script: approach it from what was counted
         chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
-    lines = tell(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
-    return f"{whole}\n\n{lines.text}" if lines.text else whole
+    lines = choose_lines(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
+    return f"{whole}\n\n{lines}" if lines else whole
 
 
 def strip_carried(summary: str) -> str:

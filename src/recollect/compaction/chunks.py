@@ -9,20 +9,18 @@ end, and named; no piece is empty, so reading them always ends. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Final
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from recollect.compaction.ask import Kind, Wanted, turn_prompt, update_prompt
-from recollect.compaction.render import excerpt, render
+from recollect.compaction.render import HEADINGS, excerpt, render
 from recollect.rules.calls import group
 from recollect.values.history import Entry
 from recollect.values.model import WireRules
 
-HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
-"""Where a section begins."""
 _SHORTENED: Final = "[... shortened]"
 
 
@@ -84,18 +82,18 @@ MARGIN = 1.2
 OVERSIZED_SHARE = 0.5
 """A group over this share of the window is not read."""
 
-WeighEntry = Callable[[Entry], int]
+Chunk: TypeAlias = tuple[Entry, ...]
+WeighEntry: TypeAlias = Callable[[Entry], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkResult:
-    """The chunks to read, what is too large to be read, and why so."""
+    """The chunks to read, and what is too large to be read."""
 
-    chunks: tuple[tuple[Entry, ...], ...] = field(repr=False)
+    chunks: tuple[Chunk, ...] = field(repr=False)
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
     budget_tokens: int
     """What a chunk of several groups weighs at most; a single larger group is a chunk, too."""
-    reason: str
 
 
 def chunk(
@@ -105,7 +103,7 @@ def chunk(
     window_tokens: int,
     overhead_tokens: int = 0,
     ratio: float | None = None,
-    weigh: WeighEntry | None = None,
+    weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
     """Chunk `entries` for a model of this window.
@@ -115,14 +113,13 @@ def chunk(
     came. Without a `ratio` it is chosen by the average message. `halvings` makes everything half
     as large so many times, for a retry after a call did not fit.
     """
-    weights = [(weigh or _as_it_came)(entry) for entry in entries]
+    weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
     readable: list[list[int]] = []
     oversized: list[int] = []
     for unit in _units(entries, rules):
-        fits = sum(weights[at] for at in unit) <= largest_tokens
-        if fits:
+        if sum(weights[at] for at in unit) <= largest_tokens:
             readable.append(unit)
         else:
             oversized.extend(unit)
@@ -130,14 +127,10 @@ def chunk(
         ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
     budget_tokens = max(1, int(room_tokens * ratio / MARGIN))
     chunks = _balanced(readable, weights, budget_tokens)
-    said = f"{len(chunks)} chunks of up to {budget_tokens:,} tokens"
-    if oversized:
-        said += f"; {len(oversized)} messages are too large to be read"
     return ChunkResult(
         chunks=tuple(tuple(entries[at] for at in sorted(places)) for places in chunks),
         oversized=tuple(entries[at] for at in sorted(oversized)),
         budget_tokens=budget_tokens,
-        reason=said if entries else "there is nothing to read",
     )
 
 
@@ -149,10 +142,6 @@ def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
     if average_share <= LARGE_MESSAGE_SHARE:
         return MOST_RATIO
     return max(LEAST_RATIO, MOST_RATIO - average_share * 2)
-
-
-def _as_it_came(entry: Entry) -> int:
-    return entry.tokens
 
 
 def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
@@ -197,43 +186,24 @@ def _balanced(
     return chunks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareResult:
-    """Chunks to summarise apart first, chunks of the main summary, and why."""
-
-    apart: tuple[tuple[Entry, ...], ...] = field(repr=False)
-    main: tuple[tuple[Entry, ...], ...] = field(repr=False)
-    budget_tokens: int
-    reason: str
-
-
 def share(
-    chunks: Sequence[tuple[Entry, ...]],
+    chunks: Sequence[Chunk],
     *,
     window_tokens: int,
     max_history_share: float,
-    weigh: WeighEntry | None = None,
-) -> ShareResult:
-    """Set the oldest chunks apart until the rest fits its share; the newest is never apart."""
+    weigh: WeighEntry = attrgetter("tokens"),
+) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
+    """The oldest chunks, to be summarised apart, and those of the main summary, which get at most
+    `max_history_share` of the window (OpenClaw's design, "Safeguard Pruning").
+
+    The summary of those apart enters the main one as what came before; the newest is never apart.
+    """
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
-    sizes = [sum(weigh(e) if weigh else e.tokens for e in one) for one in chunks]
+    sizes = [sum(map(weigh, chunk)) for chunk in chunks]
     apart = 0
-    left = sum(sizes)
-    while left > budget_tokens and apart < len(chunks) - 1:
-        left -= sizes[apart]
+    while sum(sizes[apart:]) > budget_tokens and apart < len(chunks) - 1:
         apart += 1
-    if apart:
-        reason = f"the oldest {apart} of {len(chunks)} chunks are summarised apart"
-    elif left > budget_tokens:
-        reason = "over its share of the window, but in one chunk"
-    else:
-        reason = "the history is within its share of the window"
-    return ShareResult(
-        apart=tuple(chunks[:apart]),
-        main=tuple(chunks[apart:]),
-        budget_tokens=budget_tokens,
-        reason=reason,
-    )
+    return tuple(chunks[:apart]), tuple(chunks[apart:])
 
 
 _BOTH_ENDS_TOKENS = 60
@@ -250,7 +220,7 @@ class Piece:
     """Those of the entries that are shown by beginning and end alone."""
 
 
-class Scribe:
+class PieceWriter:
     """Writes entries down, each once, and counts what it wrote."""
 
     __slots__ = ("_count", "_known", "rules")
@@ -352,7 +322,7 @@ TURN_SHARE = 0.5
 class Sizes:
     """What is believed to fit, until a call says otherwise."""
 
-    scribe: Scribe = field(repr=False)
+    scribe: PieceWriter = field(repr=False)
     count_tokens: Callable[[str], int] = field(repr=False)
     window_tokens: int
     most_summary_tokens: int

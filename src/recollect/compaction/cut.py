@@ -66,7 +66,7 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
     return CALL_TOKENS + weigher.text(text) + rest
 
 
-def ties(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
+def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
     """First and last place of every stretch that belongs together."""
     spans = [(min(one.entries), max(one.entries)) for one in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
@@ -99,12 +99,12 @@ LEAST_FREED_TOKENS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _Range:
     """The part of the history that a cut may divide, by place in the whole of it."""
 
     entries: Sequence[Entry]
     """Without what the standing summary stands for. A client may have changed messages before
-    the last cut, or put some in: those are ground, too."""
+    the last cut, or put some in: those are cuttable, too."""
     first_point: int
     """No cut lies at or before the last one."""
     kept: list[int]
@@ -128,22 +128,22 @@ def cut(
     ask again with less to keep: with 0 only the newest exchange stays, and no smaller view can
     be had by cutting. Recalled blocks are not counted: a compaction ends them.
     """
-    ground = _ground(entries, edits, weigher or Weigher())
-    newest = len(ground.entries) - 1
-    place = next((at for at in range(newest, -1, -1) if ground.kept[at] >= keep_tokens), None)
+    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
+    newest = len(cuttable.entries) - 1
+    place = next((at for at in range(newest, -1, -1) if cuttable.kept[at] >= keep_tokens), None)
     if place is None:
         return NoCut(reason=Reason(Cause.ALL_FITS, tokens=keep_tokens))
-    points = _points(ground, rules)
+    points = _points(cuttable, rules)
     if not points:
         return NoCut(reason=Reason(Cause.ONE_EXCHANGE))
-    worth = [at for at in points if _freed(ground, at) > least_freed_tokens]
+    worth = [at for at in points if _freed(cuttable, at) > least_freed_tokens]
     if not worth:
-        freed = _freed(ground, points[-1])
+        freed = _freed(cuttable, points[-1])
         return NoCut(reason=Reason(Cause.EXCHANGE_TOO_LARGE, tokens=freed))
-    return _planned(ground, _chosen(ground, worth, place, keep_tokens), keep_tokens)
+    return _planned(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
 
 
-def _ground(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Ground:
+def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:
     hidden = behind_cut(entries, edits)
     entries = [entry for entry in entries if entry.key not in hidden]
     cut = newest_cut(edits)
@@ -154,29 +154,29 @@ def _ground(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -
     for at in range(len(entries) - 1, -1, -1):
         weight = 0 if entries[at].role == "system" else shown[at]
         kept[at] = kept[at + 1] + weight
-    return _Ground(
+    return _Range(
         entries=entries, kept=kept, first_point=(anchor or 0) + 1, continued=anchor is not None
     )
 
 
-def _freed(ground: _Ground, at: int) -> int:
+def _freed(cuttable: _Range, at: int) -> int:
     """What a cut before this place takes out of the view."""
-    return ground.kept[0] - ground.kept[at]
+    return cuttable.kept[0] - cuttable.kept[at]
 
 
-def _points(ground: _Ground, rules: WireRules) -> list[int]:
+def _points(cuttable: _Range, rules: WireRules) -> list[int]:
     """Places before which the history may be cut, in order."""
-    size = len(ground.entries)
+    size = len(cuttable.entries)
     inside = [0] * (size + 1)
-    for first, last in ties(ground.entries, rules):
+    for first, last in bound_spans(cuttable.entries, rules):
         inside[first + 1] += 1
         inside[last + 1] -= 1
     points: list[int] = []
     within = inside[0] if size else 0
     for at in range(1, size):
         within += inside[at]
-        allowed = at >= ground.first_point and _may_begin(ground.entries[at])
-        if within == 0 and ground.kept[at] > 0 and allowed:
+        allowed = at >= cuttable.first_point and _may_begin(cuttable.entries[at])
+        if within == 0 and cuttable.kept[at] > 0 and allowed:
             points.append(at)
     return points
 
@@ -186,7 +186,7 @@ def _may_begin(entry: Entry) -> bool:
     return entry.role in ("user", "assistant") and not entry.results and not entry.message.summary
 
 
-def _chosen(ground: _Ground, points: list[int], place: int, keep_tokens: int) -> int:
+def _chosen(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -> int:
     """The point at or behind `place`, or an earlier one where that spares a split."""
     most = int(keep_tokens * SLACK)
     behind = bisect_right(points, place - 1)
@@ -195,25 +195,25 @@ def _chosen(ground: _Ground, points: list[int], place: int, keep_tokens: int) ->
         chosen = points[-1]
     else:
         chosen = points[behind]
-        keeps_little = ground.kept[chosen] * 2 < keep_tokens
-        if keeps_little and earlier is not None and ground.kept[earlier] <= most:
+        keeps_little = cuttable.kept[chosen] * 2 < keep_tokens
+        if keeps_little and earlier is not None and cuttable.kept[earlier] <= most:
             chosen = earlier
-    newest_turn = _turn_start(ground, len(ground.entries))
+    newest_turn = _turn_start(cuttable, len(cuttable.entries))
     if newest_turn is not None and chosen > newest_turn:
         before_turn = bisect_right(points, newest_turn)
-        if before_turn and ground.kept[points[before_turn - 1]] <= most:
+        if before_turn and cuttable.kept[points[before_turn - 1]] <= most:
             chosen = points[before_turn - 1]
     return chosen
 
 
-def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
-    entries = ground.entries
+def _planned(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
+    entries = cuttable.entries
     split, continues = at, False
     if not _starts_a_turn(entries[at]):
-        turn = _turn_start(ground, at)
+        turn = _turn_start(cuttable, at)
         if turn is not None:
             split = turn
-        elif ground.continued:
+        elif cuttable.continued:
             split, continues = 0, True  # the last cut lay within this very turn
     history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
@@ -223,12 +223,12 @@ def _planned(ground: _Ground, at: int, keep_tokens: int) -> CutPlan:
         turn_prefix=turn_prefix,
         continues_turn=continues,
         kept=tuple(entries[at:]),
-        kept_tokens=ground.kept[at],
+        kept_tokens=cuttable.kept[at],
         summarised_tokens=sum(entry.tokens for entry in history + turn_prefix),
         reason=Reason(
             Cause.CUT_WITHIN if turn_prefix else Cause.CUT_BETWEEN,
             messages=len(history) + len(turn_prefix),
-            tokens=ground.kept[at],
+            tokens=cuttable.kept[at],
             wanted=keep_tokens,
         ),
     )
@@ -238,11 +238,11 @@ def _spoken(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry.role != "system")
 
 
-def _turn_start(ground: _Ground, before: int) -> int | None:
+def _turn_start(cuttable: _Range, before: int) -> int | None:
     """Where the turn begins that goes on up to this place; None where a summary covers it."""
     for at in range(before - 1, -1, -1):
-        if _starts_a_turn(ground.entries[at]):
-            while at > 0 and _starts_a_turn(ground.entries[at - 1]):
+        if _starts_a_turn(cuttable.entries[at]):
+            while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
                 at -= 1  # a client may send one request of the user's as several messages
             return at
     return None
@@ -263,13 +263,12 @@ def _starts_a_turn(entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceResult:
-    """The edits that stand now, the cut as it was kept, and what went."""
+    """The edits that stand now, and the cut as it was kept."""
 
     edits: tuple[Edit, ...] = field(repr=False)
     cut: Cut = field(repr=False)
     dropped: int
     """Edits that no view within reach depends on any more."""
-    reason: str
 
 
 def replace_past(
@@ -284,32 +283,24 @@ def replace_past(
     Blocks at the messages of `keep_blocks`, the current turn's, stay in the view.
     """
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
-    leaving = [block for block in blocks if block.anchor not in keep_blocks]
-    ended = tuple(block for block in leaving if block.stage != "stand")  # that one is made anew
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
+    ended = tuple(  # a standing block is made anew
+        block for block in blocks if block.anchor not in keep_blocks and block.stage != "stand"
+    )
     standing = replace(cut, ended=ended)
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
-    hidden: AbstractSet[EntryKey] = frozenset()
     if len(cuts) > 1:
         # The view before the older cut is out of reach now, and its blocks with it.
         older = [replace(cuts[-1], ended=())]
-    if older:
-        hidden = _hidden_by(older[0], entries)
+    hidden = behind_cut(entries, older)
     needed = [edit for edit in others if edit.anchor not in hidden]
-    dropped = len(cuts) - len(older) + len(others) - len(needed)
     return ReplaceResult(
         edits=(*needed, *kept_blocks, *older, standing),
         cut=standing,
-        dropped=dropped,
-        reason=f"{len(ended)} blocks ended, {dropped} edits behind older summaries dropped",
+        dropped=len(cuts) - len(older) + len(others) - len(needed),
     )
-
-
-def _hidden_by(cut: Cut, entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """Messages that a cut takes out of the view; none where its own message is gone."""
-    return behind_cut(entries, (cut,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from itertools import islice, zip_longest
 from typing import Final, Literal, TypeAlias
 
 from recollect.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
-from recollect.compaction.probe import WORDED, holds, holds_literally, says_something, without
+from recollect.compaction.probe import WORDED, contains, contains_literally, says_something, without
 from recollect.compaction.render import consumed, defuse
 from recollect.errors import RecollectError
 from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
@@ -207,17 +207,19 @@ def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str]
     lines: list[str] = []
     used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
     for probe in lost:
-        if any(holds_literally(line, probe) for line in lines):
+        if any(contains_literally(line, probe) for line in lines):
             continue
         line = _line(probe)
         tokens = count_tokens(f"{line}\n")
-        if holds_literally(line, probe) and used + tokens <= most_tokens:
+        if contains_literally(line, probe) and used + tokens <= most_tokens:
             lines.append(line)
             used += tokens
     if not lines:
         return Pinned()
     text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
-    standing = frozenset(one for one in lost if any(holds_literally(line, one) for line in lines))
+    standing = frozenset(
+        one for one in lost if any(contains_literally(line, one) for line in lines)
+    )
     return Pinned(text=text, probes=standing, tokens=count_tokens(text))
 
 
@@ -265,7 +267,7 @@ async def receipt(
     recall_seconds: float = RECALL_SECONDS,
 ) -> ReceiptResult:
     """What becomes of these probes, the most important first, under this summary."""
-    missing = [probe for probe in probes if not holds(summary, probe)]
+    missing = [probe for probe in probes if not contains(summary, probe)]
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
     # What the user laid down is pinned also where memory has it: no turn asks for a rule.
@@ -335,7 +337,7 @@ async def _asked(
             except (RecollectError, OSError) as error:
                 asked.failures.append(str(error) or type(error).__name__)
             else:
-                asked.recalled.update(probe for probe in question.probes if holds(text, probe))
+                asked.recalled.update(probe for probe in question.probes if contains(text, probe))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(RECALLS_AT_ONCE, len(questions))):

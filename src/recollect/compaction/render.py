@@ -1,4 +1,4 @@
-"""Writes a conversation down as text, for the model that summarises it.
+"""Writes a conversation down as text for the model that summarises it, and says who said what.
 
 Owns the labels and cuts, which are pi's, and which texts are a `/compact` command. Must never let
 what was said close the tags around it or speak under another's label, show a system prompt or the
@@ -10,14 +10,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
 
-from recollect.formats.summaries import OWN_TAGS
+from recollect.formats.summaries import (
+    OWN_TAGS,
+    PINNED_HEADING,
+    PINNED_LINE,
+    PINNED_NOTE,
+    part_pinned,
+)
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.text import ERROR_MARK, clean_text, quote_labels, without_recalled_blocks
 from recollect.values.history import Entry
-from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
+from recollect.values.message import (
+    CallId,
+    EntryKey,
+    Image,
+    MessageId,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
 CONSUMED_NOTE: Final = "[User ran /compact]"
 """What is read in its place: that it was run, never what it said."""
@@ -31,6 +49,8 @@ def consumed(text: str) -> bool:
     return _COMMAND.match(text) is not None or _MARKED_UP in text
 
 
+HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
+"""Where a section of a summary begins."""
 RESULT_CHARS: Final = 2000
 """So much is shown of a tool result (pi); of thinking, too, whose outcome the answer says."""
 ARGUMENT_CHARS: Final = 1000
@@ -107,10 +127,7 @@ def _words(part: Part, entry: Entry) -> str:
 
 
 def _call(part: ToolCall) -> str:
-    try:
-        arguments = json.loads(part.arguments)
-    except (ValueError, RecursionError):
-        return f"{part.name}({_cut(part.arguments, ARGUMENT_CHARS)})"
+    arguments = _decoded(part.arguments)
     if not isinstance(arguments, dict):
         return f"{part.name}({_cut(part.arguments, ARGUMENT_CHARS)})"
     spelled = [
@@ -136,3 +153,128 @@ def _cut(text: str, most_chars: int) -> str:
     if len(text) <= most_chars:
         return text
     return f"{text[:most_chars]}\n\n[... {len(text) - most_chars} more characters truncated]"
+
+
+Speaker: TypeAlias = Literal["user", "assistant", "call", "tool"]
+
+FROM_SUMMARY: Final = MessageId("")
+"""The source of what stood in the summary before."""
+_HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool": 12_000}
+_TAIL_CHARS: Final = 4_000
+"""Ours: a million tokens are read within seconds, and what a person writes is read whole."""
+_CALL_CHARS: Final = 160
+_PINNED: Final = PINNED_HEADING.lstrip("#")
+_MOST_DEPTH: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utterance:
+    """One text of a message."""
+
+    speaker: Speaker
+    text: str = field(repr=False)
+    place: int
+    """Which message it is of, from 1; 0 is the summary before."""
+    source: MessageId
+    key: EntryKey
+    before: str = field(default="", repr=False)
+    """What people or the model said last before it."""
+    failed_call: str = field(default="", repr=False)
+    """It is an error's text: the call that led to it."""
+
+
+def utterances(
+    entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
+) -> Iterator[Utterance]:
+    """Who said what, the summary before first; of each text at least so much of its head.
+
+    Leaves out thinking, what memory recalled (it is asked about where it was said), the words of a
+    `/compact` command (they were carried out) and what is no text.
+    """
+    before = previous_summary
+    body, pinned = part_pinned(previous_summary)
+    # what was pinned was somebody's own words, mostly the user's
+    parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", pinned))
+    for speaker, text in parts:
+        if text.strip():
+            yield Utterance(
+                speaker=speaker,
+                text=_unquoted(text).removeprefix(PINNED_HEADING).strip(),
+                place=0,
+                source=FROM_SUMMARY,
+                key=EntryKey(""),
+            )
+    calls: dict[CallId, str] = {}
+    for place, entry in enumerate(entries, start=1):
+        for speaker, text, failed in _texts(entry, calls):
+            if text.strip():
+                yield Utterance(
+                    speaker=speaker,
+                    text=_read(text, max(least_chars, _HEAD_CHARS[speaker])),
+                    place=place,
+                    source=entry.id,
+                    key=entry.key,
+                    before=before,
+                    failed_call=failed,
+                )
+            if speaker in ("user", "assistant") and text.strip():
+                before = text
+
+
+def _unquoted(summary: str) -> str:
+    """A summary with what was pinned in it as it was said, so that it can be pinned again.
+
+    Also where a model repeats the section, whose heading is a step lower then: nothing else
+    follows from it.
+    """
+    return "".join(
+        PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
+        if section.lstrip("#").startswith(_PINNED)
+        else section
+        for section in HEADINGS.split(summary)
+    )
+
+
+def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, str, str]]:
+    if entry.role == "system":
+        return  # it stays in every request
+    by_user = entry.role == "user" and not entry.message.summary
+    speaker: Speaker = "user" if by_user else "assistant"
+    for part in entry.parts:
+        if isinstance(part, Text):
+            text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
+            text = strip_channel_prefix(text)
+            if not (by_user and consumed(text)):
+                yield speaker, text, ""
+        elif isinstance(part, ToolCall):
+            values = "\n".join(_strings(_decoded(part.arguments), 0))
+            calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()
+            yield "call", values, ""
+        elif isinstance(part, ToolResult):
+            failed = (calls.get(part.call_id) or part.name or "a tool") if part.is_error else ""
+            yield "tool", without_recalled_blocks(part.text, any_spelling=False), failed
+
+
+def _decoded(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _strings(value: Any, depth: int) -> Iterator[str]:
+    if depth > _MOST_DEPTH:
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, depth + 1)
+
+
+def _read(text: str, head_chars: int) -> str:
+    if len(text) <= head_chars + _TAIL_CHARS:
+        return text
+    head, tail = text[:head_chars], text[-_TAIL_CHARS:]
+    # whole lines, so that nothing is found that nobody wrote
+    return f"{head[: head.rfind(chr(10)) + 1] or head}\n{tail[tail.find(chr(10)) + 1 :]}"

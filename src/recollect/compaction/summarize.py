@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from recollect.compaction.ask import (
     Ask,
-    Asker,
     CountTokens,
     Kind,
     Rejected,
+    SummaryAsker,
     audit_prompt,
     initial_prompt,
     merge_prompt,
@@ -29,7 +29,7 @@ from recollect.compaction.ask import (
     update_prompt,
 )
 from recollect.compaction.carry import append_carried, carry, strip_carried
-from recollect.compaction.chunks import Piece, Scribe, Sizes, fit_tokens, share
+from recollect.compaction.chunks import Piece, PieceWriter, Sizes, fit_tokens, share
 from recollect.compaction.receipt import AuditResult, audit
 from recollect.config.settings import Compaction
 from recollect.formats.summaries import part_pinned
@@ -65,7 +65,7 @@ class Stages:
     """The stretches of one compaction, and what their failures taught so far."""
 
     sizes: Sizes
-    asker: Asker
+    asker: SummaryAsker
     failures: int = 0
     merged_at_once: int = MERGED_AT_ONCE
     notes: list[str] = field(default_factory=list)
@@ -261,7 +261,7 @@ async def summarize(
     workspace's rules: appended as they are, never shown to the model.
     """
     sizes = Sizes(
-        scribe=Scribe(rules, count_tokens),
+        scribe=PieceWriter(rules, count_tokens),
         count_tokens=count_tokens,
         window_tokens=window_tokens,
         most_summary_tokens=min(settings.summary_tokens, most_summary_tokens or window_tokens),
@@ -296,7 +296,7 @@ def _ready(
     now: Callable[[], float],
 ) -> Stages:
     """Set the calls aside that all of it may take, before the first one."""
-    asker = Asker(
+    asker = SummaryAsker(
         ask,
         count_tokens=sizes.count_tokens,
         max_calls=_max_calls(stretches, sizes, settings),
@@ -323,7 +323,7 @@ async def _completed(draft: _Draft, frame: _Frame, stages: Stages, *, audited: b
 
 def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stretch, ...]:
     """What is summarised by itself: oldest chunks over the share, the rest, the split turn."""
-    parted = share(
+    apart, main = share(
         [piece.entries for piece in sizes.pieces(plan.history, "history")],
         window_tokens=sizes.window_tokens,
         max_history_share=settings.max_history_share,
@@ -331,7 +331,7 @@ def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stre
     )
     stretches: list[_Stretch] = [
         (tuple(entry for one in chunks for entry in one), "history")
-        for chunks in (parted.apart, parted.main)
+        for chunks in (apart, main)
         if chunks
     ]
     if plan.turn_prefix and not _stays_verbatim(plan.turn_prefix, sizes):
@@ -431,7 +431,7 @@ def _second(draft: _Draft, found: AuditResult) -> Staged:
     return draft.history
 
 
-def _large_notes(entries: Sequence[Entry], scribe: Scribe) -> str:
+def _large_notes(entries: Sequence[Entry], scribe: PieceWriter) -> str:
     """One line for each message that was too large to be read whole."""
     if not entries:
         return ""

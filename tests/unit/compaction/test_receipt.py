@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.compaction.probe import holds, probe, without
+from recollect.compaction.probe import contains, probe, without
 from recollect.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.errors import StoreUnavailable
 from recollect.formats.summaries import PI_CLOSING, PINNED_HEADING
@@ -80,7 +80,7 @@ def test_exact_things_must_stand_there_literally(
     summary: str,
     held: bool,
 ) -> None:
-    assert holds(summary, made(kind, text)) is held
+    assert contains(summary, made(kind, text)) is held
 
 
 DECISION = "We decided to keep the orders service on PostgreSQL because of its transactions."
@@ -103,7 +103,7 @@ def test_what_was_settled_must_stand_there_in_words_enough(
     summary: str,
     held: bool,
 ) -> None:
-    assert holds(summary, made("constraint", text)) is held
+    assert contains(summary, made("constraint", text)) is held
 
 
 def test_memory_is_asked_by_the_sentence_without_what_is_asked_for() -> None:
@@ -278,9 +278,9 @@ def test_every_probe_has_one_finding_and_what_is_pinned_is_there(
         if one.pinned:
             assert one.standing == "in summary"
         if one.standing == "in summary":
-            assert holds(whole, one.probe)
+            assert contains(whole, one.probe)
         else:
-            assert not holds(summary, one.probe)
+            assert not contains(summary, one.probe)
 
 
 def test_what_is_masked_is_gone_however_it_is_spaced() -> None:

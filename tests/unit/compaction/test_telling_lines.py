@@ -1,4 +1,4 @@
-"""Behind a summary stand the lines that tell about what was cut, not lists of its names."""
+"""Behind a summary stand the lines that say most about what was cut, not lists of its names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from recollect.compaction.lines import (
     LINE_CHARS,
     LINES_TOKENS,
     MOST_LINES,
+    choose_lines,
     lines_tokens,
-    tell,
 )
 from recollect.engine.keeper import masked_carried
 from recollect.formats.stored_records import read_state, write_state
@@ -35,8 +35,7 @@ LOG = "\n".join(f"worker {n}: loaded module_{n} from cache in good time" for n i
 
 
 def told(carried: Carried, summary: str = "## Goal\nShip it.", tokens: int = 1_000) -> str:
-    done = tell(carried.lines, summary, most_tokens=tokens, count_tokens=count_text)
-    return done.text
+    return choose_lines(carried.lines, summary, most_tokens=tokens, count_tokens=count_text)
 
 
 def worked() -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conversations.strategies import valid_bodies
 from tests.unit.compaction.histories import entries_of
 
-from recollect.compaction.cut import ties
+from recollect.compaction.cut import bound_spans
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.formats.blocks import BlockType
@@ -274,7 +274,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 def test_no_cut_parts_a_pair(format_name: FormatName, messages: list[dict[str, Any]]) -> None:
     entries = entries_of(messages, format_name)
     places = [at for at, message in enumerate(messages) if _parts(message)]
-    spans = ties(entries, CODECS[format_name].rules)
+    spans = bound_spans(entries, CODECS[format_name].rules)
     assert any(first <= places[0] and places[-1] <= last for first, last in spans)
 
 
