@@ -66,7 +66,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        ...
 
 
 class TokenCounter(Protocol):
@@ -74,7 +73,6 @@ class TokenCounter(Protocol):
 
     def count_text(self, text: str) -> int:
         """Tokens of `text`; at least 1 unless it is empty."""
-        ...
 
 
 class RecogniseOverflow(Protocol):
@@ -84,7 +82,6 @@ class RecogniseOverflow(Protocol):
         self, *, status: int | None, message: str, body: Mapping[str, Any] | None = None
     ) -> Overflow | None:
         """What the provider said of it; None when it was refused for something else."""
-        ...
 
 
 class Recaller(Protocol):
@@ -92,7 +89,6 @@ class Recaller(Protocol):
 
     async def recall(self, request: RecallRequest) -> Recalled:
         """What bears on the request and its view does not show, packed into its budget."""
-        ...
 
 
 @runtime_checkable
@@ -101,7 +97,6 @@ class StandingRecaller(Protocol):
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Pinned facts, and what the user asked for once and for all, most binding first."""
-        ...
 
 
 class Embedder(Protocol):
@@ -114,30 +109,24 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Names the model and all that changes its vectors; vectors are kept by it."""
-        ...
 
     @property
     def kind(self) -> EmbedderKind:
         """What its similarities are weighed as."""
-        ...
 
     @property
     def dimensions(self) -> int:
         """Numbers of a vector; known once it is ready."""
-        ...
 
     @property
     def ready(self) -> bool:
         """Whether it is loaded."""
-        ...
 
     async def load(self) -> None:
         """Get ready; EmbedderError where it cannot, and why. Loading again does nothing."""
-        ...
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
         """One vector a text, in order: little-endian float32 of length one. Loads if need be."""
-        ...
 
 
 class Model(Protocol):
@@ -150,20 +139,16 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """The model's name, as its provider knows it."""
-        ...
 
     @property
     def window_tokens(self) -> int | None:
         """Its window, where the provider or the settings say it."""
-        ...
 
     async def ask(self, prompt: Prompt) -> Answer:
         """The answer to one prompt."""
-        ...
 
     async def close(self) -> None:
         """Give back connections."""
-        ...
 
 
 class ChatModel(Model, Protocol):
@@ -172,14 +157,12 @@ class ChatModel(Model, Protocol):
     @property
     def format(self) -> FormatName:
         """The wire format of its requests and replies."""
-        ...
 
     def stream(self, request: Mapping[str, Any]) -> AsyncIterator[ReplyEvent]:
         """Send a request of this format; events as they come, `ReplyDone` last.
 
         Closing the iterator aborts the request.
         """
-        ...
 
 
 class Archive(Protocol):
@@ -195,19 +178,15 @@ class Archive(Protocol):
 
         A fact is never closed for one that this batch holds and a tombstone keeps out.
         """
-        ...
 
     async def session(self, session: SessionId) -> StoredSession | None:
         """What is remembered of a session; None when nothing is."""
-        ...
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
         """The sessions that have segments, oldest first."""
-        ...
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """What may answer the query, with what scoring it needs."""
-        ...
 
     async def around(
         self,
@@ -223,19 +202,15 @@ class Archive(Protocol):
         Each neighbour comes with its first `passages_each` passages, described for the query
         whatever the query's limits and times are; those of `ids` themselves are left out.
         """
-        ...
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """These segments, in this order; unknown ones are left out."""
-        ...
 
     async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
         """Which of these are stored."""
-        ...
 
     async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
         """Which of these were forgotten: identities or, given as such, ids of segments."""
-        ...
 
     async def page(
         self,
@@ -249,27 +224,22 @@ class Archive(Protocol):
 
         Descending, `after` is the sequence to stay below, 0 for none: the newest first.
         """
-        ...
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
         """The spans of a segment that are indexed; their words may be left out."""
-        ...
 
     async def replace_passages(
         self, passages: Mapping[SegmentId, tuple[NewPassage, ...]], *, at: float
     ) -> None:
         """Index these segments anew; vectors of passages whose span changed go."""
-        ...
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         """Warm passages that are to have a vector of this embedder and have none."""
-        ...
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
     ) -> tuple[Vector, ...]:
         """The vectors of an embedder, ordered by segment and ordinal, for export."""
-        ...
 
     async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
         """Remove segments whose source no longer says so, as a file that was changed.
@@ -277,7 +247,6 @@ class Archive(Protocol):
         No tombstones: what is said again comes back. Index and vectors go with them; quotes in
         ledger and session states stay, for they were sent. Returns how many went.
         """
-        ...
 
     async def facts(
         self,
@@ -288,35 +257,28 @@ class Archive(Protocol):
     ) -> tuple[Fact, ...]:
         """Facts by id in this order, or all by time and id; those that are not current (replaced,
         or ended) on request. With `subjects` only facts about one of these."""
-        ...
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """The current facts that may answer, with what scoring them needs."""
-        ...
 
     async def facts_revision(self) -> int:
         """A number that grows with every write of facts, and whenever what facts are read from
         changes: facts or segments are forgotten, segments withdrawn or rewritten."""
-        ...
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
         """Current facts that have no vector of this embedder; a vector goes with its fact."""
-        ...
 
     async def extracted_to(self, session: SessionId) -> int:
         """How far a session was read for facts, in the order of arrival; 0: not at all."""
-        ...
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold: out of the index, never out of the archive.
 
         Their vectors stay, so that they can come back. Returns how many went.
         """
-        ...
 
     async def warm(self, ids: Sequence[SegmentId]) -> int:
         """Take cold segments back into the index; returns how many came."""
-        ...
 
 
 class JobQueue(Protocol):
@@ -343,48 +305,37 @@ class JobQueue(Protocol):
         `day` names the day whose budget of `day_tokens` they are charged to: a job that would
         exceed it stays. A job that was taken `max_attempts` times without an answer is dead.
         """
-        ...
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
         """Keep a lease; False when it is lost."""
-        ...
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         """Write the effect and remove the job in one write; False, and no effect, when the
         lease is lost."""
-        ...
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
         """Give a job back to be retried, or for None to the dead ones; False when it is lost."""
-        ...
 
     async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
         """Jobs that wait, run or are dead, by the time they run at."""
-        ...
 
     async def queue(self, *, day: str = "") -> QueueState:
         """The queue at a glance."""
-        ...
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
         """Count what was asked of a model on this day; the same again counts again."""
-        ...
 
     async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
         """What was asked of models from this day on, by purpose; all of it for ""."""
-        ...
 
     async def pause(self, kind: str = "*") -> None:
         """Hand out no more jobs of this kind until `resume`."""
-        ...
 
     async def resume(self, kind: str = "*") -> None:
         """Undo `pause`."""
-        ...
 
     async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
         """Dead jobs wait again, with no attempt counted; all of them for None."""
-        ...
 
 
 class Ledger(Protocol):
@@ -392,26 +343,21 @@ class Ledger(Protocol):
 
     async def turns(self, session: SessionId) -> tuple[int, ...]:
         """The numbers of the recorded turns of a session, in order."""
-        ...
 
     async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
         """One turn with all its rows named; None when it was not kept."""
-        ...
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """These pieces; those that expired or were forgotten are missing."""
-        ...
 
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
         """The compactions of a session by number; withdrawn ones are missing."""
-        ...
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before then, and pieces that no other turn names.
 
         A turn that a later one rests on hands its rows on. Returns how many turns went.
         """
-        ...
 
 
 class Upkeep(Protocol):
@@ -426,13 +372,11 @@ class Upkeep(Protocol):
         names it any more. An identity that is not stored gets its tombstone too. Whatever quotes a
         message that a batch holds and a tombstone keeps out is kept out of that batch as well.
         """
-        ...
 
     async def held(
         self, room: Room, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
         """What a room holds, beyond the id `after`, in an order that stays."""
-        ...
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         """Replace stored texts in one write, and see to it that the old bytes are gone.
@@ -441,23 +385,18 @@ class Upkeep(Protocol):
         words and vectors; pieces are no longer exact. What is not there, was forgotten or changed
         since it was read is left as it is.
         """
-        ...
 
     async def scrub(self) -> ScrubResult:
         """See to it that removed bytes are in no file either; may take long."""
-        ...
 
     async def check(self) -> CheckResult:
         """Whether everything is as it should be: the engine's own check, and our invariants."""
-        ...
 
     async def stats(self) -> Stats:
         """What the space holds."""
-        ...
 
     async def close(self) -> None:
         """Give back what this object opened, and nothing else."""
-        ...
 
 
 class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
@@ -475,32 +414,25 @@ class Spool(Protocol):
 
     async def append(self, record: bytes) -> None:
         """Keep a record, durable when this returns."""
-        ...
 
     async def scan(self, pick: Callable[[bytes], _Picked | None]) -> list[_Picked]:
         """What `pick` makes of the records that wait, in order, without None; in a thread."""
-        ...
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Hand the records over in order, each removed once `take` returns.
 
         Stops where `take` raises and raises the same. Returns how many were handed over.
         """
-        ...
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record by what `change` makes of it, None to drop it; durable, and what
         was replaced is in no file. Returns how many changed."""
-        ...
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Keep a record that the store refuses apart, durable; it is never drained again."""
-        ...
 
     async def waiting(self) -> int:
         """How many records wait."""
-        ...
 
     async def close(self) -> None:
         """Close the file; what waits stays."""
-        ...

@@ -89,7 +89,9 @@ _OTHER = words(
 # What they announce is not told by words alone.
 _NO_WORDS = words("login auth vault cred salt communit secret")
 _HASHED = words("sha md digest")
-_OWN_NAME = re.compile(r"(?:[\"'](?P<name>[\w.-]{1,40})[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}[\"']?)\Z")
+_OWN_NAME = re.compile(
+    r"[\"'](?P<name>[\w.-]{1,40})\\{0,8}[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}\\{0,8}[\"']?\Z"
+)
 _HOLDING = words(
     "value val default result content string text data plaintext password pass secret token key "
     "code phrase"

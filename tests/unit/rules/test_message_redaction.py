@@ -65,6 +65,7 @@ def test_secrets_go_and_the_rest_stays_byte_for_byte(raw: str, masked: str) -> N
         b'{"input_schema":{"properties":{"api_key":{"type":"string"}}}}',
         b'"\\ud83d"',
         b'{"a": NaN}',
+        json.dumps({"content": '{"service": "auth-proxy", "pod": "auth-proxy-53e0d7"}'}).encode(),
         '{"text":"naïve 中文 🙂"}'.encode(),
     ],
 )
