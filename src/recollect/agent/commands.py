@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 from recollect.agent.tools.outcome import Tool
 from recollect.formats.json_text import encode
 from recollect.session.index import SessionRecord
-from recollect.session.workspace import Workspace
+from recollect.session.workspace import LoadedWorkspace
 from recollect.values.compaction import CompactionResult
 
 CommandName: TypeAlias = Literal["compact", "new", "reset", "status", "undo", "context", "memory"]
@@ -85,7 +85,7 @@ def status_text(
 
 
 def context_text(
-    workspace: Workspace,
+    workspace: LoadedWorkspace,
     tools: Sequence[Tool],
     *,
     system_chars: int,

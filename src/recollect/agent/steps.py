@@ -50,7 +50,7 @@ from recollect.formats.translate import (
     to_wire,
 )
 from recollect.ports import ChatModel, Clock
-from recollect.session.workspace import Workspace, load_workspace
+from recollect.session.workspace import LoadedWorkspace, load_workspace
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.model import ReplyDone
 from recollect.values.report import Report
@@ -77,7 +77,7 @@ class Stepping:
     own_words: str = field(repr=False)
     first_run: bool
     aborted: bool = False
-    workspace: Workspace = field(default_factory=Workspace)
+    workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _listener: Listener = field(default_factory=Listener)
     _sent: Sent | None = None

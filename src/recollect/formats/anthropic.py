@@ -171,11 +171,7 @@ class AnthropicCodec:
             return "source" in block
         return kind in _OWN_TYPES or (kind == "thinking" and "thinkingSignature" not in block)
 
-    def reply_messages(
-        self,
-        reply: Any,  # noqa: ARG002
-        fields: Mapping[str, Any],
-    ) -> tuple[bytes, ...]:
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The message, without what only replies have."""
         content = fields.get("content")
         if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:

@@ -56,7 +56,7 @@ class Codec(Protocol):
         """Whether a content block of these keys can only be of this format."""
         ...
 
-    def reply_messages(self, reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The messages that a reply adds to the history, as a client would send them back."""
         ...
 

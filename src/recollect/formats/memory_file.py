@@ -41,7 +41,7 @@ class FileSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Heading:
+class _SectionHeading:
     level: int
     title: str
     lines: int
@@ -50,10 +50,10 @@ class _Heading:
 
 def read_sections(text: str) -> tuple[FileSection, ...]:
     """The sections of a file's text, in order."""
-    return tuple(_Reading(text).sections())
+    return tuple(_MarkdownLines(text).sections())
 
 
-class _Reading:
+class _MarkdownLines:
     """One text by its lines, and which of them belong together."""
 
     def __init__(self, text: str) -> None:
@@ -70,7 +70,7 @@ class _Reading:
             yield from self._section((), 0, 0, self.front_lines)
         marks = [*sorted(self.headings), len(self.lines)]
         yield from self._section((), self.front_lines, self.front_lines, marks[0])
-        above: list[_Heading] = []
+        above: list[_SectionHeading] = []
         for at, following in pairwise(marks):
             heading = self.headings[at]
             while above and above[-1].level >= heading.level:
@@ -176,7 +176,7 @@ class _Reading:
                 break
         return 0
 
-    def _headings(self) -> Iterator[tuple[int, _Heading]]:
+    def _headings(self) -> Iterator[tuple[int, _SectionHeading]]:
         fence = ""
         for at in range(self.front_lines, len(self.lines)):
             line = self.lines[at]
@@ -190,11 +190,11 @@ class _Reading:
                 fence = opened[1]
             elif atx := _ATX.fullmatch(line):
                 title = (atx[2] or "").strip()
-                yield at, _Heading(level=len(atx[1]), title=title, lines=1)
+                yield at, _SectionHeading(level=len(atx[1]), title=title, lines=1)
             elif (under := _UNDERLINE.fullmatch(line)) and self._is_title(at - 1):
                 title = self.lines[at - 1].strip()
                 level = 1 if under[1][0] == "=" else 2
-                yield at - 1, _Heading(level=level, title=title, lines=2)
+                yield at - 1, _SectionHeading(level=level, title=title, lines=2)
 
     def _is_title(self, at: int) -> bool:
         """Whether the line stands alone above its underline, and is no list, quote or table."""

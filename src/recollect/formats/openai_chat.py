@@ -155,11 +155,7 @@ class OpenAIChatCodec:
         """Blocks that no other format has."""
         return text_of(block, "type") in _OWN_TYPES
 
-    def reply_messages(
-        self,
-        reply: Any,  # noqa: ARG002
-        fields: Mapping[str, Any],
-    ) -> tuple[bytes, ...]:
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The first choice's message. What is null was not said, and is not sent back by all."""
         choices = fields.get("choices")
         if not isinstance(choices, list | tuple) or not choices:

@@ -232,11 +232,7 @@ class OpenAIResponsesCodec:
         """Blocks that no other format has."""
         return text_of(block, "type") in _OWN_TYPES
 
-    def reply_messages(
-        self,
-        reply: Any,  # noqa: ARG002
-        fields: Mapping[str, Any],
-    ) -> tuple[bytes, ...]:
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The output items; also those of the event that ends a stream."""
         if "output" not in fields:
             fields = plain_mapping(fields.get("response"))

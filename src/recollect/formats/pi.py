@@ -68,11 +68,11 @@ class PiCodec:
             return "source" not in block
         return kind == "toolCall" or (kind == "thinking" and "thinkingSignature" in block)
 
-    def reply_messages(self, reply: Any, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The message itself."""
         if fields.get("role") != "assistant" or not fields.get("content"):
             return ()
-        return (reply if isinstance(reply, bytes) else encode(fields),)
+        return (encode(fields),)
 
     def read(self, raw: bytes) -> Message:
         """One message; roles of pi's own are read as the user's."""

@@ -41,9 +41,11 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
     if not fields or fields.get("error"):
         return ()
     try:
-        return CODECS[format_name].reply_messages(reply, fields)
+        messages = CODECS[format_name].reply_messages(fields)
     except FormatError:
         return ()
+    # pi's reply is the message itself, so its bytes stay
+    return (reply,) if messages and format_name == "pi" and isinstance(reply, bytes) else messages
 
 
 def read_usage(reply: Any) -> Usage | None:
@@ -71,7 +73,7 @@ def read_usage(reply: Any) -> Usage | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidError:
+class ReplyError:
     """A provider's error as far as it could be read."""
 
     status: int | None
@@ -79,14 +81,14 @@ class SaidError:
     body: Mapping[str, Any] | None
 
 
-def read_error(reply: Any) -> SaidError | None:
+def read_error(reply: Any) -> ReplyError | None:
     """The error in a reply, or in the exception a client raised; None where there is none."""
     if isinstance(reply, str):
-        return SaidError(status=None, message=reply, body=None)
+        return ReplyError(status=None, message=reply, body=None)
     status = getattr(reply, "status_code", getattr(reply, "status", None))
     if isinstance(reply, BaseException):
         body = getattr(reply, "body", None)
-        return SaidError(
+        return ReplyError(
             status=status if isinstance(status, int) else None,
             message=str(getattr(reply, "message", "") or reply),
             body=body if isinstance(body, Mapping) else None,
@@ -97,7 +99,7 @@ def read_error(reply: Any) -> SaidError | None:
         return None
     told = plain_mapping(error).get("message")
     message = told if isinstance(told, str) else str(error)
-    return SaidError(
+    return ReplyError(
         status=status if isinstance(status, int) else None, message=message, body=fields
     )
 

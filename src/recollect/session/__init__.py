@@ -13,7 +13,7 @@ from recollect.session.transcript import (
     read_session_file,
 )
 from recollect.session.workspace import (
-    Workspace,
+    LoadedWorkspace,
     WorkspaceFile,
     create_missing_files,
     daily_note,
@@ -22,10 +22,10 @@ from recollect.session.workspace import (
 )
 
 __all__ = [
+    "LoadedWorkspace",
     "SessionIndex",
     "SessionRecord",
     "SessionTranscript",
-    "Workspace",
     "WorkspaceFile",
     "create_missing_files",
     "daily_note",

@@ -50,7 +50,7 @@ class WorkspaceFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
+class LoadedWorkspace:
     """The files of a workspace at one moment."""
 
     files: tuple[WorkspaceFile, ...] = ()
@@ -81,12 +81,12 @@ class _Unreadable:
 
 def load_workspace(
     folder: Path, *, max_chars: int, today: date, first_run: bool = False
-) -> Workspace:
+) -> LoadedWorkspace:
     """Read the workspace's files as they are now; `today` is the user's day (`local_day`)."""
     try:
         root = folder.resolve(strict=True)
     except OSError as error:
-        return Workspace(notes=(f"the workspace could not be read: {error.strerror}",))
+        return LoadedWorkspace(notes=(f"the workspace could not be read: {error.strerror}",))
     files: list[WorkspaceFile] = []
     notes: list[str] = []
     rules = ""
@@ -106,7 +106,7 @@ def load_workspace(
             rules = critical_rules(found.text)
         if found.text.strip():
             files.append(_fitted(name, found.text, max_chars))
-    return Workspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
+    return LoadedWorkspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
 
 
 def local_day(now: float, time_zone: str | None = None) -> date:

@@ -1,4 +1,4 @@
-"""Workspace files in the system prompt, and the rules that outlast a compaction."""
+"""LoadedWorkspace files in the system prompt, and the rules that outlast a compaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recollect.errors import SettingsError
 from recollect.rules.critical_rules import critical_rules
 from recollect.session import (
-    Workspace,
+    LoadedWorkspace,
     create_missing_files,
     daily_note,
     load_workspace,
@@ -24,11 +24,11 @@ from recollect.session.workspace import shortened
 TODAY = date(2026, 3, 1)
 
 
-def loaded(folder: Path, *, max_chars: int = 20_000, first_run: bool = False) -> Workspace:
+def loaded(folder: Path, *, max_chars: int = 20_000, first_run: bool = False) -> LoadedWorkspace:
     return load_workspace(folder, max_chars=max_chars, today=TODAY, first_run=first_run)
 
 
-def names(workspace: Workspace) -> list[str]:
+def names(workspace: LoadedWorkspace) -> list[str]:
     return [file.name for file in workspace.files]
 
 

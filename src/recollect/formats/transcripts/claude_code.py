@@ -18,9 +18,10 @@ from recollect.formats.transcripts.records import (
     instant_of,
     is_set,
     mapping_of,
+    no_parent,
     parents_first,
     records,
-    tokens_of,
+    usage_of,
 )
 from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, RecordedSession, ShownItems, TranscriptItem
@@ -99,23 +100,6 @@ def result_ids(blocks: list[LoggedBlock]) -> list[str]:
     return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
 
 
-def usage_of(message: Fields) -> Usage | None:
-    """What a response says it used; the API counts cached input apart, we do not."""
-    usage = mapping_of(message.get("usage"))
-    read = tokens_of(usage, "cache_read_input_tokens")
-    written = tokens_of(usage, "cache_creation_input_tokens")
-    whole = tokens_of(usage, "input_tokens") + read + written
-    output = tokens_of(usage, "output_tokens")
-    if not whole and not output:
-        return None
-    return Usage(
-        input_tokens=whole,
-        output_tokens=output,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-    )
-
-
 _KEPT_FIELDS = frozenset(
     {
         "type",
@@ -134,6 +118,12 @@ _KEPT_FIELDS = frozenset(
     }
 )
 """Other fields are let go at once: `toolUseResult` repeats every tool's output."""
+_USAGE = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 _SYNTHETIC_MODEL = "<synthetic>"
 
 
@@ -236,7 +226,7 @@ def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession)
         at = session.responses[response] = _open("assistant", line, message, session)
     line.message = at
     whole = session.messages[at]
-    whole.usage = usage_of(message) or whole.usage
+    whole.usage = usage_of(message, keys=_USAGE) or whole.usage
     model = text_of(message, "model")
     whole.model = None if model == _SYNTHETIC_MODEL else model
     whole.is_call = model != _SYNTHETIC_MODEL
@@ -293,10 +283,7 @@ def _parents(session: _ClaudeSession) -> list[int | None]:
         parent_uuid = None if _is_boundary(fields) else text_of(fields, "parentUuid")
         parent = positions.get(parent_uuid) if parent_uuid else None
         if parent_uuid and parent is None and line.message is not None:
-            session.passed_over.append(
-                f"line {line.record.line}: its parent {parent_uuid!r} is not in the file, "
-                "so nothing before it is shown"
-            )
+            session.passed_over.append(no_parent(line.record.line, parent_uuid))
         parents.append(parent)
     return parents
 

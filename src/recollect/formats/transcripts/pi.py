@@ -19,15 +19,16 @@ from recollect.formats.summaries import (
     PI_OPENING,
 )
 from recollect.formats.transcripts.records import (
+    PI_USAGE,
     Progress,
     Record,
     ancestors,
     instant_of,
     is_set,
-    mapping_of,
+    no_parent,
     parents_first,
     records,
-    tokens_of,
+    usage_of,
     value_of,
 )
 from recollect.values.model import Usage
@@ -123,22 +124,6 @@ def read_pi(data: bytes, *, progress: Progress | None = None) -> RecordedSession
     )
 
 
-def usage_of(message: Fields) -> Usage | None:
-    """What an assistant message says it used; None where the provider reported nothing."""
-    usage = mapping_of(message.get("usage"))
-    read, written = tokens_of(usage, "cacheRead"), tokens_of(usage, "cacheWrite")
-    whole = tokens_of(usage, "input") + read + written
-    output = tokens_of(usage, "output")
-    if not whole and not output:
-        return None  # an aborted call is written with zeros all over
-    return Usage(
-        input_tokens=whole,
-        output_tokens=output,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-    )
-
-
 def _take(record: Record, session: _PiFile) -> None:
     kind = text_of(record.fields, "type")
     if kind == "session":
@@ -178,7 +163,7 @@ def _take_message(record: Record, entry: _Entry, session: _PiFile) -> None:
     if message is None or role is None:
         session.passed_over.append(f"line {record.line}: a message entry without a message")
         return
-    usage = usage_of(message) if role == "assistant" else None
+    usage = usage_of(message, keys=PI_USAGE) if role == "assistant" else None
     if role == "hookMessage":  # what version 3 calls custom
         raw = _with_role(message, "custom")
     entry.item = session.add_item(raw, record, derived=role == "hookMessage", usage=usage)
@@ -221,10 +206,7 @@ def _parents(session: _PiFile) -> list[int | None]:
     for entry in entries:
         parent = by_id.get(entry.parent_id) if entry.parent_id else None
         if entry.parent_id and parent is None:
-            session.passed_over.append(
-                f"line {entry.line}: its parent {entry.parent_id!r} is not in the file, "
-                "so nothing before it is shown"
-            )
+            session.passed_over.append(no_parent(entry.line, entry.parent_id))
         parents.append(parent)
     return parents
 

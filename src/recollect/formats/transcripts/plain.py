@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from recollect.formats.codec import format_of
 from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
-from recollect.formats.transcripts import pi
 from recollect.formats.transcripts.records import (
+    PI_USAGE,
     ModelRuns,
     instant_of,
     is_written_by_model,
+    usage_of,
     value_of,
 )
 from recollect.values.transcript import (
@@ -49,7 +50,7 @@ def read_messages(
         if message is None or not message.keys() & {"role", "type"}:
             told.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
-        usage = pi.usage_of(message) if "usage" in message else None
+        usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
         items.append(
             TranscriptItem(
                 raw=raw, line=number, timestamp=instant_of(message, "timestamp"), usage=usage

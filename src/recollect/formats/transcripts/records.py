@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.errors import FormatError
 from recollect.formats.json_text import Fields, decode, object_fields, text_of
+from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, ShownItems, TranscriptItem
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from recollect.values.model import Usage
 
 
+UsageKeys: TypeAlias = tuple[str, str, str, str]
+"""What a client calls input that was not cached, output, input read from and written to a cache."""
+PI_USAGE: UsageKeys = ("input", "output", "cacheRead", "cacheWrite")
 Progress: TypeAlias = Callable[[int, int], None]
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
@@ -119,6 +123,27 @@ def tokens_of(usage: Mapping[str, Any], key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 < value < float("inf") else 0
+
+
+def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
+    """What an assistant message says it used, the input counted whole; None where it says nothing:
+    an aborted call is written with zeros all over."""
+    usage = mapping_of(message.get("usage"))
+    fresh, output, read, written = (tokens_of(usage, key) for key in keys)
+    whole = fresh + read + written
+    if not whole and not output:
+        return None
+    return Usage(
+        input_tokens=whole,
+        output_tokens=output,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def no_parent(line: int, parent: str) -> str:
+    """What is reported of an entry whose parent is missing."""
+    return f"line {line}: its parent {parent!r} is not in the file, so nothing before it is shown"
 
 
 def instant_of(fields: Fields, key: str) -> float | None:
