@@ -105,16 +105,6 @@ def read_id(spelled: str) -> str:
         return spelled
 
 
-def write_heading(text: str) -> str:
-    """A text on one line, as a heading holds it."""
-    return _escaped(text)
-
-
-def read_heading(text: str) -> str:
-    """What `write_heading` wrote."""
-    return read_item([text]).content
-
-
 def _with_breaks(lines: list[str], held: str) -> list[str]:
     """The lines, with breaks at the very end; nothing but breaks is a line of its own."""
     if not lines:
@@ -305,8 +295,7 @@ def _by_subject(digests: Sequence[Fact]) -> Iterator[str]:
     """Those without a subject first: nothing stands above them."""
     for subject in sorted({fact.subject for fact in digests}):
         lines = [_line(fact) for fact in digests if fact.subject == subject]
-        heading = write_heading(subject)
-        yield "\n".join((f"## {heading}", "", *lines) if subject else lines)
+        yield "\n".join((f"## {_escaped(subject)}", "", *lines) if subject else lines)
 
 
 def _line(fact: Fact) -> str:
@@ -356,7 +345,7 @@ def _folder_line(path: str, number: int, heading: str, item: ListItem) -> Folder
         type_ = "digest"
     told = item.note.split(", ")
     about = _SUBJECT.search(item.content) if _WITH_SUBJECT in told else None
-    subject = read_heading(heading) if path == RESEARCH else ""
+    subject = read_item([heading]).content if path == RESEARCH else ""
     trusts = (_TRUSTS.get(said) for said in told)
     return FolderLine(
         path=path,

@@ -363,7 +363,7 @@ def split_foreign(foreign: str) -> tuple[str, str]:
 
 def line_of(foreign: str) -> str:
     """The line a fact came as, without its number."""
-    return foreign.partition("\t")[2] or foreign
+    return split_foreign(foreign)[1]
 
 
 def write_knowledge_line(fact: Fact) -> str:
@@ -401,9 +401,7 @@ def in_order(facts: Iterable[Fact]) -> list[Fact]:
     """Imported facts in the order of their file, then our own by time and id; no digests."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
-        number, tab, _ = (fact.foreign or "").partition("\t")
-        if tab and number.isascii() and number.isdigit():
-            return 0, int(number), fact.at, fact.id
-        return 1, 0, fact.at, fact.id
+        number, _ = split_foreign(fact.foreign or "")
+        return (0, int(number), fact.at, fact.id) if number else (1, 0, fact.at, fact.id)
 
     return sorted((fact for fact in facts if fact.type != "digest"), key=place)

@@ -49,13 +49,9 @@ _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
 
-def write_state(state: SessionState) -> bytes:
-    """The state as bytes that `read_state` takes back."""
-    return _state_bytes(state, ())
-
-
-def _state_bytes(state: SessionState, apart: Sequence[str]) -> bytes:
-    """The state, without what its cuts cover of the identities that are kept `apart`."""
+def write_state(state: SessionState, *, apart: Sequence[str] = ()) -> bytes:
+    """The state as bytes that `read_state` takes back, without what its cuts cover of the
+    identities that are kept `apart`."""
     held = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
     widest = _widest(state)
     held["edits"] = [_written(edit, widest, apart) for edit in state.edits]
@@ -63,16 +59,9 @@ def _state_bytes(state: SessionState, apart: Sequence[str]) -> bytes:
     return encode({"version": STATE_VERSION, **held})
 
 
-def read_state(raw: bytes) -> SessionState:
-    """The state that `write_state` wrote; FormatError for anything else.
-
-    A field that was not there yet when it was written has its default; one that is not known
-    here is a newer program's, and refused.
-    """
-    return _read_state(raw, ())
-
-
-def _read_state(raw: bytes, apart: Sequence[str]) -> SessionState:
+def read_state(raw: bytes, *, apart: Sequence[str] = ()) -> SessionState:
+    """The state that `write_state` wrote; FormatError for anything else: a field that is not known
+    here is a newer program's."""
     held = decode(raw)
     if not isinstance(held, dict) or held.pop("version", None) != STATE_VERSION:
         raise FormatError(
@@ -95,7 +84,7 @@ def split_state(state: SessionState) -> bytes:
     A long one is packed: a session that left out thousands of messages has an edit for each,
     and its state is written every turn.
     """
-    return _packed(_state_bytes(replace(state, path=(), ids=()), state.ids))
+    return _packed(write_state(replace(state, path=(), ids=()), apart=state.ids))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
@@ -103,7 +92,7 @@ def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...
 
     Without the identities it was split from, its cuts do not know whom they cover.
     """
-    return replace(_read_state(_unpacked(raw), ids), path=path, ids=ids)
+    return replace(read_state(_unpacked(raw), apart=ids), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:

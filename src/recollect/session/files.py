@@ -15,7 +15,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +96,23 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def rewrite_locked(path: Path, change: Callable[[bytes], bytes | None]) -> bytes:
+    """Replace a file that nobody has open by what `change` makes of it, or delete it for None;
+    what stood there before."""
+    descriptor = open_for_one(path, create=False)
+    try:
+        data = read_all(descriptor)
+        left = change(data)
+        if left is None:
+            path.unlink()
+            sync_folder(path.parent)
+        elif left != data:
+            replace_file(path, left)
+    finally:
+        os.close(descriptor)
+    return data
 
 
 def write_new_file(path: Path, content: bytes) -> None:

@@ -29,6 +29,7 @@ from recollect.session.files import (
     outputs_folder,
     read_all,
     replace_file,
+    rewrite_locked,
     sessions_folder,
     transcript_file,
 )
@@ -41,7 +42,7 @@ from recollect.session.forget_entries import (
 )
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.workspace import LONG_TERM_NOTES, MOST_BYTES
-from recollect.stores.durable import same_file, sync_folder
+from recollect.stores.durable import same_file
 from recollect.upkeep.matching import bytes_meant, compiled
 from recollect.values.upkeep import ForgetOrder
 
@@ -420,17 +421,11 @@ class _Transcripts:
             self._visit_outputs(transcript, self._meant(transcript, b""))
 
     def _change(self, path: Path) -> None:
-        descriptor = open_for_one(path, create=False)
-        try:
-            left = self._left(path, read_all(descriptor))
-            if left is None:
-                path.unlink()
-                sync_folder(path.parent)
-            elif left.changed:
-                replace_file(path, left.data)
-        finally:
-            os.close(descriptor)
-        self._tell(path, left)
+        def change(data: bytes) -> bytes | None:
+            left = self._left(path, data)
+            return None if left is None else left.data
+
+        self._tell(path, self._left(path, rewrite_locked(path, change)))
 
     def _left(self, path: Path, data: bytes) -> EntriesForgotten | None:
         """What is left of a transcript; None where all of it goes."""

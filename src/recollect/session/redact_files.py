@@ -10,7 +10,6 @@ it is and reported; what is reported never holds a secret.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,9 +22,8 @@ from recollect.formats.json_text import decode, encode
 from recollect.formats.pi_session import entry_line, read_session
 from recollect.session.files import (
     OUTPUTS_SUFFIX,
-    open_for_one,
-    read_all,
     replace_file,
+    rewrite_locked,
     sessions_folder,
 )
 from recollect.session.forget_files import note_files, rewrite_note
@@ -246,8 +244,8 @@ class _Files:
                 return
             kinds = _masked(data, left)
             if self._apply:
-                data, left = self._replaced(path)
-                kinds = _masked(data, left)
+                data = rewrite_locked(path, lambda held: mask_lines(held, self._masks))
+                kinds = _masked(data, mask_lines(data, self._masks))
         except TranscriptLocked:
             self._leave(
                 kinds,
@@ -269,17 +267,6 @@ class _Files:
         else:
             self.left += sum(kinds.values())
         self.cannot.append(line)
-
-    def _replaced(self, path: Path) -> tuple[bytes, bytes]:
-        descriptor = open_for_one(path, create=False)
-        try:
-            data = read_all(descriptor)
-            left = mask_lines(data, self._masks)
-            if left != data:
-                replace_file(path, left)
-        finally:
-            os.close(descriptor)
-        return data, left
 
     def output(self, path: Path) -> None:
         """What a command printed."""
