@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from recollect.errors import FormatError
@@ -89,6 +90,7 @@ ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
 """What the API accepts as a call's id: `^[a-zA-Z0-9_-]+$`; the length as pi holds it."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 _BROKEN_INPUT: Final = "INVALID_JSON"
@@ -472,10 +474,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
     if message.get("isError") is True:
         result["is_error"] = True
     return result
-
-
-def _sent_id(spelled: Any) -> str:
-    return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 class AnthropicAssembling:

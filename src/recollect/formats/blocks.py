@@ -304,6 +304,13 @@ def result_type(
     )
 
 
+def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockType, BlockType]:
+    """A call and its result, which share `call_id`."""
+    role: Role = "tool" if run_by == "client" else "assistant"
+    result = result_type(output, run_by, (call,), "call_id", role)
+    return call_type(call, run_by, "call_id"), result
+
+
 def other_type(name: str, said_by: Role = "assistant") -> BlockType:
     """A type that belongs to no pair."""
     return BlockType(name=name, said_by=said_by)

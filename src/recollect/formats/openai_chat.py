@@ -10,6 +10,7 @@ Of pi's messages: strings wherever strings do, and images of results follow in a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from recollect.formats.blocks import (
@@ -92,6 +93,7 @@ ID_CHARACTERS = r"!-{}~"
 
 LONGEST_ID = 40
 """OpenAI's limit on `tool_call_id`."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 REASONING_FIELD = "reasoning_content"
@@ -190,10 +192,8 @@ class OpenAIChatCodec:
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The first choice's message as pi's blocks."""
-        message: Mapping[str, Any] = {}
-        for choice in mappings(reply.get("choices"))[:1]:
-            said = choice.get("message")
-            message = said if isinstance(said, Mapping) else {}
+        choices = mappings(reply.get("choices")) or [{}]
+        message = mapping(choices[0].get("message"))
         blocks: list[dict[str, Any]] = []
         thought = message.get(REASONING_FIELD)
         if isinstance(thought, str) and thought:
@@ -206,8 +206,7 @@ class OpenAIChatCodec:
         texts = [part.get("text") for part in mappings(content)]
         blocks.extend(text_block(text) for text in texts if isinstance(text, str) and text)
         for call in mappings(message.get("tool_calls")):
-            function = call.get("function")
-            fields = function if isinstance(function, Mapping) else {}
+            fields = mapping(call.get("function"))
             blocks.append(
                 tool_call_block(call.get("id"), fields.get("name"), fields.get("arguments"))
             )
@@ -444,10 +443,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
         "tool_call_id": _sent_id(message.get("toolCallId")),
         "content": "\n".join(texts_of(blocks)) or nothing,
     }
-
-
-def _sent_id(spelled: Any) -> str:
-    return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 class ChatAssembling:

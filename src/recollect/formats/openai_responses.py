@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from recollect.errors import FormatError
@@ -27,6 +28,7 @@ from recollect.formats.blocks import (
     mapping,
     mappings,
     other_type,
+    pair_types,
     read_arguments,
     read_content,
     read_result_content,
@@ -75,13 +77,8 @@ TEXT_ANSWERED = frozenset(ARGUMENTS)
 
 
 TEXT_OUTPUTS = frozenset(
-    {
-        "function_call_output",
-        "custom_tool_call_output",
-        "local_shell_call_output",
-        "shell_call_output",
-        "computer_call_output",
-    }
+    {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
+    | {"shell_call_output", "computer_call_output"}
 )
 
 
@@ -104,6 +101,7 @@ ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
 """OpenAI's limit on `call_id` and on ids of items."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 _REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
@@ -170,24 +168,14 @@ BLOCK_TYPES: Final = (
         "call_id",
         "tool",
     ),
-    call_type("custom_tool_call", "client", "call_id"),
-    result_type("custom_tool_call_output", "client", ("custom_tool_call",), "call_id", "tool"),
-    call_type("local_shell_call", "client", "call_id"),
-    result_type("local_shell_call_output", "client", ("local_shell_call",), "call_id", "tool"),
-    call_type("shell_call", "client", "call_id"),
-    result_type("shell_call_output", "client", ("shell_call",), "call_id", "tool"),
-    call_type("apply_patch_call", "client", "call_id"),
-    result_type("apply_patch_call_output", "client", ("apply_patch_call",), "call_id", "tool"),
-    call_type("computer_call", "client", "call_id"),
-    result_type("computer_call_output", "client", ("computer_call",), "call_id", "tool"),
-    call_type("tool_search_call", "client", "call_id"),
-    result_type("tool_search_output", "client", ("tool_search_call",), "call_id", "tool"),
-    call_type("program", "provider", "call_id"),
-    result_type("program_output", "provider", ("program",), "call_id", "assistant"),
-    call_type("multi_agent_call", "provider", "call_id"),
-    result_type(
-        "multi_agent_call_output", "provider", ("multi_agent_call",), "call_id", "assistant"
-    ),
+    *pair_types("custom_tool_call", "custom_tool_call_output"),
+    *pair_types("local_shell_call", "local_shell_call_output"),
+    *pair_types("shell_call", "shell_call_output"),
+    *pair_types("apply_patch_call", "apply_patch_call_output"),
+    *pair_types("computer_call", "computer_call_output"),
+    *pair_types("tool_search_call", "tool_search_output"),
+    *pair_types("program", "program_output", "provider"),
+    *pair_types("multi_agent_call", "multi_agent_call_output", "provider"),
     call_type("mcp_approval_request", "provider", "id"),
     result_type(
         "mcp_approval_response",
@@ -304,7 +292,7 @@ class OpenAIResponsesCodec:
                 raw=raw,
                 flaws=wire_flaws(raw),
                 summary=is_summary(role, content),
-                wire_id=_text(wire, "id"),
+                wire_id=word(wire, "id") or None,
             )
         run_by = "" if row is None or _is_hosted(wire, kind) else row.run_by
         if row is not None and run_by == "client" and row.pair == "call":
@@ -314,7 +302,7 @@ class OpenAIResponsesCodec:
                 parts=parts,
                 raw=raw,
                 flaws=_call_flaws(wire, kind),
-                wire_id=_text(wire, "id"),
+                wire_id=word(wire, "id") or None,
                 joins=() if (made_by := _made_by(wire)) is None else (made_by,),
             )
         if row is not None and run_by == "client" and row.pair == "result":
@@ -329,7 +317,7 @@ class OpenAIResponsesCodec:
             parts=(part,),
             raw=raw,
             summary=is_summary("assistant", (part,)),
-            wire_id=None if kind == "item_reference" else _text(wire, "id"),
+            wire_id=None if kind == "item_reference" else word(wire, "id") or None,
             opens=() if opens is None else (opens,),
             joins=() if joins is None else (joins,),
         )
@@ -389,11 +377,6 @@ def _text_type(role: Role) -> str:
     return "output_text" if role == "assistant" else "input_text"
 
 
-def _text(wire: dict[str, Any], name: str) -> str | None:
-    value = wire.get(name)
-    return value if isinstance(value, str) and value else None
-
-
 def _call_id(wire: dict[str, Any]) -> str:
     """What ties an output to its call: `call_id`, and the kind, since each has its own output.
 
@@ -403,10 +386,10 @@ def _call_id(wire: dict[str, Any]) -> str:
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
-    named = _text(wire, "call_id")
+    named = word(wire, "call_id")
     if kind == "local_shell_call":
-        named = named or _text(wire, "id")
-    return named or "" if not named or kind == "function_call" else f"{kind}:{named}"
+        named = named or word(wire, "id")
+    return named if not named or kind == "function_call" else f"{kind}:{named}"
 
 
 def _call_flaws(wire: dict[str, Any], kind: str) -> tuple[Flaw, ...]:
@@ -549,10 +532,6 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
         "call_id": _sent_id(message.get("toolCallId")),
         "output": output,
     }
-
-
-def _sent_id(spelled: Any) -> str:
-    return call_id(spelled, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 
 class ResponsesAssembling:

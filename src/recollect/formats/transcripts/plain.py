@@ -37,7 +37,7 @@ def read_messages(
     messages: Sequence[tuple[int, bytes]],
     *,
     kind: TranscriptKind = "messages",
-    format: FormatName | None = None,  # noqa: A002 - the word of the whole house for it
+    format: FormatName | None = None,  # noqa: A002 - as everywhere
     session_id: str | None = None,
     passed_over: Sequence[str] = (),
 ) -> RecordedSession:
