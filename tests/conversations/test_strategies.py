@@ -8,19 +8,14 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.conversations.strategies import (
-    Body,
+from tests.conversations.resends import (
     blocks_to_strings,
-    bodies,
-    body_from,
     encoded,
     move_cache_marks,
     reorder_keys,
-    resends,
     strings_to_blocks,
-    valid_bodies,
-    windows,
 )
+from tests.conversations.strategies import Body, bodies, body_from, resends, valid_bodies, windows
 
 from recollect.testing.provider_rules import FORMAT_NAMES, RULES, violations
 

@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations.strategies import (
-    bodies,
-    move_cache_marks,
-    reorder_keys,
-    resends,
-    strings_to_blocks,
-)
+from tests.conversations.resends import move_cache_marks, reorder_keys, strings_to_blocks
+from tests.conversations.strategies import bodies, resends
 
 from recollect.config import build
 from recollect.engine import Context, Engine, Session

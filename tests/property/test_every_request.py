@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations.strategies import bodies, encoded, valid_bodies, windows
+from tests.conversations.resends import encoded
+from tests.conversations.strategies import bodies, valid_bodies, windows
 
 from recollect.config import build, load_settings
 from recollect.engine import Context, Engine, Session

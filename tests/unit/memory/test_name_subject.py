@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 
-from recollect.facts.name_subject import Subject, name_subject
+from recollect.facts.name_subject import name_subject
+from recollect.facts.subjects.subject import Subject
 from recollect.values.fact import FactType
 
 PIECES = (

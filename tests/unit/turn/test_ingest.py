@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations.strategies import FORMAT_NAMES, bodies, encoded
+from tests.conversations.resends import encoded
+from tests.conversations.strategies import bodies
 
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
@@ -23,6 +24,7 @@ from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.text import thinking_spans
 from recollect.rules.tokens import Weigher
 from recollect.search.passages import WHOLE_MAX_CHARS
+from recollect.testing.provider_rules import FORMAT_NAMES
 from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import (
     HEAD_PASSAGES,

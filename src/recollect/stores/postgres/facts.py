@@ -17,14 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from recollect.errors import BatchRefused
-from recollect.stores.invariants import (
-    all_rest_on,
-    pack_evidence,
-    session_mark,
-    still_supported,
-    unpack_evidence,
-    writable,
-)
+from recollect.stores.invariants import pack_evidence, session_mark, unpack_evidence, writable
 from recollect.stores.postgres import write_vectors
 from recollect.stores.postgres.driver import (
     escaped,
@@ -39,7 +32,14 @@ from recollect.stores.postgres.pool import Cursor, Transaction
 from recollect.stores.postgres.space import SpaceState
 from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId, FactText, FactVectorSet
+from recollect.values.fact import (
+    Fact,
+    FactId,
+    FactText,
+    FactVectorSet,
+    all_rest_on,
+    still_supported,
+)
 from recollect.values.segment import SegmentId
 
 # Facts as rows, and back.

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from recollect.errors import StaleFacts, StoreError
-from recollect.stores.invariants import all_rest_on, session_mark, still_supported, writable
+from recollect.stores.invariants import session_mark, writable
 from recollect.stores.scoring import (
     NO_NUMBERS,
     Numbers,
@@ -50,7 +50,16 @@ from recollect.stores.sqlite.vectors import (
     embedder_number,
     number_list,
 )
-from recollect.values.fact import ExtractedTo, Fact, FactId, FactText, FactVectorSet, fact_identity
+from recollect.values.fact import (
+    ExtractedTo,
+    Fact,
+    FactId,
+    FactText,
+    FactVectorSet,
+    all_rest_on,
+    fact_identity,
+    still_supported,
+)
 from recollect.values.recall import FactCandidate, FactCandidates, FactQuery
 
 _CURRENT: Final = """

@@ -20,9 +20,8 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-    from recollect.upkeep.certificates import RedactionReport
+    from recollect.upkeep.certificates import Redacted, RedactionReport
     from recollect.upkeep.masks import Masks
-    from recollect.upkeep.redact import Redacted
 
 _OWN_PATTERNS = (
     "A --pattern masks what is stored now; it is not among the rules that mask on arrival, so what "
