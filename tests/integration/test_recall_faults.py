@@ -23,10 +23,10 @@ from recollect.engine.archive import DurableArchive
 from recollect.engine.background import in_process_jobs
 from recollect.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.engine.session import Context
-from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 from recollect.stores.sqlite import SQLiteStore
+from recollect.upkeep.chores import VectorUpkeep
 from recollect.values.recall import CandidateQuery, Candidates, EmbedderKind
 from recollect.wiring import open_memory
 

@@ -21,7 +21,7 @@ from recollect.errors import StoreError
 from recollect.ports import Clock, Embedder, Model, Store
 from recollect.rules.tokens import model_use
 from recollect.upkeep.chores import embed, evict, expire
-from recollect.upkeep.jobs import BackgroundJobs, Failed, Handler, JobRunner, day_of
+from recollect.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
 from recollect.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
@@ -246,7 +246,7 @@ def runner_of(
     model: Model | None = None,
     told: Told = lambda _: None,
     used: Used = lambda _: None,
-    heard: Callable[[str, Failed | None], None] = lambda _kind, _failure: None,
+    heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
     """A worker for this space; `heard` is told of every job that was done or failed, `used` of
     every call of the model."""
@@ -257,7 +257,6 @@ def runner_of(
         store,
         handlers_of(store, settings, clock, embedders, model=model, told=told),
         clock,
-        attempt=attempted,
         lease_seconds=settings.jobs.lease_seconds,
         max_attempts=settings.jobs.max_attempts,
         day_tokens=settings.jobs.day_tokens,
@@ -284,10 +283,10 @@ def in_process_jobs(
 
     part = Part("jobs")
 
-    def heard(kind: str, failure: Failed | None) -> None:
+    def heard(kind: str, failure: Failure | None) -> None:
         if failure is None:
             part.back(whose=kind)
-        elif not (isinstance(failure, Failure) and issubclass(failure.error, StoreError)):
+        elif not issubclass(failure.error, StoreError):
             part.away(f"{kind}: {failure.said}", whose=kind)  # the store's trouble is its own
 
     async def open_runner() -> JobRunner:
@@ -296,12 +295,7 @@ def in_process_jobs(
             store, settings, clock, embedders, model=model, told=told, used=used, heard=heard
         )
 
-    async def attempt(work: Awaitable[T]) -> T | Failure:
-        done = await attempted(work)
-        heard("all", done if isinstance(done, Failure) else None)
-        return done
-
-    return BackgroundJobs(open_runner, attempt=attempt, trouble=part.trouble)
+    return BackgroundJobs(open_runner, heard=heard, trouble=part.trouble)
 
 
 async def _pack(lease: Lease, *, store: PacksItsIndex, clock: Clock) -> Batch:

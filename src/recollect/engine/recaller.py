@@ -19,7 +19,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from recollect.boundary import Failure, Part, attempted
 from recollect.config import Settings
 from recollect.engine.archive import DurableArchive
-from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.ports import Archive, Embedder, Store
 from recollect.rules.redaction import redact
@@ -30,6 +29,7 @@ from recollect.turn.query import phrase
 from recollect.turn.recall import recall
 from recollect.turn.recall_facts import recall_standing
 from recollect.turn.recall_openclaw import recall_openclaw, warm_message
+from recollect.upkeep.chores import VectorUpkeep
 from recollect.values.history import SessionId
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import (

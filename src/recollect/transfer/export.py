@@ -23,7 +23,7 @@ from recollect.formats.openclaw_files import (
     write_segment_line,
 )
 from recollect.ports import Store
-from recollect.transfer.openclaw import VECTOR_ORIGIN
+from recollect.upkeep.chores import VECTOR_ORIGIN
 from recollect.values.segment import Segment, SegmentId
 
 PAGE_SEGMENTS: Final = 500

@@ -50,16 +50,13 @@ from recollect.transfer.transcripts import (
     Progress,
     evict_job,
 )
-from recollect.turn.ingest import index
+from recollect.upkeep.chores import VECTOR_ORIGIN, passages_of
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import Fact, FactId, fact_identity
 from recollect.values.message import EntryKey, Message, MessageId, Text
-from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
+from recollect.values.segment import NewSegment, Segment, SegmentId, Vector, VectorSet
 
 T = TypeVar("T")
-
-VECTOR_ORIGIN = " vectors.bin:"
-"""Stands in the origin of a segment before the place of its vector, so that an export finds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,14 +282,6 @@ def _new_segment(
     )
     new = NewSegment(segment=segment, passages=passages_of(segment))
     return new, None if found is None else placed.vector(found[1]), altered
-
-
-def passages_of(segment: Segment) -> tuple[NewPassage, ...]:
-    """How a stored segment is indexed; one with an imported vector always has a passage."""
-    passages = index(segment)
-    if passages or VECTOR_ORIGIN not in (segment.origin or ""):
-        return passages
-    return (NewPassage(start=0, end=len(segment.text), words=(), embedded=False),)
 
 
 def _noise(line: SegmentLine, text: str) -> str | None:

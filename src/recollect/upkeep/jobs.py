@@ -15,24 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from recollect.boundary import Failure, attempted
 from recollect.errors import StoreError
 from recollect.ports import Clock, JobQueue
 from recollect.values.batch import Batch, Lease
-
-__all__ = [
-    "Attempt",
-    "BackgroundJobs",
-    "Backoff",
-    "Failed",
-    "GiveUp",
-    "Handler",
-    "JobRunner",
-    "RunResult",
-    "day_of",
-]
-
 
 T = TypeVar("T")
 LOG = logging.getLogger("recollect.store")
@@ -51,28 +39,6 @@ class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the r
 
 
 Answer: TypeAlias = Literal["done", "lost"] | GiveUp
-
-
-class Failed(Protocol):
-    """How something failed, as the engine's boundary tells it: without content."""
-
-    @property
-    def said(self) -> str:
-        """One line."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    said: str
-
-
-class Attempt(Protocol):
-    """The engine's boundary: the only place that catches what a handler may raise."""
-
-    async def __call__(self, work: Awaitable[T], /) -> T | Failed:
-        """What `work` gives, or how it failed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +85,8 @@ class RunResult:
 
 
 Told: TypeAlias = Callable[[RunResult], None]
+Heard: TypeAlias = Callable[[str, Failure | None], None]
+"""Told of every job that was done or failed: its kind, and how it failed."""
 NOTHING = RunResult(reason="nothing is due")
 
 
@@ -131,18 +99,15 @@ class JobRunner:
         handlers: Mapping[str, Handler],
         clock: Clock,
         *,
-        attempt: Attempt,
         lease_seconds: float = 60.0,
         max_attempts: int = 5,
         backoff: Backoff | None = None,
         day_tokens: int | None = None,
-        heard: Callable[[str, Failed | None], None] = lambda _kind, _failure: None,
+        heard: Heard = lambda _kind, _failure: None,
     ) -> None:
-        """`heard` is told of every job that was done or failed: its kind, and how it failed."""
         self._store = store
         self._handlers = dict(handlers)
         self._clock = clock
-        self._attempt = attempt
         self._lease_seconds = lease_seconds
         self._max_attempts = max_attempts
         self._backoff = backoff or Backoff()
@@ -226,12 +191,12 @@ class JobRunner:
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
         """One job to its end; its lease is given back when this is cancelled."""
-        work = asyncio.create_task(self._attempted(lease))
+        work = asyncio.create_task(self._work(lease))
         beat = asyncio.create_task(self._keep_lease(lease))
         try:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
             if work.cancelled():
-                return await self._answered(lease, _Said(said="the handler cancelled itself"))
+                return await self._answered(lease, Failure(said="the handler cancelled itself"))
             return await self._answered(lease, work.result() if work.done() else "lost")
         except asyncio.CancelledError:
             await _cancelled(work, beat)
@@ -240,8 +205,8 @@ class JobRunner:
         finally:
             await _cancelled(work, beat)
 
-    async def _attempted(self, lease: Lease) -> Answer | Failed:
-        return await self._attempt(self._effect(lease))
+    async def _work(self, lease: Lease) -> Answer | Failure:
+        return await attempted(self._effect(lease))
 
     async def _effect(self, lease: Lease) -> Answer:
         try:
@@ -250,7 +215,7 @@ class JobRunner:
             return reason
         return "done" if await self._store.complete(lease, batch) else "lost"
 
-    async def _answered(self, lease: Lease, answer: Answer | Failed) -> tuple[Outcome, str]:
+    async def _answered(self, lease: Lease, answer: Answer | Failure) -> tuple[Outcome, str]:
         if answer == "done":
             self._heard(lease.kind, None)
             return "done", ""
@@ -342,14 +307,14 @@ class BackgroundJobs:
         self,
         open_runner: Callable[[], Awaitable[JobRunner]],
         *,
-        attempt: Attempt,
+        heard: Heard = lambda _kind, _failure: None,
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         """`open_runner` is called whenever work begins: the store may be another one by then.
-        `trouble` tells how jobs failed last, empty where they do not."""
+        `heard` is told whether working failed as a whole, `trouble` tells how jobs failed last."""
         self._open_runner = open_runner
-        self._attempt = attempt
+        self._heard = heard
         self._idle_seconds = idle_seconds
         self.trouble = trouble
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -403,8 +368,9 @@ class BackgroundJobs:
             await asyncio.wait({task}, timeout=GIVE_BACK_SECONDS)
 
     async def _run(self) -> None:
-        # the boundary: a store that is away, or jobs that fail, must never be heard of here
-        await self._attempt(self._work(self._woken, self._stop))
+        # a store that is away, or jobs that fail, must never end in the event loop
+        done = await attempted(self._work(self._woken, self._stop))
+        self._heard("all", done if isinstance(done, Failure) else None)
         self._resting.set()
 
     async def _work(self, woken: asyncio.Event, stop: asyncio.Event) -> None:

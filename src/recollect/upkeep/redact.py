@@ -11,7 +11,7 @@ leaves what is not done yet as it was: redacting again finishes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -36,6 +36,7 @@ from recollect.upkeep.certificates import (
     Progress,
     Redacted,
 )
+from recollect.upkeep.chores import passages_of
 from recollect.upkeep.masks import (
     COPIES_KIND,
     REMAINS_KIND,
@@ -50,15 +51,13 @@ from recollect.upkeep.masks import (
 from recollect.upkeep.matching import damaged_parts
 from recollect.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.values.fact import Fact, rests_on
-from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, StoredSegment
+from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
 
 __all__ = ["CANNOT", "PLACES", "Progress", "Redacted", "redact"]
 
 
 T = TypeVar("T")
-Index: TypeAlias = Callable[[Segment], tuple[NewPassage, ...]]
-"""How a segment is cut and indexed."""
 TAG_KIND: Final = "tag"
 """What stands only among the tags of a message."""
 Moved: TypeAlias = Mapping[SegmentId, MaskedText]
@@ -188,7 +187,7 @@ def masked_state(state: bytes, masks: Masks) -> Part[bytes]:
     return Part(value=with_texts(state, change), kinds=kinds)
 
 
-def masked_batch(batch: Batch, masks: Masks, index: Index) -> Part[Batch]:
+def masked_batch(batch: Batch, masks: Masks) -> Part[Batch]:
     """A batch that waits, without secrets; vectors of what changed are made again later."""
     tally = _Tally()
     moved: dict[SegmentId, MaskedText] = {}
@@ -199,7 +198,9 @@ def masked_batch(batch: Batch, masks: Masks, index: Index) -> Part[Batch]:
             return new
         moved[new.segment.id] = part.text
         # what was kept without being indexed stays so
-        return NewSegment(segment=tally(part), passages=index(part.value) if new.passages else ())
+        return NewSegment(
+            segment=tally(part), passages=passages_of(part.value) if new.passages else ()
+        )
 
     segments = tuple([segment(new) for new in batch.segments])
     facts = tuple([tally(masked_fact(fact, masks, moved)) for fact in batch.facts])
@@ -291,14 +292,13 @@ async def redact(
     spools: Sequence[Spool],
     masks: Masks,
     *,
-    index: Index,
     now: float,
     apply: bool,
     progress: Progress | None = None,
 ) -> Redacted:
-    """Mask what is stored, or with `apply` false say what would be; `index` cuts messages anew."""
+    """Mask what is stored, or with `apply` false say what would be."""
     found = Findings(applied=apply, progress=progress)
-    walk = _Walk(store, masks, index, found, now=now, apply=apply)
+    walk = _Walk(store, masks, found, now=now, apply=apply)
     embedders = (await store.stats()).vectors
     await walk.copies()
     for spool in spools:
@@ -325,7 +325,6 @@ class _Walk:
         self,
         store: Store,
         masks: Masks,
-        index: Index,
         found: Findings,
         *,
         now: float,
@@ -333,7 +332,6 @@ class _Walk:
     ) -> None:
         self._store = store
         self._masks = masks
-        self._index = index
         self._found = found
         self._now = now
         self._apply = apply
@@ -367,7 +365,7 @@ class _Walk:
         """A spooled record as it may wait."""
         self._found.step(SPOOL, 1, None)
         try:
-            part = masked_batch(read_batch(record), self._masks, self._index)
+            part = masked_batch(read_batch(record), self._masks)
         except FormatError:
             self._found.unread[SPOOL] += 1
             return record
@@ -435,7 +433,7 @@ class _Walk:
     async def _indexed(self, segment: Segment) -> NewSegment:
         """A segment as it is found from now on; what is kept without an index stays so."""
         found = await self._store.passages(segment.id)
-        return NewSegment(segment=segment, passages=self._index(segment) if found else ())
+        return NewSegment(segment=segment, passages=passages_of(segment) if found else ())
 
     async def _segments_rewritten(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks

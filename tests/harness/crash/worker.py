@@ -20,7 +20,6 @@ from tests.harness.crash.places import open_place
 from tests.harness.crash.plan import STARTED_AT
 from tests.harness.crash.writer import say
 
-from recollect.boundary import attempted
 from recollect.ports import Store
 from recollect.upkeep.jobs import JobRunner, day_of
 from recollect.values.batch import Batch, Lease
@@ -60,7 +59,6 @@ class Worker:
             store,
             {KIND: self.handle},
             clock,
-            attempt=attempted,
             lease_seconds=self.lease_seconds,
             max_attempts=MAX_ATTEMPTS,
             day_tokens=options.day_tokens,

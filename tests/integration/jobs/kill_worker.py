@@ -8,7 +8,7 @@ import sys
 import time
 from random import Random
 
-from recollect.boundary import SystemClock, attempted
+from recollect.boundary import SystemClock
 from recollect.testing.store_contract import examples
 from recollect.upkeep.jobs import Backoff, JobRunner
 from recollect.values.batch import Batch, Lease
@@ -32,7 +32,6 @@ async def main(path: str) -> None:
         store,
         {"work": handler},
         SystemClock(),
-        attempt=attempted,
         lease_seconds=LEASE_SECONDS,
         max_attempts=1000,
         backoff=Backoff(base_seconds=0.01, factor=1.0),

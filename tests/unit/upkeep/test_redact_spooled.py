@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from recollect.formats.stored_records import join_state
 from recollect.testing.store_contract import examples
-from recollect.transfer.openclaw import passages_of
 from recollect.upkeep.masks import Masks
 from recollect.upkeep.matching import without
 from recollect.upkeep.redact import masked_batch
@@ -49,14 +48,14 @@ def batch() -> Batch:
 
 def test_a_batch_without_secrets_is_the_very_same() -> None:
     plain = Batch(at=1.0, segments=examples.conversation(["The tide is low."]))
-    part = masked_batch(plain, Masks(), passages_of)
+    part = masked_batch(plain, Masks())
     assert part.value is plain
     assert not part.changed
 
 
 def test_secrets_go_from_every_part_and_the_rest_stays() -> None:
     before = batch()
-    part = masked_batch(before, Masks(), passages_of)
+    part = masked_batch(before, Masks())
     left = part.value
     assert part.kinds == {"github-token": 4}
     first, second = left.segments
@@ -80,7 +79,7 @@ def test_secrets_go_from_every_part_and_the_rest_stays() -> None:
     assert isinstance(cut, Cut)
     assert TOKEN not in cut.summary
     assert cut.covers == (before.segments[0].segment.message_id,)
-    assert not masked_batch(left, Masks(), passages_of).changed
+    assert not masked_batch(left, Masks()).changed
 
 
 def test_a_joint_fact_goes_with_any_of_its_sources() -> None:
@@ -93,6 +92,6 @@ def test_a_joint_fact_goes_with_any_of_its_sources() -> None:
 
 def test_what_is_kept_without_an_index_stays_so() -> None:
     (new,) = examples.conversation([SAID])
-    part = masked_batch(Batch(at=1.0, segments=(replace(new, passages=()),)), Masks(), passages_of)
+    part = masked_batch(Batch(at=1.0, segments=(replace(new, passages=()),)), Masks())
     assert part.changed
     assert part.value.segments[0].passages == ()

@@ -13,7 +13,6 @@ import pytest
 from recollect.formats.openclaw_files import foreign_of, split_foreign
 from recollect.ports import Store
 from recollect.testing.store_contract import examples
-from recollect.transfer.openclaw import passages_of
 from recollect.upkeep.certificates import Redacted, headline
 from recollect.upkeep.masks import Masks, own_patterns
 from recollect.upkeep.matching import fact_meant
@@ -40,7 +39,7 @@ def run(folder: Path, scenario: Callable[[Store], Awaitable[None]]) -> None:
 
 
 async def redacted(store: Store, masks: Masks | None = None, *, apply: bool = True) -> Redacted:
-    return await redact(store, [], masks or Masks(), index=passages_of, now=2.0, apply=apply)
+    return await redact(store, [], masks or Masks(), now=2.0, apply=apply)
 
 
 def resting() -> Batch:

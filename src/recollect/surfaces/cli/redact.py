@@ -93,7 +93,6 @@ async def _redacted(
     shown: ShownProgress,
 ) -> Redacted:
     from recollect.session.redact_files import redact_in_files
-    from recollect.transfer.openclaw import passages_of
     from recollect.upkeep.certificates import joined
     from recollect.upkeep.redact import redact as redact_all
     from recollect.wiring import open_spool
@@ -107,7 +106,6 @@ async def _redacted(
             store,
             [spool],
             masks,
-            index=passages_of,
             now=time.time(),
             apply=apply,
             progress=shown.show,

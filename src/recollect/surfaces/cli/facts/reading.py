@@ -97,7 +97,7 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
 
 def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> JobRunner:
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
-    from recollect.boundary import SystemClock, attempted
+    from recollect.boundary import SystemClock
     from recollect.engine.background import metered
     from recollect.engine.facts.jobs import Extraction
     from recollect.upkeep.jobs import JobRunner as Runner
@@ -119,7 +119,6 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
         store,
         {EXTRACT_JOB: extraction.extract},
         clock,
-        attempt=attempted,
         lease_seconds=settings.jobs.lease_seconds,
         max_attempts=settings.jobs.max_attempts,
         day_tokens=settings.jobs.day_tokens,

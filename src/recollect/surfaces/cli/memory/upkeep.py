@@ -24,8 +24,8 @@ from recollect.surfaces.cli.store_options import (
 )
 
 if TYPE_CHECKING:
-    from recollect.engine.reindex import Reindexed
     from recollect.ports import Store
+    from recollect.upkeep.chores import Reindexed
     from recollect.values.upkeep import CheckResult, ScrubResult
 
 _DAY_SECONDS = 86_400.0
@@ -73,7 +73,7 @@ def reindex(*, url: str | None, space: str, as_json: bool) -> None:
 
         async def work(store: Store, place: Place) -> Reindexed:
             from recollect.boundary import SystemClock
-            from recollect.engine.reindex import reindex as index_anew
+            from recollect.upkeep.chores import reindex as index_anew
 
             del place
             show = partial(progress.show, "indexing")

@@ -9,11 +9,10 @@ from pathlib import Path
 from recollect.boundary import SystemClock
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine.archive import DurableArchive
-from recollect.engine.vector_upkeep import VectorUpkeep
 from recollect.ports import Embedder, Store
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.store_contract import examples
-from recollect.upkeep.chores import embed_next
+from recollect.upkeep.chores import VectorUpkeep, embed_next
 from recollect.values.batch import Batch
 from recollect.values.recall import EmbedderKind
 
