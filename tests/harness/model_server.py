@@ -29,8 +29,8 @@ from tests.harness.model_wires import (
     whole_reply,
 )
 
-from recollect.testing.scripted_replies import Fails, Says, WireName
-from recollect.values.model import Usage
+from recollect.testing.scripted_model import Fails, Says, WireName
+from recollect.values.request import Usage
 
 Step: TypeAlias = Says | Fails
 OverflowManner: TypeAlias = Literal["error", "inside", "silent"]

@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
-from recollect.values.model import StopReason, Usage
+from recollect.testing.scripted_model import Says, ScriptedCall, WireName
+from recollect.values.model import StopReason
+from recollect.values.request import Usage
 
 Events: TypeAlias = list[tuple[str, Mapping[str, Any]]]
 """Of a stream: the name, empty where the wire has none, and the data."""

@@ -23,8 +23,7 @@ from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import Compacted, Failed, Flushed
 from recollect.agent.loop import Agent
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Fails, Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Fails, Says, ScriptedCall, ScriptedModel, WireName
 
 WINDOW = 8_000
 SOFT, LIMIT = 5_600, 6_000

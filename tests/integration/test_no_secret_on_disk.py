@@ -29,8 +29,7 @@ from recollect.engine.keeper import keep_note
 from recollect.rules.redaction import redact
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import main
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
 from recollect.values.model import Prompt
 from recollect.wiring import open_store
 

@@ -16,8 +16,8 @@ import pytest
 from tests.harness.model_server import ModelServer
 
 from recollect import open_blocking_memory, open_memory
-from recollect.testing.scripted_replies import Says, ScriptedCall
-from recollect.values.model import Usage
+from recollect.testing.scripted_model import Says, ScriptedCall
+from recollect.values.request import Usage
 from recollect.wiring import open_store
 
 anthropic = pytest.importorskip("anthropic")

@@ -50,8 +50,7 @@ from recollect.agent.loop import Agent
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
 from recollect.engine import Engine
 from recollect.engine.session import Observation
-from recollect.testing.scripted_model import Given, ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall
+from recollect.testing.scripted_model import Given, Says, ScriptedCall, ScriptedModel
 from recollect.values.model import Answer, Prompt
 from recollect.values.report import Report
 

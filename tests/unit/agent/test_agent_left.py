@@ -22,8 +22,7 @@ from recollect.errors import MissingExtra, TranscriptError
 from recollect.session import SessionIndex, SessionTranscript
 from recollect.session import index as index_module
 from recollect.testing.provider_rules import violations
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 

@@ -14,8 +14,7 @@ from recollect.agent.loop import Agent
 from recollect.errors import ModelRefused, ModelUnavailable
 from recollect.formats.json_text import encode
 from recollect.testing.provider_rules import violations
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect.values.model import ReplyDone, TextDelta
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")

@@ -21,8 +21,7 @@ from recollect.agent.memory_command import recordable
 from recollect.agent.memory_text import MOST_SHOWN, facts_text, one_line
 from recollect.agent.opening import open_agent
 from recollect.surfaces.cli import main
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says
+from recollect.testing.scripted_model import Says, ScriptedModel
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Prompt
 

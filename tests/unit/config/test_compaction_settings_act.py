@@ -29,8 +29,7 @@ from recollect import open_memory
 from recollect.agent.opening import open_agent
 from recollect.config import active_keys
 from recollect.errors import ModelUnavailable, SettingsError
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says
+from recollect.testing.scripted_model import Says, ScriptedModel
 from recollect.values.compaction import CompactionResult
 from recollect.values.model import Prompt
 

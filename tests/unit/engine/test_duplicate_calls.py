@@ -8,7 +8,7 @@ from typing import Any
 
 from recollect.config import build
 from recollect.engine import Engine
-from recollect.testing.provider_rules.faithful import unfaithful
+from recollect.testing.provider_rules.violation import unfaithful
 
 
 def reasoning(n: int) -> dict[str, Any]:

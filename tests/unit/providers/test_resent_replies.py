@@ -12,7 +12,7 @@ from recollect.formats.json_text import encode
 from recollect.formats.replies import read_reply, read_usage
 from recollect.formats.translate import Speaker, as_resent, to_pi, to_wire
 from recollect.rules.identity import identify
-from recollect.testing.scripted_replies import WireName
+from recollect.testing.scripted_model import WireName
 from recollect.values.model import StopReason
 
 USED: Mapping[str, Any] = {"prompt_tokens": 7, "completion_tokens": 2}

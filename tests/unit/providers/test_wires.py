@@ -28,7 +28,7 @@ from tests.unit.providers.wire_models import (
 
 from recollect.errors import ModelOverflow, ModelUnavailable
 from recollect.formats.replies import read_reply, read_usage
-from recollect.testing.scripted_replies import (
+from recollect.testing.scripted_model import (
     Fails,
     Says,
     ScriptedCall,

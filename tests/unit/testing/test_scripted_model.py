@@ -11,8 +11,7 @@ from tests.harness.model_server import ModelServer
 from recollect.errors import ModelUnavailable
 from recollect.formats.replies import read_reply
 from recollect.ports import ChatModel
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
 
 

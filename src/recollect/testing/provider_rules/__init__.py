@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recollect.testing.provider_rules import anthropic, openai_chat, openai_responses, pi
-from recollect.testing.provider_rules.faithful import unfaithful
-from recollect.testing.provider_rules.violation import Violation
+from recollect.testing.provider_rules.violation import Violation, unfaithful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
-from recollect.formats.stored_records import join_state
+from recollect.formats.session_state import join_state
+from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
+    EMBEDDER,
+    LATER,
     SESSION,
     START,
+    asked,
     compaction,
     conversation,
     full_batch,
     ids,
     message_id,
+    piece,
+    segment,
     segments,
     session_write,
     text,
+    vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
+from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut
+from recollect.values.ledger import Piece, PieceHash, TurnRecord
+from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
-from recollect.values.segment import NewSegment
+from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 
-AT = START + 5_000
 MARK = "Großer Bärenklau"
 
 
@@ -62,9 +72,9 @@ async def compaction_that_is_kept_stays_as_it_is(spaces: Spaces) -> None:
     first = compaction(1, (message_id("one"),))
     await store.write(Batch(at=START, compactions=(first,)))
     before = await contents(store, SESSION)
-    otherwise = compaction(1, (message_id("two"),), body="otherwise", at=AT)
+    otherwise = compaction(1, (message_id("two"),), body="otherwise", at=LATER)
     for again in (first, otherwise):
-        await store.write(Batch(at=AT, compactions=(again,)))
+        await store.write(Batch(at=LATER, compactions=(again,)))
         assert await contents(store, SESSION) == before
 
 
@@ -74,7 +84,7 @@ async def compaction_goes_with_its_batch(spaces: Spaces) -> None:
     new = segments(4)
     await store.write(Batch(at=START, session=session_write(new, turn=2)))
     late = Batch(
-        at=AT,
+        at=LATER,
         session=session_write(new[:2], turn=1),
         compactions=(compaction(1), compaction(1, session="another")),
     )
@@ -92,9 +102,9 @@ async def compactions_outlive_the_ledger(spaces: Spaces) -> None:
     store = await spaces.open()
     batch = full_batch(0)
     await store.write(batch)
-    assert await store.expire(before=AT) == 1
+    assert await store.expire(before=LATER) == 1
     await store.evict(max_segments=0, said_before=None)
-    await store.withdraw(ids(batch.segments), at=AT)
+    await store.withdraw(ids(batch.segments), at=LATER)
     assert await store.compactions(SESSION) == batch.compactions
 
 
@@ -112,19 +122,19 @@ async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
     stays = [records[2], records[3]]
     batch = Batch(at=START, segments=new, compactions=records)
     await store.write(batch)
-    done = await store.forget(ForgetOrder(at=AT, segments=ids(new[:1])))
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids(new[:1])))
     assert done.compactions == 3
-    for late in (None, batch, Batch(at=AT, compactions=records)):
+    for late in (None, batch, Batch(at=LATER, compactions=records)):
         if late is not None:
             await store.write(late)
         left = [*await store.compactions(SESSION), *await store.compactions("another")]
         assert left == stays
     like = compaction(1, _said(new[:1]), body="of the same message")
-    await store.write(Batch(at=AT, compactions=(like, compaction(2, _said(new[1:2])))))
+    await store.write(Batch(at=LATER, compactions=(like, compaction(2, _said(new[1:2])))))
     assert [one.number for one in await store.compactions(SESSION)] == [2, 3]
     never = message_id("never stored")
-    assert (await store.forget(ForgetOrder(at=AT, message_ids=(never,)))).compactions == 0
-    await store.write(Batch(at=AT, compactions=(compaction(4, (never,)),)))
+    assert (await store.forget(ForgetOrder(at=LATER, message_ids=(never,)))).compactions == 0
+    await store.write(Batch(at=LATER, compactions=(compaction(4, (never,)),)))
     assert (await store.stats()).compactions == 3
 
 
@@ -140,16 +150,16 @@ async def compactions_of_a_forgotten_session_go(spaces: Spaces) -> None:
     )
     batch = Batch(at=START, segments=(*one, *two), compactions=records)
     await store.write(batch)
-    order = ForgetOrder(at=AT, sessions=("one", "only compactions"))
+    order = ForgetOrder(at=LATER, sessions=("one", "only compactions"))
     assert (await store.forget(order)).compactions == 3
-    for late in (None, batch, Batch(at=AT, compactions=records)):
+    for late in (None, batch, Batch(at=LATER, compactions=records)):
         if late is not None:
             await store.write(late)
         assert await store.compactions("one") == ()
         assert await store.compactions("only compactions") == ()
         assert await store.compactions("two") == records[2:3]
     anew = compaction(1, (message_id("said anew"),), session="one")
-    await store.write(Batch(at=AT, compactions=(anew,)))
+    await store.write(Batch(at=LATER, compactions=(anew,)))
     assert await store.compactions("one") == (anew,)
 
 
@@ -169,16 +179,16 @@ async def compactions_of_forgotten_places_go(spaces: Spaces) -> None:
         compaction(2, _said(one[:1]), session="two"),
     )
     await store.write(Batch(at=START, segments=(*one, *two), compactions=(*kept, *gone)))
-    order = ForgetOrder(at=AT, sessions=("one",), said_before=START + 1.5)
+    order = ForgetOrder(at=LATER, sessions=("one",), said_before=START + 1.5)
     done = await store.forget(order)
     assert (len(done.segments), done.message_ids, done.compactions) == (2, (), 3)
     unheard = compaction(9, _said(one[:1]), session="two")
     for late in ((), gone, (unheard,)):
-        await store.write(Batch(at=AT, compactions=late))
+        await store.write(Batch(at=LATER, compactions=late))
         assert await store.compactions("one") == kept[:1]
         assert await store.compactions("two") == kept[1:]
     said_again = conversation(["early"], session="three")
-    await store.write(Batch(at=AT, segments=said_again, compactions=(unheard,)))
+    await store.write(Batch(at=LATER, segments=said_again, compactions=(unheard,)))
     assert await store.compactions("two") == (kept[1], unheard)
 
 
@@ -191,13 +201,13 @@ async def compactions_that_hold_a_text_go(spaces: Spaces) -> None:
         compaction(3, body="Großer Bär"),
     )
     await store.write(Batch(at=START, compactions=records))
-    done = await store.forget(ForgetOrder(at=AT, matching=MARK.lower()))
+    done = await store.forget(ForgetOrder(at=LATER, matching=MARK.lower()))
     assert (done.compactions, done.message_ids) == (2, ())
     for _ in range(2):
         assert await store.compactions(SESSION) == records[2:]
-        await store.write(Batch(at=AT, compactions=records))
+        await store.write(Batch(at=LATER, compactions=records))
     another = compaction(1, body="nothing of it")
-    await store.write(Batch(at=AT, compactions=(another,)))
+    await store.write(Batch(at=LATER, compactions=(another,)))
     assert await store.compactions(SESSION) == (another, records[2])
 
 
@@ -221,13 +231,13 @@ async def cut_goes_with_a_message_it_covers(spaces: Spaces) -> None:
     stored = await store.session(SESSION)
     assert stored is not None
     assert join_state(stored.state, (), ()).edits == edits
-    stranger = ForgetOrder(at=AT, message_ids=(message_id("a stranger"),))
+    stranger = ForgetOrder(at=LATER, message_ids=(message_id("a stranger"),))
     assert (await store.forget(stranger)).session_states == 0
     for turn, gone in enumerate((covered[700], new[1].segment.message_id), start=4):
-        order = ForgetOrder(at=AT, message_ids=(gone,))
+        order = ForgetOrder(at=LATER, message_ids=(gone,))
         assert (await store.forget(order)).session_states == 1
         late = replace(write, turn=turn)  # of a process that does not know of it
-        for batch in (None, Batch(at=AT, session=late)):
+        for batch in (None, Batch(at=LATER, session=late)):
             if batch is not None:
                 await store.write(batch)
             stored = await store.session(SESSION)
@@ -245,17 +255,274 @@ async def cut_goes_with_a_place_it_covers(spaces: Spaces) -> None:
     )
     write = session_write(new, turn=1, edits=(cut,), about=_said(new[:299]))
     await store.write(Batch(at=START, segments=new, session=write))
-    done = await store.forget(ForgetOrder(at=AT, sessions=(SESSION,), said_before=START + 0.5))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=(SESSION,), said_before=START + 0.5))
     assert (len(done.segments), done.session_states) == (1, 1)
     for late in (None, replace(write, turn=2)):
         if late is not None:
-            await store.write(Batch(at=AT, session=late))
+            await store.write(Batch(at=LATER, session=late))
         stored = await store.session(SESSION)
         assert stored is not None
         assert join_state(stored.state, (), ()).edits == ()
     again = conversation([new[0].segment.text], session="elsewhere")
     stands = replace(write, turn=3)
-    await store.write(Batch(at=AT, segments=again, session=stands))
+    await store.write(Batch(at=LATER, segments=again, session=stands))
     stored = await store.session(SESSION)
     assert stored is not None
     assert stored.state == stands.state, "it is said again"
+
+
+# What holds for withdrawing: a segment goes with its index and vectors, and may come back.
+
+
+async def _hold(store: Store, model: Model, *asked_about: NewSegment) -> None:
+    """The store answers as the model does, of what was withdrawn too."""
+    words = tuple(
+        dict.fromkeys(word for one in asked_about for part in one.passages for word in part.words)
+    )
+    query = CandidateQuery(words=words, vectors=(asked("q"),), lexical_limit=99, vector_limit=99)
+    for asked_for in (query, replace(query, cold=True)):
+        model.expect(asked_for, await store.candidates(asked_for))
+    named = tuple(model.segments)
+    model.expect_around(named, query, await store.around(named, query))
+    page = await store.page(limit=1_000)
+    assert [row.segment for row in page] == [new.segment for new in model.segments.values()]
+    assert {row.segment.id for row in page if row.cold} == model.cold
+    stored = {(one.segment, one.ordinal): one.values for one in await store.vectors(EMBEDDER)}
+    assert stored == model.vectors.get(EMBEDDER, {})
+    stats = await store.stats()
+    kept = model.segments.values()
+    assert (stats.segments, stats.cold) == (len(kept), len(model.cold))
+    assert stats.noise == sum(new.segment.noise is not None for new in kept)
+    assert stats.tokens == sum(new.segment.tokens for new in kept)
+    assert stats.passages == sum(len(new.passages) for new in kept)
+
+
+async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
+    """What is withdrawn is in no page, index, export or count; the rest is as it was."""
+    store = await spaces.open()
+    new = segments(12)
+    noise = segment("hm", session="noise", noise="filler", said_at=START + 100)
+    other = segments(4, first=500, session="other", said_at=START + 200)
+    batch = Batch(at=START, segments=(*new, noise, *other), vectors=(vectors((*new, *other)),))
+    model = Model()
+    model.write(batch)
+    await store.write(batch)
+    await store.evict(max_segments=13, said_before=None)
+    model.evict_to(13)
+    assert ids(new)[1] in model.cold
+    gone = (new[1], new[5], new[6], noise)
+    named = [*ids(gone), SegmentId("0" * 32), new[5].segment.id]
+    assert await store.withdraw(named, at=LATER) == model.withdraw(named) == 4
+    await _hold(store, model, *new)
+    assert await store.segments(ids(gone)) == ()
+    assert await store.known(ids(gone)) == frozenset()
+    for one in gone:
+        assert await store.passages(one.segment.id) == ()
+    assert [one.session for one in await store.sessions()] == [SESSION, "other"]
+    assert await store.withdraw(named, at=LATER) == 0
+    assert await store.withdraw((), at=LATER) == 0
+    store = await spaces.reopen(store)
+    await _hold(store, model, *new)
+
+
+async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
+    """No tombstone stands for what was withdrawn: written again it is stored, and found."""
+    store = await spaces.open()
+    new = segments(8)
+    batch = Batch(at=START, segments=new, vectors=(vectors(new),))
+    model = Model()
+    model.write(batch)
+    await store.write(batch)
+    for _ in range(2):
+        gone = new[2:5]
+        assert await store.withdraw(ids(gone), at=LATER) == model.withdraw(ids(gone)) == 3
+        marks = [one.segment.message_id for one in gone]
+        places = [MessageId(one.segment.id) for one in gone]
+        assert await store.tombstoned([*marks, *places]) == frozenset()
+        assert (await store.stats()).tombstones == 0
+        await _hold(store, model, *new)
+        written = await store.write(Batch(at=LATER, segments=new))
+        model.write(Batch(at=LATER, segments=new))
+        assert written.stored == ids(gone)
+        assert set(written.known) == set(ids(new)) - set(ids(gone))
+        waiting = await store.unembedded(EMBEDDER, limit=99)
+        assert {one.segment for one in waiting} == set(ids(gone)), "its vector is gone"
+        await _hold(store, model, *new)
+        await store.write(Batch(at=LATER, vectors=(vectors(gone),)))
+        model.write(Batch(at=LATER, vectors=(vectors(gone),)))
+        await _hold(store, model, *new)
+
+
+async def withdrawing_leaves_all_else(spaces: Spaces) -> None:
+    """Jobs, facts, states, turns and pieces stay, and other sessions as they were."""
+    store = await spaces.open()
+    mine, other = full_batch(0, session="mine"), full_batch(1, session="other")
+    await store.write(mine)
+    await store.write(other)
+    before = await contents(store, "mine", "other")
+    gone = ids(mine.segments)
+    assert await store.withdraw(gone, at=LATER) == 4
+    after = await contents(store, "mine", "other")
+    for kept in ("facts", "jobs", "queue", "stored", "turns"):
+        assert after[kept] == before[kept], kept
+    hashes = [one.hash for one in mine.pieces]
+    assert set(await store.pieces(hashes)) == set(hashes)
+    assert [one.session for one in await store.sessions()] == ["other"]
+    assert [row.segment for row in await store.page()] == [new.segment for new in other.segments]
+    assert await store.page(session="mine") == ()
+    query = CandidateQuery(words=other.segments[1].passages[0].words[:1], session="other")
+    assert (await store.candidates(query)).passages
+
+
+async def withdrawn_twin_stays_elsewhere(spaces: Spaces) -> None:
+    """The same words in another session are another segment: they stay where they are."""
+    store = await spaces.open()
+    texts = ["the door is red", "so it is"]
+    one, two = conversation(texts, session="one"), conversation(texts, session="two")
+    batch = Batch(at=START, segments=(*one, *two), vectors=(vectors((*one, *two)),))
+    model = Model()
+    model.write(batch)
+    await store.write(batch)
+    assert await store.withdraw(ids(one), at=LATER) == model.withdraw(ids(one)) == 2
+    await _hold(store, model, *two)
+    assert [row.segment for row in await store.page(session="two")] == [new.segment for new in two]
+
+
+async def withdrawn_can_be_forgotten_after(spaces: Spaces) -> None:
+    """Forgetting what was withdrawn before keeps it out from then on, and so does the reverse."""
+    store = await spaces.open()
+    new = segments(6)
+    await store.write(Batch(at=START, segments=new, vectors=(vectors(new),)))
+    await store.withdraw(ids(new[:2]), at=LATER)
+    identities = (new[0].segment.message_id, new[3].segment.message_id)
+    await store.forget(ForgetOrder(at=LATER, message_ids=identities))
+    assert await store.withdraw(ids(new[3:4]), at=LATER) == 0
+    written = await store.write(Batch(at=LATER, segments=new, vectors=(vectors(new),)))
+    assert written.stored == ids(new[1:2])
+    assert sorted(written.forgotten) == sorted((ids(new)[0], ids(new)[3]))
+    result = await store.scrub()
+    assert result.done or result.cannot
+    assert {row.segment.id for row in await store.page()} == set(ids(new)) - set(written.forgotten)
+
+
+# What holds for the ledger: pieces once, turns rebuilt, retention that tears nothing.
+
+
+_ROWS: Sequence[Piece] = tuple(piece(f"row {number}") for number in range(40))
+_SYSTEM = piece("you are helpful", kind="system")
+_TOOLS = piece("[]", kind="tools")
+
+
+def _hashes(pieces: Sequence[Piece]) -> tuple[PieceHash, ...]:
+    return tuple(one.hash for one in pieces)
+
+
+def _turn(
+    number: int, *, kept: int, rows: Sequence[Piece], session: str = SESSION, at: float = 0.0
+) -> Batch:
+    """A turn as the engine writes it, with the pieces it names."""
+    report = piece(f"report {session} {number}", kind="report")
+    record = TurnRecord(
+        session=session,
+        number=number,
+        at=at or START + number,
+        format="anthropic",
+        model="m",
+        system=_SYSTEM.hash,
+        tools=_TOOLS.hash,
+        report=report.hash,
+        kept_rows=kept,
+        rows=_hashes(rows),
+    )
+    return Batch(at=record.at, pieces=(_SYSTEM, _TOOLS, report, *rows), turns=(record,))
+
+
+async def _rows(store: Store, number: int, session: str = SESSION) -> tuple[PieceHash, ...]:
+    turn = await store.turn(session, number)
+    assert turn is not None
+    return turn.rows
+
+
+async def pieces_are_stored_once(spaces: Spaces) -> None:
+    """A piece that several turns name is stored once, and comes back byte by byte."""
+    store = await spaces.open()
+    binary = replace(piece("binary"), body=bytes(range(256)) * 500, exact=False)
+    for number in range(1, 4):
+        batch = _turn(number, kept=0, rows=_ROWS[:5])
+        await store.write(replace(batch, pieces=(*batch.pieces, binary)))
+    stats = await store.stats()
+    assert (stats.turns, stats.pieces) == (3, 5 + 3 + 2 + 1)
+    wanted = (*_ROWS[:5], _SYSTEM, binary)
+    found = await store.pieces([*_hashes(wanted), PieceHash("0" * 32)])
+    assert dict(found) == {one.hash: one for one in wanted}
+    assert dict(await store.pieces([])) == {}
+
+
+async def turns_are_rebuilt(spaces: Spaces) -> None:
+    """A turn that only names what it added is rebuilt with all its rows, however far back."""
+    store = await spaces.open()
+    shown: list[Sequence[Piece]] = []
+    plan = ((0, 0, 4), (4, 4, 7), (7, 7, 7), (5, 20, 24), (0, 30, 32), (2, 32, 40), (1, 8, 9))
+    for number, (kept, first, last) in enumerate(plan, start=1):
+        await store.write(_turn(number, kept=kept, rows=_ROWS[first:last]))
+        shown.append((*(shown[-1][:kept] if shown else ()), *_ROWS[first:last]))
+    await store.write(_turn(1, kept=0, rows=_ROWS[:1], session="another"))
+    assert await store.turns(SESSION) == (1, 2, 3, 4, 5, 6, 7)
+    for number, rows in enumerate(shown, start=1):
+        assert await _rows(store, number) == _hashes(rows), number
+    rebuilt = await store.turn(SESSION, 4)
+    assert rebuilt is not None
+    record = rebuilt.record
+    assert (record.session, record.number, record.at) == (SESSION, 4, START + 4)
+    assert (record.format, record.model, record.rest) == ("anthropic", "m", None)
+    assert (record.system, record.tools) == (_SYSTEM.hash, _TOOLS.hash)
+    assert await store.turn(SESSION, 8) is None
+    assert await store.turn("unheard of", 1) is None
+    assert await store.turns("unheard of") == ()
+
+
+async def numbers_of_turns_may_have_gaps(spaces: Spaces) -> None:
+    """A turn rests on the recorded one before it, whatever its number."""
+    store = await spaces.open()
+    await store.write(_turn(3, kept=0, rows=_ROWS[:3]))
+    await store.write(_turn(10, kept=3, rows=_ROWS[3:5]))
+    await store.write(_turn(200, kept=5, rows=_ROWS[5:6]))
+    assert await store.turns(SESSION) == (3, 10, 200)
+    assert await _rows(store, 200) == _hashes(_ROWS[:6])
+
+
+async def expired_turns_hand_their_rows_on(spaces: Spaces) -> None:
+    """Turns before a time go; a later one that rests on them keeps all its rows."""
+    store = await spaces.open()
+    for number in range(1, 11):
+        rows = _ROWS[number * 2 - 2 : number * 2]
+        await store.write(_turn(number, kept=(number - 1) * 2, rows=rows))
+    assert await store.expire(before=START) == 0
+    assert await store.expire(before=START + 4.5) == 4
+    assert await store.turns(SESSION) == (5, 6, 7, 8, 9, 10)
+    for number in range(5, 11):
+        assert await _rows(store, number) == _hashes(_ROWS[: number * 2])
+    assert await store.turn(SESSION, 4) is None
+    assert await store.expire(before=START + 9.5) == 5
+    assert await _rows(store, 10) == _hashes(_ROWS[:20])
+    assert len(await store.pieces(_hashes(_ROWS[:20]))) == 20
+    await store.write(_turn(11, kept=20, rows=_ROWS[20:21]))
+    assert await _rows(store, 11) == _hashes(_ROWS[:21])
+
+
+async def pieces_go_with_their_last_turn(spaces: Spaces) -> None:
+    """Pieces that only expired turns named are gone; those another session names stay."""
+    store = await spaces.open()
+    await store.write(_turn(1, kept=0, rows=_ROWS[:6]))
+    await store.write(_turn(2, kept=2, rows=_ROWS[6:8]))
+    await store.write(_turn(1, kept=0, rows=_ROWS[4:5], session="other", at=START + 500))
+    assert await store.expire(before=START + 1.5) == 1
+    left = await store.pieces(_hashes(_ROWS[:8]))
+    assert set(left) == set(_hashes((*_ROWS[:2], _ROWS[4], *_ROWS[6:8])))
+    assert await store.expire(before=START + 400) == 1
+    left = await store.pieces(_hashes((*_ROWS[:8], _SYSTEM, _TOOLS)))
+    assert set(left) == {_ROWS[4].hash, _SYSTEM.hash, _TOOLS.hash}
+    assert await store.expire(before=START + 900) == 1
+    stats = await store.stats()
+    assert (stats.turns, stats.pieces) == (0, 0)
+    assert await store.expire(before=START + 900) == 0

@@ -39,6 +39,8 @@ from recollect.values.recall import AskedVector
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
 
 START: Final = 1_760_000_000.25
+SOON: Final = START + 1_000
+LATER: Final = START + 5_000
 """When the first example was said."""
 SESSION: Final = "talk"
 EMBEDDER: Final = "example-256"

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from recollect.testing.store_contract.examples import START, fact, ids, segments
-from recollect.testing.store_contract.harness import Spaces
+import numpy as np
+
+from recollect.search.bm25 import inverse_document_frequency
+from recollect.testing.store_contract.examples import (
+    EMBEDDER,
+    START,
+    asked,
+    fact,
+    fact_vectors,
+    ids,
+    segments,
+    vector,
+)
+from recollect.testing.store_contract.harness import Spaces, for_every
 from recollect.values.batch import Batch
-from recollect.values.fact import EvidenceSpan, Fact, FactId
+from recollect.values.fact import Evidence, Fact, FactId, FactVector, FactVectorSet
+from recollect.values.lookup import AskedVector, FactCandidates, FactQuery
 from recollect.values.segment import SegmentId
 
 
@@ -25,8 +41,8 @@ async def facts_come_back(spaces: Spaces) -> None:
              content="port 'is' \"8080\" \\ 🙂", trust="high", superseded_by=FactId("other"),
              foreign='{"id": 7}', valid_to=START + 7.5, recorded_at=START + 8.25,
              subject="der Dienst 世界", attribute="port\x00", made_by="model", change="supersede",
-             evidence=(EvidenceSpan(segment=new[0].segment.id, start=0, end=5),
-                       EvidenceSpan(segment=new[1].segment.id, start=3, end=2**31)),
+             evidence=(Evidence(segment=new[0].segment.id, start=0, end=5),
+                       Evidence(segment=new[1].segment.id, start=3, end=2**31)),
              session="talk 'one' 🙂", pinned=True, joint=True),
         fact("plain", at=START + 1),
         fact("unknown source", at=START + 2, sources=[SegmentId("f" * 32)]),
@@ -111,12 +127,321 @@ async def facts_of_subjects_are_read_alone(spaces: Spaces) -> None:
         for place, subject in enumerate(about)
     )
     await store.write(Batch(at=START, facts=given))
-    for asked in (("port",), ("port", "host"), ("a\ud800b", "世界\x00"), ("",), ("nobody",), ()):
+    for keys in (("port",), ("port", "host"), ("a\ud800b", "世界\x00"), ("",), ("nobody",), ()):
         for superseded in (False, True):
             every = await store.facts(superseded=superseded)
-            found = await store.facts(superseded=superseded, subjects=asked)
-            assert found == tuple(one for one in every if one.subject in asked), asked
+            found = await store.facts(superseded=superseded, subjects=keys)
+            assert found == tuple(one for one in every if one.subject in keys), keys
     ids_ = [given[5].id, given[1].id, given[2].id]
     assert [one.id for one in await store.facts(ids_, subjects={"port"})] == ["f5", "f1"]
     many = ("port", *(f"subject {number}" for number in range(1_200)))
     assert [one.id for one in await store.facts(subjects=many)] == ["f5", "f1"]
+
+
+# What holds for finding facts: by rare words, by vector, pinned; only what is current.
+
+
+_SMALL = 8
+_WORDS = ("port", "host", "the", "数据库", "ß", "Upper", "a b", "'", "\x00odd")
+
+
+async def facts_are_found_as_they_are(spaces: Spaces) -> None:
+    """A candidate is the whole fact; with nothing asked only pinned ones are found."""
+    store = await spaces.open()
+    assert await store.fact_candidates(FactQuery(words=("port",))) == FactCandidates(
+        document_frequencies={"port": 0}
+    )
+    one = fact("one", content="the port is 8080", subject="service", attribute="port")
+    pinned = fact("kept", content="never push to main", pinned=True)
+    await store.write(Batch(at=START, facts=(one, pinned)))
+    found = await store.fact_candidates(FactQuery(words=("port", "port", "absent")))
+    assert _found(found) == ["kept", "one"]
+    assert {each.fact for each in found.facts} == {one, pinned}
+    assert found.documents == 2
+    assert found.document_frequencies == {"port": 1, "absent": 0}
+    assert _found(await store.fact_candidates(FactQuery())) == ["kept"]
+    nothing = await store.fact_candidates(FactQuery(words=("port",), limit=0))
+    assert _found(nothing) == ["kept"]
+
+
+async def only_current_facts_are_found(spaces: Spaces) -> None:
+    """What was superseded or closed is not found, and counts for no statistics."""
+    store = await spaces.open()
+    given = (
+        fact("current", content="port 3"),
+        fact("superseded", content="port 1", superseded_by=FactId("current"), pinned=True),
+        fact("closed", content="port 2", valid_to=START + 1),
+    )
+    await store.write(Batch(at=START, facts=given, fact_vectors=(fact_vectors(given),)))
+    query = FactQuery(words=("port",), vectors=(asked("x"),))
+    found = await store.fact_candidates(query)
+    assert (_found(found), found.documents) == (["current"], 1)
+    assert found.document_frequencies == {"port": 1}
+    opened = replace(given[2], valid_to=None)
+    closed = replace(given[0], valid_to=START + 2, superseded_by=opened.id)
+    await store.write(Batch(at=START, facts=(opened, closed)))
+    found = await store.fact_candidates(query)
+    assert _found(found) == ["closed"]
+    assert found.facts[0].similarities == (None,), "a vector goes with its fact"
+
+
+async def facts_are_found_in_their_session(spaces: Spaces) -> None:
+    """A session's facts and those of none are found; statistics stay those of all."""
+    store = await spaces.open()
+    sessions = ("a", "b", None, "a 世界 '\x00")
+    given = tuple(
+        fact(f"{place}{kind}", content="port", session=session, pinned=kind == "p")
+        for place, session in enumerate(sessions)
+        for kind in ("p", "w")
+    )
+    vectors = (fact_vectors(given),)
+    await store.write(Batch(at=START, facts=given, fact_vectors=vectors))
+    for place, session in enumerate(sessions):
+        for query in (
+            FactQuery(words=("port",), session=session),
+            FactQuery(vectors=(asked("x"),), session=session),
+        ):
+            found = await store.fact_candidates(query)
+            expected = {f"{one}{kind}" for one in (place, 2) for kind in ("p", "w")}
+            wanted = expected if session is not None else {one.id for one in given}
+            assert set(_found(found)) == wanted
+            assert found.documents == len(given)
+    few = await store.fact_candidates(FactQuery(words=("port",), session="b", limit=2))
+    assert set(_found(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
+
+
+async def facts_are_found_by_type(spaces: Spaces) -> None:
+    """The newest of the types asked for, of the session and of none, whatever their words."""
+    store = await spaces.open()
+    given = [
+        fact(f"{type_}{number}", content="port", type=type_, at=START + number, session=session)
+        for type_ in ("decision", "issue", "task_state")
+        for number, session in enumerate(("a", "b", None))
+    ]
+    given.append(fact("gone", content="port", type="decision", valid_to=START + 9))
+    await store.write(Batch(at=START, facts=tuple(given)))
+
+    async def found(**query: Any) -> list[str]:
+        return _found(await store.fact_candidates(FactQuery(**query)))
+
+    assert await found(types=("decision",)) == ["decision0", "decision1", "decision2"]
+    both = ("issue", "task_state")
+    assert await found(types=both, session="a") == [
+        "issue0",
+        "issue2",
+        "task_state0",
+        "task_state2",
+    ]
+    assert await found(types=both, limit=2) == ["issue2", "task_state2"]
+    assert await found(types=("decision",), limit=0) == []
+    assert await found(types=("architecture",), words=("absent",)) == []
+
+
+async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
+    """Facts with the rarest shared words come first; of equals those with the lowest ids."""
+    store = await spaces.open()
+    given = [fact(f"c{number:02}", content="common") for number in range(12)]
+    given += [fact(f"r{number}", content="rare thing") for number in range(3)]
+    given += [fact("both", content="common rare")]
+    dice = random.Random(3)  # noqa: S311 - the order of writing must not matter
+    dice.shuffle(given)
+    for one in given:
+        await store.write(Batch(at=START, facts=(one,)))
+    for limit in (1, 2, 4, 6, 50):
+        query = FactQuery(words=("common", "rare"), limit=limit)
+        found = await store.fact_candidates(query)
+        assert set(_found(found)) == _expected(given, query, {}), limit
+
+
+async def nearest_facts_are_found(spaces: Spaces) -> None:
+    """The nearest by each asked vector are found, with their cosines; ties go by id."""
+    store = await spaces.open()
+    given = [fact(f"f{number:02}", content=f"fact {number % 9}") for number in range(20)]
+    vectors = fact_vectors(given)
+    other = fact_vectors(given[::2], embedder="other", dimensions=_SMALL)
+    await store.write(Batch(at=START, facts=tuple(given), fact_vectors=(vectors, other)))
+    held = _held(vectors, other)
+    questions = (
+        asked("q", like=vector(EMBEDDER + "fact 3")),
+        asked("w", embedder="other", dimensions=_SMALL),
+        asked("w", embedder="nobody"),
+    )
+    for limit in (1, 3, 5, 30):
+        query = FactQuery(vectors=questions, limit=limit)
+        found = await store.fact_candidates(query)
+        assert set(_found(found)) == _expected(given, query, held), limit
+        for one in found.facts:
+            for near, question in zip(one.similarities, questions, strict=True):
+                values = held.get((question.embedder, one.fact.id))
+                if values is None:
+                    assert near is None
+                else:
+                    assert near is not None
+                    assert abs(near - _cosine(question.values, values)) < 1e-6
+    zero = AskedVector(embedder=EMBEDDER, values=bytes(4 * 256))
+    found = await store.fact_candidates(FactQuery(words=("3",), vectors=(zero,)))
+    assert {one.similarities for one in found.facts} == {(None,)}
+
+
+async def facts_without_vectors_are_told(spaces: Spaces) -> None:
+    """Current facts that have no vector of an embedder are told, until they have one."""
+    store = await spaces.open()
+    given = tuple(fact(f"f{number}") for number in range(5))
+    closed = fact("closed", valid_to=START + 1)
+    await store.write(Batch(at=START, facts=(*given, closed)))
+    assert [one.fact for one in await store.unembedded_facts("e", limit=3)] == ["f0", "f1", "f2"]
+    texts = {one.fact: one.text for one in await store.unembedded_facts("e", limit=50)}
+    assert texts == {one.id: one.content for one in given}
+    vectors = fact_vectors((*given[:3], closed, fact("unheard of")), embedder="e", dimensions=4)
+    await store.write(Batch(at=START, fact_vectors=(vectors,)))
+    assert await _waiting(store, "e") == ["f3", "f4"]
+    assert await _waiting(store, "another") == [one.id for one in given]
+    changed = replace(given[0], content="told otherwise")
+    await store.write(Batch(at=START, facts=(changed, given[1])))
+    assert await _waiting(store, "e") == ["f0", "f3", "f4"], "its vector was made of other words"
+    assert await store.unembedded_facts("e", limit=0) == ()
+    stats = await store.stats()
+    assert stats.vectors == {}, "those are counts of passages"
+    again = FactVectorSet(
+        embedder="e",
+        dimensions=4,
+        vectors=(FactVector(fact=given[1].id, values=vector("other", dimensions=4)),),
+    )
+    await store.write(Batch(at=START, fact_vectors=(again,)))
+    question = AskedVector(embedder="e", values=vectors.vectors[1].values)
+    found = await store.fact_candidates(FactQuery(vectors=(question,), limit=1))
+    assert [(one.fact.id, one.similarities) for one in found.facts] == [("f1", (1.0,))]
+
+
+async def fact_and_vector_come_in_one_batch(spaces: Spaces) -> None:
+    """Vectors of facts that the same batch writes are kept; those of what it closes are not."""
+    store = await spaces.open()
+    old, new = fact("old", content="port 1"), fact("new", content="port 2", at=START + 1)
+    await store.write(Batch(at=START, facts=(old,), fact_vectors=(fact_vectors((old,)),)))
+    closed = replace(old, superseded_by=new.id, valid_to=new.at, content="port 1")
+    vectors = (fact_vectors((new, closed)),)
+    await store.write(Batch(at=START, facts=(closed, new), fact_vectors=vectors))
+    assert await _waiting(store, EMBEDDER) == []
+    found = await store.fact_candidates(FactQuery(vectors=(asked("x"),)))
+    assert _found(found) == ["new"]
+
+
+async def candidates_are_the_right_ones(spaces: Spaces) -> None:
+    """For all facts and questions: who is found, and the statistics, are what they should be."""
+    from hypothesis import strategies as st
+
+    made = st.fixed_dictionaries(
+        {
+            "words": st.lists(st.sampled_from(_WORDS), max_size=4),
+            "session": st.sampled_from([None, "a", "b"]),
+            "pinned": st.sampled_from([False, False, False, True]),
+            "valid_to": st.sampled_from([None, None, START]),
+            "vector": st.sampled_from([None, "v1", "v2", "v3"]),
+        }
+    )
+    cases = st.tuples(
+        st.lists(st.tuples(st.integers(0, 9), made), max_size=25),
+        st.lists(st.sampled_from(_WORDS), max_size=4, unique=True),
+        st.sampled_from([None, "a", "c"]),
+        st.integers(0, 4),
+    )
+    spaces_made = 0
+
+    async def hold(case: tuple[Any, ...]) -> None:
+        nonlocal spaces_made
+        spaces_made += 1
+        given, words, session, limit = case
+        store = await spaces.open(f"case {spaces_made}")
+        kept: dict[str, Fact] = {}
+        held: dict[tuple[str, FactId], bytes] = {}
+        for name, drawn in given:
+            new = replace(
+                fact(str(name), content=" ".join(drawn["words"])),
+                words=tuple(drawn["words"]),
+                session=drawn["session"],
+                pinned=drawn["pinned"],
+                valid_to=drawn["valid_to"],
+            )
+            same = kept.get(new.id) == new
+            sets = _one_vector(new, drawn["vector"])
+            await store.write(Batch(at=START, facts=(new,), fact_vectors=sets))
+            kept[new.id] = new
+            if not same:
+                held.pop((EMBEDDER, new.id), None)
+            if sets and new.valid_to is None:
+                held.setdefault((EMBEDDER, new.id), sets[0].vectors[0].values)
+        question = asked("q", dimensions=_SMALL)
+        query = FactQuery(words=tuple(words), vectors=(question,), session=session, limit=limit)
+        found = await store.fact_candidates(query)
+        current = [one for one in kept.values() if one.valid_to is None]
+        assert {one.fact for one in found.facts} <= set(current)
+        assert set(_found(found)) == _expected(current, query, held)
+        assert found.documents == len(current)
+        assert found.document_frequencies == {
+            word: sum(word in one.words for one in current) for word in words
+        }
+        await spaces.finish(store)
+
+    await for_every(lambda: cases, hold)
+
+
+def _one_vector(given: Fact, seed: str | None) -> tuple[FactVectorSet, ...]:
+    if seed is None:
+        return ()
+    values = vector(seed, dimensions=_SMALL)
+    one = FactVector(fact=given.id, values=values)
+    return (FactVectorSet(embedder=EMBEDDER, dimensions=_SMALL, vectors=(one,)),)
+
+
+async def _waiting(store: Any, embedder: str) -> list[str]:
+    return [one.fact for one in await store.unembedded_facts(embedder, limit=100)]
+
+
+def _found(candidates: FactCandidates) -> list[str]:
+    return sorted(one.fact.id for one in candidates.facts)
+
+
+def _held(*sets: FactVectorSet) -> dict[tuple[str, FactId], bytes]:
+    return {(given.embedder, one.fact): one.values for given in sets for one in given.vectors}
+
+
+def _cosine(one: bytes, other: bytes) -> float:
+    left, right = (np.frombuffer(raw, "<f4").astype(np.float64) for raw in (one, other))
+    lengths = np.linalg.norm(left) * np.linalg.norm(right)
+    return round(float(left @ right / lengths), 9) if lengths else 0.0
+
+
+def _expected(
+    current: Sequence[Fact], query: FactQuery, held: dict[tuple[str, FactId], bytes]
+) -> set[FactId]:
+    """Whom a store has to find among these facts, said in the plainest way."""
+    allowed = [
+        one for one in current if query.session is None or one.session in (None, query.session)
+    ]
+    worths = {
+        word: inverse_document_frequency(
+            document_frequency=sum(word in one.words for one in current), documents=len(current)
+        )
+        for word in query.words
+    }
+    scored = []
+    for one in allowed:
+        shared = [word for word in query.words if word in one.words]
+        if shared:
+            score = 0.0
+            for word in shared:
+                score += worths[word]
+            scored.append((-score, one.id))
+    wanted = {one.id for one in allowed if one.pinned} | _first(scored, query.limit)
+    for question in query.vectors:
+        near = [
+            (-_cosine(question.values, held[question.embedder, one.id]), one.id)
+            for one in allowed
+            if (question.embedder, one.id) in held
+        ]
+        wanted |= _first(near, query.limit)
+    return wanted
+
+
+def _first(scored: Iterable[tuple[float, FactId]], limit: int) -> set[FactId]:
+    return {id_ for _, id_ in sorted(scored)[:limit]}

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+from recollect.formats.session_state import read_state
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
+    LATER,
     SESSION,
     START,
     asked,
     conversation,
+    fact,
     ids,
     message_id,
+    piece,
     segment,
     segments,
+    session_write,
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
+from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.values.fact import FactId
+from recollect.values.job import NewJob
+from recollect.values.ledger import TurnRecord
+from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
-from recollect.values.recall import CandidateQuery
+from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
-
-AT = START + 5_000
 
 
 async def _filled(store: Store, new: tuple[NewSegment, ...]) -> Model:
@@ -62,7 +71,7 @@ async def _hold(
     for one in gone:
         assert await store.passages(one.segment.id) == ()
     again = await store.write(
-        Batch(at=AT + 1, segments=gone, vectors=(vectors(gone, embedder="e"),))
+        Batch(at=LATER + 1, segments=gone, vectors=(vectors(gone, embedder="e"),))
     )
     assert (again.stored, again.known) == ((), ())
     assert sorted(again.forgotten) == sorted(ids(gone))
@@ -79,7 +88,7 @@ async def segments_can_be_forgotten(spaces: Spaces) -> None:
     model.evict_to(9)
     gone = (new[1], new[5], new[6])  # the first of them is cold
     model.forget(ids(gone))
-    done = await store.forget(ForgetOrder(at=AT, segments=(*ids(gone), SegmentId("0" * 32))))
+    done = await store.forget(ForgetOrder(at=LATER, segments=(*ids(gone), SegmentId("0" * 32))))
     assert sorted(done.segments) == sorted(ids(gone))
     assert {one.segment.message_id for one in gone} <= set(done.message_ids)
     assert (done.passages, done.vectors) == (3, 3)
@@ -97,11 +106,11 @@ async def identity_is_forgotten_wherever_it_was_said(spaces: Spaces) -> None:
     model = await _filled(store, (*one, *two))
     gone = (one[2], one[4], two[0])
     model.forget(ids(gone))
-    done = await store.forget(ForgetOrder(at=AT, message_ids=(message_id(said),)))
+    done = await store.forget(ForgetOrder(at=LATER, message_ids=(message_id(said),)))
     assert sorted(done.segments) == sorted(ids(gone))
     await _hold(store, model, gone)
     elsewhere = segment(said, session="three")
-    written = await store.write(Batch(at=AT, segments=(elsewhere,)))
+    written = await store.write(Batch(at=LATER, segments=(elsewhere,)))
     assert written.forgotten == ids([elsewhere])
     assert await store.page(session="three") == ()
 
@@ -113,7 +122,7 @@ async def forgotten_segment_takes_its_twins(spaces: Spaces) -> None:
     one, two = segment(said, session="one"), segment(said, session="two", said_at=START + 1)
     model = await _filled(store, (one, two, segment("other words", session="two")))
     model.forget(ids((one, two)))
-    done = await store.forget(ForgetOrder(at=AT, segments=ids([one])))
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids([one])))
     assert sorted(done.segments) == sorted(ids((one, two)))
     await _hold(store, model, (one, two))
 
@@ -125,7 +134,7 @@ async def sessions_can_be_forgotten(spaces: Spaces) -> None:
     noise = segment("hm", session="one", parent=one[-1].segment.key, noise="filler")
     model = await _filled(store, (*one, noise, *two))
     model.forget(ids((*one, noise)), by_place=True)
-    done = await store.forget(ForgetOrder(at=AT, sessions=("one", "unheard of")))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=("one", "unheard of")))
     assert sorted(done.segments) == sorted(ids((*one, noise)))
     assert done.message_ids == ()
     await _hold(store, model, (*one, noise), by_place=True)
@@ -139,7 +148,9 @@ async def times_can_be_forgotten(spaces: Spaces) -> None:
     model = await _filled(store, new)
     model.forget(ids(new[:4]), by_place=True)
     model.forget(ids(new[8:9]))
-    done = await store.forget(ForgetOrder(at=AT, said_before=START + 3.5, segments=ids(new[8:9])))
+    done = await store.forget(
+        ForgetOrder(at=LATER, said_before=START + 3.5, segments=ids(new[8:9]))
+    )
     assert sorted(done.segments) == sorted(ids((*new[:4], new[8])))
     assert done.message_ids == (new[8].segment.message_id,)
     await _hold(store, model, new[:4], by_place=True)
@@ -151,10 +162,12 @@ async def identity_that_is_not_stored_gets_a_tombstone(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(3)
     identity = new[1].segment.message_id
-    done = await store.forget(ForgetOrder(at=AT, message_ids=(identity,)))
+    done = await store.forget(ForgetOrder(at=LATER, message_ids=(identity,)))
     assert done.segments == ()
     assert await store.tombstoned([identity, new[0].segment.message_id]) == {identity}
-    written = await store.write(Batch(at=AT, segments=new, vectors=(vectors(new, embedder="e"),)))
+    written = await store.write(
+        Batch(at=LATER, segments=new, vectors=(vectors(new, embedder="e"),))
+    )
     assert written.forgotten == ids(new[1:2])
     assert written.stored == ids((new[0], new[2]))
     assert {one.segment for one in await store.vectors("e")} == set(written.stored)
@@ -165,12 +178,288 @@ async def forgetting_twice_is_fine(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(4)
     await _filled(store, new)
-    order = ForgetOrder(at=AT, segments=ids(new[:2]), message_ids=(message_id("unheard of"),))
+    order = ForgetOrder(at=LATER, segments=ids(new[:2]), message_ids=(message_id("unheard of"),))
     await store.forget(order)
     before = await contents(store, SESSION)
-    again = await store.forget(replace(order, at=AT + 1))
+    again = await store.forget(replace(order, at=LATER + 1))
     assert (again.segments, again.passages, again.vectors) == ((), 0, 0)
     assert await contents(store, SESSION) == before
-    empty = await store.forget(ForgetOrder(at=AT))
+    empty = await store.forget(ForgetOrder(at=LATER))
     assert (empty.segments, empty.message_ids) == ((), ())
     assert len(await store.page()) == 2
+
+
+# What holds for all that quotes a forgotten message: facts, jobs, pieces, session states.
+
+
+async def facts_go_with_their_last_source(spaces: Spaces) -> None:
+    """A fact that rests on forgotten segments alone goes; another keeps its other sources."""
+    store = await spaces.open()
+    new = segments(4)
+    first, second, third = ids(new[:3])
+    facts = (
+        fact("alone", sources=[first]),
+        fact("both forgotten", sources=[first, second], at=START + 1),
+        fact("shared", sources=[first, third], at=START + 2),
+        fact("others", sources=[third], at=START + 3),
+        fact("no source", at=START + 4),
+    )
+    await store.write(Batch(at=START, segments=new, facts=facts))
+    done = await store.forget(ForgetOrder(at=LATER, segments=(first, second)))
+    assert sorted(done.facts) == ["alone", "both forgotten"]
+    left = {one.id: one.sources for one in await store.facts(superseded=True)}
+    assert left == {"shared": (third,), "others": (third,), "no source": ()}
+
+
+async def jobs_about_it_are_dropped(spaces: Spaces) -> None:
+    """Jobs that quote a forgotten message go, waiting, leased or dead; others stay."""
+    store = await spaces.open()
+    new = segments(3)
+    one, two = new[0].segment.message_id, new[1].segment.message_id
+    for key, about in (("leased", (one,)), ("dead", (two, one))):
+        await store.write(Batch(at=START, jobs=(NewJob(kind="work", key=key, about=about),)))
+    leases = await store.claim(now=LATER, lease_seconds=60, kinds=("work",), limit=9)
+    held = {lease.key: lease for lease in leases}
+    await store.fail(held["dead"], reason="no", retry_at=None)
+    jobs = (
+        NewJob(kind="work", key="waiting", about=(one,)),
+        NewJob(kind="work", key="both", about=(two, one)),
+        NewJob(kind="work", key="other", about=(two,)),
+        NewJob(kind="work", key="about nobody"),
+    )
+    await store.write(Batch(at=START, segments=new, jobs=jobs))
+    done = await store.forget(ForgetOrder(at=LATER, message_ids=(one,)))
+    assert done.jobs == 4
+    assert {record.key for record in await store.jobs()} == {"other", "about nobody"}
+    assert not await store.complete(held["leased"], Batch(at=LATER, facts=(fact("late"),)))
+    assert await store.facts() == ()
+    again = NewJob(kind="work", key="resent", about=(one,))
+    await store.write(Batch(at=LATER, segments=new[:1], jobs=(again,)))
+    assert {record.key for record in await store.jobs()} == {"other", "about nobody"}
+
+
+async def pieces_about_it_go(spaces: Spaces) -> None:
+    """Ledger pieces that quote a forgotten message go and stay away; turns keep their rows."""
+    store = await spaces.open()
+    new = segments(3)
+    one, two = new[0].segment.message_id, new[1].segment.message_id
+    pieces = (
+        piece("quotes one", about=(one,)),
+        piece("quotes both", about=(two, one)),
+        piece("quotes two", about=(two,)),
+        piece("quotes nobody"),
+    )
+    turn = TurnRecord(
+        session=SESSION, number=1, at=START, format="pi", rows=tuple(p.hash for p in pieces)
+    )
+    batch = Batch(at=START, segments=new, pieces=pieces, turns=(turn,))
+    await store.write(batch)
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids(new[:1])))
+    assert done.pieces == 2
+    wanted = {pieces[2].hash, pieces[3].hash}
+    assert set(await store.pieces(turn.rows)) == wanted
+    rebuilt = await store.turn(SESSION, 1)
+    assert rebuilt is not None
+    assert rebuilt.rows == turn.rows
+    await store.write(batch)
+    assert set(await store.pieces(turn.rows)) == wanted
+    later = replace(turn, number=2, kept_rows=4, rows=())
+    await store.write(replace(batch, turns=(later,), segments=()))
+    assert set(await store.pieces(turn.rows)) == wanted
+
+
+async def session_states_quote_it_no_more(spaces: Spaces) -> None:
+    """Edits that quote a forgotten message leave the stored states, and late writes too."""
+    store = await spaces.open()
+    new = segments(4)
+    key, other = new[0].segment.key, new[1].segment.key
+    edits = (
+        Shorten(anchor=key, part=0, text="marker one", stage="prune", reason=NOT_RUN, turn=1),
+        Shorten(anchor=other, part=0, text="marker two", stage="prune", reason=NOT_RUN, turn=1),
+        Insert(anchor=other, placement="before", text="marker three", stage="inject",
+               reason=NOT_RUN, turn=1),
+        LeaveOut(anchor=key, part=None, stage="trim", reason=NOT_RUN, turn=1),
+    )  # fmt: skip
+    about = (new[0].segment.message_id, new[1].segment.message_id)
+    quoting = session_write(new, turn=1, edits=edits, about=about)
+    await store.write(Batch(at=START, segments=new, session=quoting))
+    calm = session_write(new, turn=1, edits=edits[1:2], about=about[1:], session="calm")
+    await store.write(Batch(at=START, session=calm))
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids(new[:1])))
+    assert done.session_states == 1
+    for late in (None, replace(quoting, turn=2)):
+        if late is not None:
+            await store.write(Batch(at=LATER, session=late))
+        stored = await store.session(SESSION)
+        assert stored is not None
+        assert stored.path == quoting.path
+        assert b"marker one" not in stored.state
+        assert b"marker three" not in stored.state
+        assert edits[1] in read_state(stored.state).edits
+        assert edits[3] in read_state(stored.state).edits
+    stored = await store.session("calm")
+    assert stored is not None
+    assert stored.state == calm.state
+
+
+async def quotes_of_other_sessions_go(spaces: Spaces) -> None:
+    """A quote goes from another session's state that grew in parts, of a message not stored too."""
+    for stored_too in (True, False):
+        store = await spaces.open(f"stored{stored_too}")
+        new = segments(6)
+        quoted = new[1].segment
+        edits = (
+            Shorten(anchor=quoted.key, part=0, text="marker one", stage="prune", reason=NOT_RUN,
+                    turn=1),
+            Insert(anchor=new[4].segment.key, placement="before", text="marker two",
+                   stage="inject", reason=NOT_RUN, turn=2),
+        )  # fmt: skip
+        if stored_too:
+            await store.write(Batch(at=START, segments=new[1:2]))
+        first = session_write(new[:3], turn=1, session="other", edits=edits[:1])
+        await store.write(Batch(at=START, session=first))
+        grown = session_write(
+            new[3:], turn=2, session="other", path_from=3, edits=edits, about=(quoted.message_id,)
+        )
+        await store.write(Batch(at=START, session=grown))
+        done = await store.forget(ForgetOrder(at=LATER, message_ids=(quoted.message_id,)))
+        assert done.session_states == 1
+        for late in (None, replace(grown, turn=3, path_from=6, path=(), ids=())):
+            if late is not None:
+                await store.write(Batch(at=LATER, session=late))
+            stored = await store.session("other")
+            assert stored is not None
+            assert len(stored.path) == 6
+            assert b"marker" not in stored.state
+
+
+async def later_batch_rests_on_no_refused_segment(spaces: Spaces) -> None:
+    """A fact that rests on a segment which an earlier batch was refused is dropped."""
+    store = await spaces.open()
+    new = segments(2)
+    gone, stays = new[0].segment, new[1].segment
+    await store.forget(ForgetOrder(at=LATER, message_ids=(gone.message_id,)))
+    written = await store.write(Batch(at=LATER, segments=new))
+    assert written.forgotten == (gone.id,)
+    facts = (fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id]))
+    await store.write(Batch(at=LATER, facts=facts))
+    assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+
+
+async def nothing_rests_on_a_forgotten_segment(spaces: Spaces) -> None:
+    """A batch of a forgotten message stores nothing of it: vectors, facts, jobs, pieces."""
+    store = await spaces.open()
+    new = segments(2)
+    gone, stays = new[0].segment, new[1].segment
+    await store.forget(ForgetOrder(at=LATER, message_ids=(gone.message_id,)))
+    quotes, other = piece("quote", about=(gone.message_id,)), piece("other")
+    batch = Batch(
+        at=LATER,
+        segments=new,
+        vectors=(vectors(new, embedder="e"),),
+        facts=(fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id])),
+        jobs=(NewJob(kind="work", key="k", about=(gone.message_id,)), NewJob(kind="work", key="o")),
+        pieces=(quotes, other),
+    )
+    for _ in range(2):
+        written = await store.write(batch)
+        assert written.forgotten == (gone.id,)
+        assert [one.segment for one in await store.vectors("e")] == [stays.id]
+        assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+        assert [record.key for record in await store.jobs()] == ["o"]
+        assert set(await store.pieces([quotes.hash, other.hash])) == {other.hash}
+
+
+# What holds for forgetting by text, and facts by name: what is about no message goes too.
+
+
+MARK = "Großer Bärenklau"
+SPELLINGS = ("großer bärenklau", "GROSSER BÄRENKLAU", "Großer Bärenklau")
+
+
+async def pieces_that_hold_a_text_go(spaces: Spaces) -> None:
+    """Ledger pieces that hold the text go, however JSON spells it and whatever they are about."""
+    store = await spaces.open()
+    new = segments(2)
+    bodies = (
+        *SPELLINGS,
+        json.dumps({"system": f"of {MARK}"}),
+        json.dumps({"call": json.dumps({"name": MARK.upper()})}),
+    )
+    gone = tuple(piece(f"{number} {body}", kind="system") for number, body in enumerate(bodies))
+    about = piece(f"row of {MARK}", about=(new[0].segment.message_id,))
+    stays = (piece("Großer Bär", kind="tools"), piece("other", kind="system"))
+    pieces = (*gone, about, *stays)
+    await store.write(Batch(at=START, segments=new, pieces=pieces))
+    done = await store.forget(ForgetOrder(at=LATER, matching=MARK.lower()))
+    assert done.pieces == len(gone) + 1
+    assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
+    assert (done.segments, done.message_ids, len(await store.page())) == ((), (), 2)
+    await store.write(Batch(at=LATER, pieces=pieces))  # a system prompt comes with each request
+    assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
+    quoted = piece(json.dumps('say "hi" to C:\\temp'), kind="rest")
+    await store.write(Batch(at=START, pieces=(quoted,)))
+    assert (await store.forget(ForgetOrder(at=LATER, matching='"HI" to c:\\'))).pieces == 1
+
+
+async def jobs_that_hold_a_text_go(spaces: Spaces) -> None:
+    """Jobs whose payload or last reason holds the text go; others stay."""
+    store = await spaces.open()
+    jobs = (
+        NewJob(kind="work", key="payload", payload=json.dumps({"note": MARK}).encode()),
+        NewJob(kind="work", key="other", payload=b'{"note": "other"}'),
+        NewJob(kind="fail", key="reason"),
+        NewJob(kind="fail", key="dead", payload=f'"{MARK}"'.encode()),
+    )
+    await store.write(Batch(at=START, jobs=jobs))
+    leases = await store.claim(now=LATER, lease_seconds=60, kinds=("fail",), limit=9)
+    for lease in leases:
+        told = f"it said {MARK}" if lease.key == "reason" else "no"
+        await store.fail(lease, reason=told, retry_at=None if lease.key == "dead" else LATER)
+    done = await store.forget(ForgetOrder(at=LATER, matching=MARK.upper()))
+    assert done.jobs == 3
+    assert [record.key for record in await store.jobs()] == ["other"]
+
+
+async def states_that_hold_a_text_lose_their_quotes(spaces: Spaces) -> None:
+    """A session state that holds the text quotes nothing any more; others are as they were."""
+    store = await spaces.open()
+    new = segments(3)
+    key, other = new[0].segment.key, new[1].segment.key
+    plain = LeaveOut(anchor=key, part=None, stage="trim", reason=NOT_RUN, turn=1)
+    quoting: tuple[Edit, ...] = (
+        Shorten(anchor=key, part=0, text=f"… {MARK}", stage="prune", reason=NOT_RUN, turn=1),
+        Insert(anchor=other, placement="before", text=MARK, stage="inject", reason=NOT_RUN, turn=1),
+        Cut(anchor=other, summary=f"of {MARK}", stage="compact", reason=NOT_RUN, turn=1),
+    )
+    long = tuple(replace(plain, part=number) for number in range(200))
+    for name, edit in zip(("shorten", "insert", "cut"), quoting, strict=True):
+        for packed in (False, True):
+            edits: tuple[Edit, ...] = (plain, edit, *(long if packed else ()))
+            write = session_write(new, turn=1, session=f"{name}{packed}", edits=edits)
+            await store.write(Batch(at=START, session=write))
+    calm = session_write(new, turn=1, session="calm", edits=(plain,))
+    await store.write(Batch(at=START, session=calm))
+    done = await store.forget(ForgetOrder(at=LATER, matching=MARK.lower()))
+    assert done.session_states == 6
+    again = await store.forget(ForgetOrder(at=LATER, matching=MARK.lower()))
+    assert again.session_states == 0
+    stored = await store.session("calm")
+    assert stored is not None
+    assert stored.state == calm.state
+
+
+async def facts_can_be_forgotten_by_id(spaces: Spaces) -> None:
+    """Facts that are named go whatever they rest on; what they rest on stays."""
+    store = await spaces.open()
+    new = segments(2)
+    facts = tuple(fact(name, sources=ids(new)) for name in ("going", "staying"))
+    await store.write(Batch(at=START, segments=new, facts=facts))
+    named = (FactId("going"), FactId("unheard of"))
+    done = await store.forget(ForgetOrder(at=LATER, facts=named))
+    assert done.facts == ("going",)
+    assert [one.id for one in await store.facts(superseded=True)] == ["staying"]
+    assert (await store.stats()).segments == 2
+    before = await contents(store, SESSION)
+    assert (await store.forget(ForgetOrder(at=LATER, facts=named))).facts == ()
+    assert await contents(store, SESSION) == before

@@ -7,10 +7,11 @@ that passed leaves stores whose own `check` is clean, and closes what it opened.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest import SkipTest
 from uuid import uuid4
 
@@ -18,6 +19,41 @@ from recollect.ports import Store
 from recollect.values.fact import FactId
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import SegmentId
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+# Runs a check on cases that hypothesis makes up.
+#
+# Needs hypothesis, which is imported when a check runs. Hypothesis draws in a thread of its own and
+# hands each case to the event loop of the check, where the store lives.
+
+
+_CASES = 25
+
+
+async def for_every(
+    drawn: Callable[[], SearchStrategy[Any]],
+    hold: Callable[[Any], Coroutine[Any, Any, None]],
+) -> None:
+    """Hold for every case that hypothesis thinks of."""
+    from hypothesis import HealthCheck, given, settings
+
+    loop = asyncio.get_running_loop()
+
+    @settings(
+        max_examples=_CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn())
+    def run(case: Any) -> None:
+        asyncio.run_coroutine_threadsafe(hold(case), loop).result()
+
+    await asyncio.to_thread(run)
+
 
 OpenStore: TypeAlias = Callable[[str], Awaitable[Store]]
 """Opens the memory of a space, made where it is missing. Called again for a space that is open

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from recollect.ports import Store
-from recollect.testing.store_contract.examples import START, fact, ids, segments
-from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch, Lease, NewJob
+from recollect.testing.store_contract.examples import SOON, START, fact, ids, segments
+from recollect.testing.store_contract.harness import Spaces, for_every
+from recollect.values.batch import Batch
+from recollect.values.job import Lease, NewJob
+from recollect.values.model import ModelUse
 
-NOW = START + 1_000
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 
 async def _enqueue(store: Store, *jobs: NewJob, at: float = START) -> None:
@@ -19,7 +24,7 @@ async def _enqueue(store: Store, *jobs: NewJob, at: float = START) -> None:
 
 
 async def _claim(
-    store: Store, *, now: float = NOW, kinds: tuple[str, ...] = ("work",), **more: Any
+    store: Store, *, now: float = SOON, kinds: tuple[str, ...] = ("work",), **more: Any
 ) -> tuple[Lease, ...]:
     more.setdefault("limit", 100)
     return await store.claim(now=now, lease_seconds=60, kinds=kinds, **more)
@@ -32,7 +37,7 @@ async def job_is_handed_out_as_written(spaces: Spaces) -> None:
     await _enqueue(store, NewJob(kind="work", key="k'1", payload=payload, cost_tokens=7))
     (lease,) = await _claim(store)
     assert (lease.kind, lease.key, lease.payload) == ("work", "k'1", payload)
-    assert (lease.cost_tokens, lease.attempt, lease.expires_at) == (7, 1, NOW + 60)
+    assert (lease.cost_tokens, lease.attempt, lease.expires_at) == (7, 1, SOON + 60)
     (record,) = await store.jobs()
     assert (record.id, record.state, record.attempts) == (lease.id, "leased", 1)
     assert (record.kind, record.key, record.cost_tokens) == ("work", "k'1", 7)
@@ -51,8 +56,8 @@ async def waiting_job_is_not_enqueued_twice(spaces: Spaces) -> None:
     assert (state.waiting, state.leased) == (2, 1)
     (second,) = await _claim(store)
     assert second.id != lease.id
-    assert await store.complete(lease, Batch(at=NOW))
-    assert await store.complete(second, Batch(at=NOW))
+    assert await store.complete(lease, Batch(at=SOON))
+    assert await store.complete(second, Batch(at=SOON))
     assert [record.kind for record in await store.jobs()] == ["rest"]
 
 
@@ -79,17 +84,17 @@ async def job_given_back_joins_its_twin(spaces: Spaces) -> None:
     await _enqueue(store, job)
     (lease,) = await _claim(store)
     await _enqueue(store, job)
-    assert await store.fail(lease, reason="again", retry_at=NOW + 1)
+    assert await store.fail(lease, reason="again", retry_at=SOON + 1)
     assert (await store.queue()).waiting == 1
-    (lease,) = await _claim(store, now=NOW + 2)
+    (lease,) = await _claim(store, now=SOON + 2)
     await _enqueue(store, job)
     assert await store.fail(lease, reason="no use", retry_at=None)
-    await store.revive(at=NOW + 3)
+    await store.revive(at=SOON + 3)
     state = await store.queue()
     assert (state.waiting, state.leased, state.dead) == (1, 0, 0)
-    (lease,) = await _claim(store, now=NOW + 4)
+    (lease,) = await _claim(store, now=SOON + 4)
     await _enqueue(store, job)
-    leases = await _claim(store, now=NOW + 1_000)  # its lease expired, and a twin waits
+    leases = await _claim(store, now=SOON + 1_000)  # its lease expired, and a twin waits
     assert leases
     assert len({one.token for one in leases}) == len(leases)
 
@@ -134,20 +139,20 @@ async def expired_lease_is_handed_on(spaces: Spaces) -> None:
     new = segments(2)
     await _enqueue(store, NewJob(kind="work", key="k"))
     (first,) = await _claim(store)
-    assert await _claim(store, now=NOW + 59) == ()
-    (second,) = await _claim(store, now=NOW + 61)
+    assert await _claim(store, now=SOON + 59) == ()
+    (second,) = await _claim(store, now=SOON + 61)
     assert (second.id, second.attempt) == (first.id, 2)
     assert second.token != first.token
-    assert not await store.heartbeat(first, expires_at=NOW + 500)
-    assert not await store.complete(first, Batch(at=NOW, segments=new, facts=(fact("f"),)))
+    assert not await store.heartbeat(first, expires_at=SOON + 500)
+    assert not await store.complete(first, Batch(at=SOON, segments=new, facts=(fact("f"),)))
     assert not await store.fail(first, reason="late", retry_at=None)
     assert await store.page() == ()
     assert await store.facts() == ()
     (record,) = await store.jobs()
     assert (record.state, record.attempts) == ("leased", 2)
-    assert await store.complete(second, Batch(at=NOW, segments=new))
+    assert await store.complete(second, Batch(at=SOON, segments=new))
     assert len(await store.page()) == 2
-    assert not await store.complete(second, Batch(at=NOW, facts=(fact("f"),)))
+    assert not await store.complete(second, Batch(at=SOON, facts=(fact("f"),)))
     assert await store.facts() == ()
 
 
@@ -156,10 +161,10 @@ async def heartbeat_keeps_a_lease(spaces: Spaces) -> None:
     store = await spaces.open()
     await _enqueue(store, NewJob(kind="work", key="k"))
     (lease,) = await _claim(store)
-    assert await store.heartbeat(lease, expires_at=NOW + 300)
-    assert await _claim(store, now=NOW + 200) == ()
-    assert await store.complete(lease, Batch(at=NOW))
-    assert not await store.heartbeat(lease, expires_at=NOW + 900)
+    assert await store.heartbeat(lease, expires_at=SOON + 300)
+    assert await _claim(store, now=SOON + 200) == ()
+    assert await store.complete(lease, Batch(at=SOON))
+    assert not await store.heartbeat(lease, expires_at=SOON + 900)
     assert await store.jobs() == ()
 
 
@@ -169,13 +174,13 @@ async def effect_and_completion_are_one(spaces: Spaces) -> None:
     new = segments(3)
     await _enqueue(store, NewJob(kind="work", key="k"))
     (lease,) = await _claim(store)
-    bad = Batch(at=NOW, segments=new, facts=(fact("bad", content="lone \ud800"),))
+    bad = Batch(at=SOON, segments=new, facts=(fact("bad", content="lone \ud800"),))
     (outcome,) = await asyncio.gather(store.complete(lease, bad), return_exceptions=True)
     if isinstance(outcome, BaseException):
         assert await store.page() == ()
         assert (await store.queue()).leased == 1
         follow_up = NewJob(kind="work", key="k")
-        assert await store.complete(lease, Batch(at=NOW, segments=new, jobs=(follow_up,)))
+        assert await store.complete(lease, Batch(at=SOON, segments=new, jobs=(follow_up,)))
         assert [record.state for record in await store.jobs()] == ["waiting"]
     else:
         assert await store.jobs() == ()
@@ -189,7 +194,7 @@ async def one_of_many_completions_counts(spaces: Spaces) -> None:
     (lease,) = await _claim(stores[0])
     outcomes = await asyncio.gather(
         *(
-            store.complete(lease, Batch(at=NOW, facts=(fact(f"by-{place}"),)))
+            store.complete(lease, Batch(at=SOON, facts=(fact(f"by-{place}"),)))
             for place, store in enumerate(stores * 2)
         )
     )
@@ -202,13 +207,13 @@ async def failed_job_waits_for_its_retry(spaces: Spaces) -> None:
     store = await spaces.open()
     await _enqueue(store, NewJob(kind="work", key="k"))
     (lease,) = await _claim(store)
-    assert await store.fail(lease, reason="rate limited", retry_at=NOW + 30)
+    assert await store.fail(lease, reason="rate limited", retry_at=SOON + 30)
     (record,) = await store.jobs()
-    assert (record.state, record.reason, record.run_at) == ("waiting", "rate limited", NOW + 30)
-    assert (await store.queue()).due_at == NOW + 30
-    assert not await store.complete(lease, Batch(at=NOW))
-    assert await _claim(store, now=NOW + 29) == ()
-    (again,) = await _claim(store, now=NOW + 31)
+    assert (record.state, record.reason, record.run_at) == ("waiting", "rate limited", SOON + 30)
+    assert (await store.queue()).due_at == SOON + 30
+    assert not await store.complete(lease, Batch(at=SOON))
+    assert await _claim(store, now=SOON + 29) == ()
+    (again,) = await _claim(store, now=SOON + 31)
     assert (again.id, again.attempt) == (lease.id, 2)
 
 
@@ -219,7 +224,7 @@ async def dead_jobs_say_why(spaces: Spaces) -> None:
     (lease,) = await _claim(store)
     assert await store.fail(lease, reason="cannot be done", retry_at=None)
     await _enqueue(store, NewJob(kind="work", key="killer"))
-    now = NOW
+    now = SOON
     for attempt in (1, 2, 3):
         (lease,) = await _claim(store, now=now, max_attempts=3)
         assert (lease.key, lease.attempt) == ("killer", attempt)
@@ -244,13 +249,13 @@ async def dead_jobs_can_be_revived(spaces: Spaces) -> None:
     leases = await _claim(store)
     for lease in leases:
         assert await store.fail(lease, reason="no", retry_at=None)
-    assert await _claim(store, now=NOW + 1_000) == ()
-    assert await store.revive([leases[1].id], at=NOW) == 1
-    (back,) = await _claim(store, now=NOW + 1)
+    assert await _claim(store, now=SOON + 1_000) == ()
+    assert await store.revive([leases[1].id], at=SOON) == 1
+    (back,) = await _claim(store, now=SOON + 1)
     assert (back.key, back.attempt) == ("b", 1)
-    assert await store.revive(at=NOW) == 2
-    assert {lease.key for lease in await _claim(store, now=NOW + 2)} == {"a", "c"}
-    assert await store.revive(at=NOW) == 0
+    assert await store.revive(at=SOON) == 2
+    assert {lease.key for lease in await _claim(store, now=SOON + 2)} == {"a", "c"}
+    assert await store.revive(at=SOON) == 0
 
 
 async def paused_kinds_are_not_handed_out(spaces: Spaces) -> None:
@@ -265,7 +270,7 @@ async def paused_kinds_are_not_handed_out(spaces: Spaces) -> None:
     assert lease.kind == "rest"
     await _enqueue(store, NewJob(kind="work", key="w2"))
     assert (await store.queue()).waiting == 2
-    assert await store.complete(lease, Batch(at=NOW)), "what runs may end"
+    assert await store.complete(lease, Batch(at=SOON)), "what runs may end"
     await store.resume("work")
     assert (await store.queue()).paused == ()
     assert len(await _claim(store, limit=1)) == 1
@@ -274,3 +279,147 @@ async def paused_kinds_are_not_handed_out(spaces: Spaces) -> None:
     assert await _claim(store, kinds=("work", "rest")) == ()
     await store.resume()
     assert len(await _claim(store)) == 1
+
+
+# What holds for the budget of a day: never exceeded, and nobody waits for it without need.
+
+
+async def model_use_adds_up_by_day_and_purpose(spaces: Spaces) -> None:
+    """What was asked of models is counted exactly, also by many at once, and by its own space."""
+    store, other = await spaces.open(), await spaces.open("other")
+    one = ModelUse(purpose="extraction", calls=1, input_tokens=700, output_tokens=30)
+    await store.add_model_use(one, day="2026-01-01")
+    await asyncio.gather(*(store.add_model_use(one, day="2026-01-02") for _ in range(8)))
+    await store.add_model_use(replace(one, purpose="summary"), day="2026-01-02")
+    store = await spaces.reopen(store)
+    assert await store.model_use(since="2026-01-02") == (
+        replace(one, calls=8, input_tokens=5600, output_tokens=240),
+        replace(one, purpose="summary"),
+    )
+    assert sum(use.calls for use in await store.model_use()) == 10
+    assert await store.model_use(since="2026-01-03") == ()
+    assert await other.model_use() == ()
+
+
+async def budget_is_reserved_when_a_job_is_handed_out(spaces: Spaces) -> None:
+    """A job that would exceed the day's budget stays, and is handed out the day after."""
+    store = await spaces.open()
+    jobs = tuple(NewJob(kind="work", key=f"k{number}", cost_tokens=40) for number in range(4))
+    await store.write(Batch(at=START, jobs=jobs))
+    first = await store.claim(
+        now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon", day_tokens=100
+    )
+    assert len(first) == 2
+    assert (await store.queue(day="mon")).spent_tokens_today == 80
+    assert (await store.queue(day="tue")).spent_tokens_today == 0
+    for lease in first:
+        await store.complete(lease, Batch(at=SOON))
+    store = await spaces.reopen(store)
+    assert not await store.claim(
+        now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon", day_tokens=100
+    )
+    assert (await store.queue()).waiting == 2
+    second = await store.claim(
+        now=SOON, lease_seconds=60, kinds=("work",), limit=1, day="tue", day_tokens=100
+    )
+    assert len(second) == 1
+    unbounded = await store.claim(now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon")
+    assert len(unbounded) == 1
+
+
+async def costly_job_does_not_hold_up_others(spaces: Spaces) -> None:
+    """Jobs that fit go past one that does not, and a job without cost always goes."""
+    for limit in (1, 9):
+        store = await spaces.open(f"limit{limit}")
+        costs = (("huge", 500), ("small", 60), ("large", 90), ("free", 0))
+        for place, (key, cost) in enumerate(costs):
+            job = NewJob(kind="work", key=key, cost_tokens=cost, run_at=float(place))
+            await store.write(Batch(at=START + place, jobs=(job,)))
+        taken: list[str] = []
+        for _ in range(4):
+            leases = await store.claim(
+                now=SOON, lease_seconds=60, kinds=("work",), limit=limit, day="d", day_tokens=100
+            )
+            taken += [lease.key for lease in leases]
+        assert taken == ["small", "free"]
+        assert (await store.queue(day="d")).spent_tokens_today == 60
+
+
+async def budget_is_never_exceeded(spaces: Spaces) -> None:
+    """Whatever is claimed, fails, expires and is claimed again at once: within the budget."""
+    stores = [await spaces.open() for _ in range(3)]
+    chance = random.Random(7)  # noqa: S311
+    jobs = tuple(
+        NewJob(kind="work", key=f"k{number}", cost_tokens=chance.choice((0, 1, 5, 17, 60)))
+        for number in range(400)
+    )
+    await stores[0].write(Batch(at=START, jobs=jobs))
+    spent = {"mon": 0, "tue": 0}
+    now = SOON
+    for _ in range(8):
+        day = chance.choice(("mon", "tue"))
+        claims = await asyncio.gather(
+            *(
+                store.claim(now=now, lease_seconds=10, kinds=("work",), limit=limit, day=day,
+                            day_tokens=300, max_attempts=50)
+                for store in stores
+                for limit in (1, 2, 4)
+            )
+        )  # fmt: skip
+        leases = [lease for taken in claims for lease in taken]
+        assert len({lease.id for lease in leases}) == len(leases)
+        spent[day] += sum(lease.cost_tokens for lease in leases)
+        assert (await stores[1].queue(day=day)).spent_tokens_today == spent[day] <= 300
+        for lease in leases:
+            fate = chance.randrange(3)
+            if fate == 0:
+                await chance.choice(stores).complete(lease, Batch(at=now))
+            elif fate == 1:
+                await chance.choice(stores).fail(lease, reason="no", retry_at=now + 1)
+        now += chance.choice((2, 20))
+    assert min(spent.values()) > 200, "the budget is used"
+
+
+def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:
+    from hypothesis import strategies as st
+
+    turn = st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from((1.0, 15.0)))
+    costs = st.lists(st.integers(0, 50), min_size=1, max_size=10)
+    return st.tuples(costs, st.integers(0, 120), st.lists(turn, min_size=1, max_size=8))
+
+
+async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
+    """However jobs are claimed, fail and expire: each has one holder, the budget holds."""
+    names = count()
+
+    async def hold(case: tuple[list[int], int, list[tuple[int, int, float]]]) -> None:
+        costs, budget, turns = case
+        store = await spaces.open(f"case{next(names)}")
+        jobs = tuple(
+            NewJob(kind="work", key=f"{place}", cost_tokens=cost)
+            for place, cost in enumerate(costs)
+        )
+        await store.write(Batch(at=START, jobs=jobs))
+        now, spent = START, 0
+        held: dict[str, Lease] = {}
+        for limit, fate, later in turns:
+            leases = await store.claim(
+                now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
+                day_tokens=budget, max_attempts=99,
+            )  # fmt: skip
+            assert len(leases) <= limit
+            for lease in leases:
+                before = held.get(lease.id)
+                assert before is None or before.expires_at <= now, "two hold one job"
+                held[lease.id] = lease
+                spent += lease.cost_tokens
+            assert (await store.queue(day="d")).spent_tokens_today == spent <= budget
+            for lease in leases[:fate]:
+                assert await store.fail(lease, reason="no", retry_at=now)
+                held[lease.id] = replace(lease, expires_at=now)
+            now += later
+        left = [record.cost_tokens for record in await store.jobs(limit=1_000)]
+        assert sorted(left) == sorted(costs), "a job was lost"
+        await spaces.finish(store)
+
+    await for_every(_claims, hold)

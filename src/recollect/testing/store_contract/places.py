@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from recollect.formats.stored_records import read_state
 from recollect.testing.store_contract.examples import (
+    LATER,
     START,
     conversation,
     fact,
@@ -25,7 +26,6 @@ from recollect.values.reason import NOT_RUN
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
-AT = START + 5_000
 STOCK = "please continue"
 
 
@@ -43,15 +43,15 @@ def _quote(new: NewSegment) -> Shorten:
 async def words_said_elsewhere_stay(spaces: Spaces) -> None:
     """Forgetting a session or a time leaves the same words of other places, now and later."""
     for name, order in (
-        ("session", ForgetOrder(at=AT, sessions=("one",))),
-        ("time", ForgetOrder(at=AT, said_before=START + 50)),
+        ("session", ForgetOrder(at=LATER, sessions=("one",))),
+        ("time", ForgetOrder(at=LATER, said_before=START + 50)),
     ):
         store = await spaces.open(name)
         one = conversation(["a private matter", "noted", STOCK], session="one")
         two = conversation(["the weather", "mild", STOCK], session="two", said_at=START + 100)
         identity = message_id(STOCK)
         quote = piece("a row of it", about=(identity,))
-        turn = TurnRecord(session="two", number=1, at=AT, format="pi", rows=(quote.hash,))
+        turn = TurnRecord(session="two", number=1, at=LATER, format="pi", rows=(quote.hash,))
         state = session_write(
             two, turn=1, session="two", edits=(_quote(two[2]),), about=(identity,)
         )
@@ -81,7 +81,7 @@ async def words_said_elsewhere_stay(spaces: Spaces) -> None:
         assert await store.tombstoned([identity]) == frozenset()
         assert await store.tombstoned(_marks(*one, *two)) == _marks(*one)
         later = segment(STOCK, session="three", said_at=START + 1)
-        written = await store.write(Batch(at=AT, segments=(*one, later)))
+        written = await store.write(Batch(at=LATER, segments=(*one, later)))
         assert written.forgotten == ids(one)
         assert written.stored == ids([later])
 
@@ -92,7 +92,7 @@ async def places_narrow_each_other(spaces: Spaces) -> None:
     one, two = segments(6, session="one"), segments(6, first=50, session="two")
     state = session_write(one, turn=1, session="one")
     await store.write(Batch(at=START, segments=(*one, *two), session=state))
-    order = ForgetOrder(at=AT, sessions=("one", "unheard of"), said_before=START + 2.5)
+    order = ForgetOrder(at=LATER, sessions=("one", "unheard of"), said_before=START + 2.5)
     done = await store.forget(order)
     assert sorted(done.segments) == sorted(ids(one[:3]))
     assert {row.segment.id for row in await store.page()} == set(ids((*one[3:], *two)))
@@ -100,7 +100,10 @@ async def places_narrow_each_other(spaces: Spaces) -> None:
     assert stored is not None, "only a part of the session was forgotten"
     assert stored.path == state.path
     content = ForgetOrder(
-        at=AT, sessions=("two",), said_before=START + 0.5, message_ids=(one[5].segment.message_id,)
+        at=LATER,
+        sessions=("two",),
+        said_before=START + 0.5,
+        message_ids=(one[5].segment.message_id,),
     )
     done = await store.forget(content)
     assert sorted(done.segments) == sorted(ids((two[0], one[5])))
@@ -116,7 +119,7 @@ async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
     quotes = (piece("private", about=(private,)), piece("both", about=(stock, private)))
     stays = piece("stock", about=(stock,))
     rows = tuple(one.hash for one in (*quotes, stays))
-    turn = TurnRecord(session="two", number=1, at=AT, format="pi", rows=rows)
+    turn = TurnRecord(session="two", number=1, at=LATER, format="pi", rows=rows)
     state = session_write(
         (one[0], *two),
         turn=1,
@@ -133,7 +136,7 @@ async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
         Batch(at=START, segments=two, session=state, jobs=jobs, pieces=(*quotes, stays),
               turns=(turn,))
     )  # fmt: skip
-    done = await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=("one",)))
     assert (done.pieces, done.jobs, done.session_states) == (2, 1, 1)
     assert set(await store.pieces(rows)) == {stays.hash}
     assert [record.key for record in await store.jobs()] == ["stock"]
@@ -156,14 +159,14 @@ async def facts_rest_on_words_said_elsewhere(spaces: Spaces) -> None:
     )
     twin = segment(STOCK, session="two", parent=two[0].segment.key, said_at=START + 9)
     await store.write(Batch(at=START, segments=(*one, two[0], twin), facts=facts))
-    done = await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=("one",)))
     assert done.facts == ("private",)
     left = {one.id: one.sources for one in await store.facts()}
     assert left == {"stock": (twin.segment.id,), "both": (two[0].segment.id,)}
-    again = await store.write(Batch(at=AT, segments=one, facts=facts))
+    again = await store.write(Batch(at=LATER, segments=one, facts=facts))
     assert sorted(again.forgotten) == sorted(ids(one))
     assert {one.id: one.sources for one in await store.facts()} == left
-    done = await store.forget(ForgetOrder(at=AT, segments=ids([twin])))
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids([twin])))
     assert done.facts == ("stock",)
 
 
@@ -186,7 +189,7 @@ async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
     kept = session_write(two, turn=1, session="two")
     await store.write(Batch(at=START, segments=two, session=kept))
     await store.write(Batch(at=START, session=session_write((), turn=1, session="only a state")))
-    done = await store.forget(ForgetOrder(at=AT, sessions=("one", "only a state")))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=("one", "only a state")))
     assert done.session_states == 2
     assert done.pieces == 2
     for session in ("one", "only a state"):
@@ -201,10 +204,10 @@ async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
     stats = await store.stats()
     assert (stats.sessions, stats.turns, stats.pieces, stats.segments) == (1, 1, 1, 2)
     late = session_write(one[3:], turn=2, session="one", path_from=3)
-    assert (await store.write(Batch(at=AT, session=late))).session_stale
+    assert (await store.write(Batch(at=LATER, session=late))).session_stale
     anew = conversation(["another beginning"], session="one")
     fresh = session_write(anew, turn=3, session="one")
-    written = await store.write(Batch(at=AT, segments=anew, session=fresh))
+    written = await store.write(Batch(at=LATER, segments=anew, session=fresh))
     assert written.stored == ids(anew)
     assert not written.session_stale
 
@@ -214,13 +217,13 @@ async def batch_of_a_forgotten_place_is_kept_out(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(3, session="one")
     await store.write(Batch(at=START, segments=new[:1]))
-    await store.forget(ForgetOrder(at=AT, sessions=("one",)))
+    await store.forget(ForgetOrder(at=LATER, sessions=("one",)))
     gone, stays = new[0].segment, new[1].segment
     quote, other = piece("quote", about=(gone.message_id,)), piece("other")
     edits = (_quote(new[0]), replace(_quote(new[1]), text="of the second"))
     about = (gone.message_id, stays.message_id)
     batch = Batch(
-        at=AT,
+        at=LATER,
         segments=new,
         vectors=(vectors(new, embedder="e"),),
         facts=(fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id])),

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recollect.testing.store_contract.cases import for_every
 from recollect.testing.store_contract.examples import (
     START,
     asked,
@@ -19,7 +18,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
     worded,
 )
-from recollect.testing.store_contract.harness import Spaces
+from recollect.testing.store_contract.harness import Spaces, for_every
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
 from recollect.values.recall import AskedVector, CandidateQuery

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import product
 
-from recollect.formats.stored_records import join_state, split_state
+from recollect.formats.session_state import join_state, split_state
+from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain
 from recollect.testing.store_contract.examples import (
     SESSION,
+    SOON,
     START,
+    asked,
     conversation,
+    fact,
+    fact_vectors,
+    ids,
+    segment,
     segments,
     session_write,
+    vector,
+    vectors,
+    worded,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.values.batch import Batch, SessionWrite, TurnRecord
+from recollect.testing.store_contract.model import Model
+from recollect.values.batch import Batch, SessionWrite
+from recollect.values.calibration import Calibration
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.values.history import SessionState, TokenCalibration
+from recollect.values.history import SessionState
+from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, NewJob, extract_key
+from recollect.values.ledger import TurnRecord
+from recollect.values.lookup import CandidateQuery, Candidates, FactQuery
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.segment import NewSegment
+from recollect.values.upkeep import ForgetOrder
 
 
 async def path_grows(spaces: Spaces) -> None:
@@ -184,7 +203,7 @@ async def session_state_comes_back(spaces: Spaces) -> None:
             (_cut(keys[4], identities), 1),
             (_cut(keys[4], (*identities[:2], MessageId("of another branch"))), 1),
         ),
-        calibration=TokenCalibration(),
+        calibration=Calibration(),
         sent_at=START + 0.125,
         sent_estimate_tokens=12,
         sent_model="m",
@@ -230,3 +249,260 @@ async def sessions_are_listed(spaces: Spaces) -> None:
         (START + 1_000, START + 1_001),
         (START + 2_000, START + 2_002),
     ]
+
+
+# What holds for the name of a session: any name can be kept, and a forgotten one is nowhere.
+
+
+ODD_NAMES = ("a\ud800b", "a\x00b", "", "talk 世界 '\\", "x" * 3_000)
+
+
+def _reading(session: str, *, left: bool = False) -> NewJob:
+    payload = json.dumps({"session": session, "left": left}).encode()
+    return NewJob(
+        kind=EXTRACT_JOB, key=extract_key(session, left=left), payload=payload, run_at=START
+    )
+
+
+def _digesting(session: str | None) -> NewJob:
+    named = json.dumps({"subject": "ports", "session": session}, ensure_ascii=False)
+    payload = named.encode("utf-8", "surrogatepass")
+    return NewJob(kind=DIGEST_JOB, key=f"of {session}", payload=payload, run_at=START)
+
+
+async def any_name_can_be_a_job(spaces: Spaces) -> None:
+    """Whatever a session is called, its turn is stored with its jobs, which come back as such."""
+    store = await spaces.open()
+    for number, name in enumerate(ODD_NAMES):
+        new = segment(f"said {number}", session=name)
+        job = NewJob(kind="work", key=name, payload=name.encode("utf-8", "surrogatepass"))
+        jobs = (_reading(name), job, job)
+        assert (await store.write(Batch(at=START, segments=(new,), jobs=jobs))).stored
+        await store.write(Batch(at=START, jobs=(job,)))
+    assert {one.key for one in await store.jobs() if one.kind == "work"} == set(ODD_NAMES)
+    assert (await store.queue()).waiting == 2 * len(ODD_NAMES)
+    leases = await store.claim(now=SOON, lease_seconds=9, kinds=("work",), limit=99)
+    assert {one.key: one.payload for one in leases} == {
+        name: name.encode("utf-8", "surrogatepass") for name in ODD_NAMES
+    }
+    assert await store.fail(leases[0], reason="odd", retry_at=SOON)
+    for lease in leases[1:]:
+        assert await store.complete(lease, Batch(at=SOON))
+    (again,) = await store.claim(now=SOON, lease_seconds=9, kinds=("work",), limit=99)
+    assert again.key == leases[0].key
+
+
+async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
+    """Waiting, leased and dead jobs that name it go with a session, or with its last message by
+    time; one that was taken has no effect any more. Those of others stay."""
+    for place, name in enumerate(("private", *ODD_NAMES[:2])):
+        for by_time in (False, True):
+            store = await spaces.open(f"{place}-{by_time}")
+            said = tuple(segment(f"hello {one}", session=one) for one in (name, "other"))
+            later = segment("later", session="other", said_at=SOON)
+            mine = (_reading(name), _reading(name, left=True), _digesting(name))
+            rest = (_reading("other"), _digesting("other"), _digesting(None))
+            await store.write(Batch(at=START, segments=(*said, later), jobs=mine))
+            taken = await store.claim(
+                now=START, lease_seconds=60, kinds=(EXTRACT_JOB, DIGEST_JOB), limit=9
+            )
+            assert await store.fail(taken[0], reason="no", retry_at=None)
+            await store.write(Batch(at=START, jobs=(*mine, *rest)))
+            order = ForgetOrder(at=SOON, sessions=(name,))
+            if by_time:
+                order = ForgetOrder(at=SOON, said_before=START + 1)
+            done = await store.forget(order)
+            assert done.jobs == 6
+            left = await store.jobs()
+            assert sorted(one.key for one in left) == sorted(one.key for one in rest)
+            effect = Batch(at=SOON, jobs=(_reading(name),), facts=(fact("late"),))
+            for lease in taken:
+                assert not await store.complete(lease, effect)
+                assert not await store.fail(lease, reason="no", retry_at=SOON)
+            assert await store.jobs() == left
+            await spaces.finish(store)
+
+
+async def no_fact_names_a_forgotten_session(spaces: Spaces) -> None:
+    """Facts that outlive a session belong to the whole space, and are found as before; those of
+    others, and of a session that lost some messages, do not change."""
+    store = await spaces.open()
+    here = segment("the port is 8080", session="gone")
+    there = segment("the port is 8080", session="stays")
+    more = segment("and the host is ours", session="stays", said_at=SOON)
+    facts = (
+        fact("twin", sources=ids((here,)), session="gone"),
+        fact("by hand", at=START + 1, session="gone", made_by="user"),
+        fact("closed", at=START + 2, session="gone", valid_to=SOON),
+        fact("other", at=START + 3, session="stays"),
+        fact("of all", at=START + 4),
+    )
+    vectors = (fact_vectors(facts),)
+    batch = Batch(at=START, segments=(here, there, more), facts=facts, fact_vectors=vectors)
+    await store.write(batch)
+    revision = await store.facts_revision()
+    await store.forget(ForgetOrder(at=SOON, sessions=("gone",)))
+    expected = [
+        replace(facts[0], sources=ids((there,)), session=None),
+        *(replace(one, session=None) for one in facts[1:3]),
+        *facts[3:],
+    ]
+    assert list(await store.facts(superseded=True)) == expected
+    assert await store.facts_revision() > revision
+    found = await store.fact_candidates(FactQuery(words=("fact",), session="elsewhere"))
+    assert {one.fact.id for one in found.facts} == {"twin", "by hand", "of all"}
+    await store.forget(ForgetOrder(at=SOON, said_before=SOON))
+    assert [one.session for one in await store.facts([facts[3].id])] == ["stays"]
+    await store.forget(ForgetOrder(at=SOON, said_after=SOON))
+    assert [one.session for one in await store.facts([facts[3].id])] == [None]
+
+
+# What holds for a search of one session and the memory files beside it.
+#
+# What came from a file is in a session of its own, whose name begins with `file:`.
+
+
+_FILES = (
+    "file:", "file:MEMORY.md", "file:memory/2026-11-15.md", "file:~/notes/a b.md", "file:%_*?[",
+    "file::", "file:;", "file:'\"\\", "file:\t\n", "file:\x01", "file:\x1a", "file:été",
+    "file:数据.md", "file:🙂", "file:\uffff", "file:\U0010ffff",
+)  # fmt: skip
+_NO_FILES = (
+    "file", "files", "file;", "file9", "file\x1a", "file\x1a003a", "fil", "fi", "", "File:a",
+    "FILE:a", " file:a", "a file:a", "file :a", "profile:a", "file\uff1aa", "\u0444ile:a", "ﬁle:a",
+)  # fmt: skip
+
+
+async def _write(store: Store, model: Model, *new: NewSegment) -> None:
+    batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
+    model.write(batch)
+    await store.write(batch)
+
+
+async def _ask(store: Store, model: Model, query: CandidateQuery) -> Candidates:
+    found = await store.candidates(query)
+    model.expect(query, found)
+    return found
+
+
+def _asking(like: NewSegment) -> CandidateQuery:
+    near = asked("q", embedder="e", like=vector("e" + like.segment.text))
+    return CandidateQuery(words=("target",), vectors=(near,), lexical_limit=200, vector_limit=200)
+
+
+def _ways(query: CandidateQuery) -> tuple[CandidateQuery, ...]:
+    """By words and vectors, and by either alone."""
+    return query, replace(query, words=()), replace(query, vectors=())
+
+
+async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
+    """With its files a session is searched together with every session whose name begins with
+    `file:`, whatever follows, and with no other; without a session that changes nothing."""
+    store = await spaces.open()
+    model = Model()
+    names = ("talk", "other", *_FILES, *_NO_FILES)
+    new = [
+        worded(["target"] * (number % 3 + 1) + ["filler"] * (number % 5), number=number,
+               session=name, said_at=START + number)
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    await _write(store, model, *new)
+    for session in ("talk", "unheard of", "file", "files", "file:MEMORY.md", "file:unheard of"):
+        for query in _ways(replace(_asking(new[0]), session=session)):
+            alone = await _ask(store, model, query)
+            assert {one.session for one in alone.passages} <= {session}
+            found = await _ask(store, model, replace(query, with_files=True))
+            expected = {*_FILES, session}.intersection(names)
+            assert {one.session for one in found.passages} == expected
+    for query in _ways(_asking(new[0])):
+        everything = await _ask(store, model, replace(query, with_files=True))
+        assert {one.session for one in everything.passages} == set(names)
+
+
+async def files_are_let_through_before_limits(spaces: Spaces) -> None:
+    """The best of a session and its files fill the limits, within times, and without what the
+    view shows; the other sessions take no place."""
+    store = await spaces.open()
+    model = Model()
+    loud = [worded(["target"] * 3, number=number, session="loud") for number in range(40)]
+    talk = [
+        worded(["target"] + ["more"] * number, number=100 + number, session="talk",
+               said_at=START + number)
+        for number in range(12)
+    ]  # fmt: skip
+    noted = [
+        worded(["target"] * 2 + ["more"] * number, number=200 + number,
+               session=f"file:{number % 5}.md", said_at=START + number)
+        for number in range(12)
+    ]  # fmt: skip
+    await _write(store, model, *loud, *talk, *noted)
+    base = replace(_asking(loud[3]), session="talk", lexical_limit=5, vector_limit=5)
+    for with_files, shown, after, before in product(
+        (False, True),
+        ((), ids(noted[:4]), ids((*talk[:5], *noted[:7])), ids((*talk, *noted))),
+        (None, START + 3.5),
+        (None, START + 8.5),
+    ):
+        query = replace(
+            base,
+            with_files=with_files,
+            leave_out=frozenset(shown),
+            said_after=after,
+            said_before=before,
+        )
+        for way in _ways(query):
+            await _ask(store, model, way)
+    found = await _ask(store, model, replace(base, vectors=(), with_files=True))
+    assert len(found.passages) == 5
+    assert set(ids(noted[:3])) < {one.segment for one in found.passages}
+
+
+async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
+    """What was written, went cold, came back, was withdrawn, indexed anew or forgotten a moment
+    ago is found, or not, by every store that is open."""
+    store = await spaces.open()
+    other = await spaces.open()
+    model = Model()
+    talk = segments(4, first=10, session="talk", words=6, said_at=START + 500)
+    notes = [
+        worded(["target", f"note{number}"], number=number, session=f"file:{number % 3}.md",
+               said_at=START + number)
+        for number in range(9)
+    ]  # fmt: skip
+    base = replace(_asking(notes[4]), session="talk", with_files=True)
+
+    async def hold(*, found: int) -> None:
+        for one in (store, other):
+            for query in _ways(base):
+                await _ask(one, model, query)
+            cold = await _ask(one, model, replace(base, cold=True))
+            assert cold.cold_searched == len(model.cold)
+            by_words = await _ask(one, model, replace(base, vectors=()))
+            assert len(by_words.passages) == found
+
+    await _write(store, model, *talk)
+    await hold(found=0)
+    await _write(other, model, *notes[:3])
+    await hold(found=3)
+    await _write(store, model, *notes[3:])
+    await hold(found=9)
+    await store.evict(max_segments=None, said_before=START + 2.5)
+    model.evict_before(START + 2.5)
+    await hold(found=6)
+    await other.warm(ids(notes[1:3]))
+    model.cold -= set(ids(notes[1:3]))
+    await hold(found=8)
+    gone = ids((notes[0], notes[5]))
+    assert await store.withdraw(gone, at=START) == model.withdraw(gone) == 2
+    await hold(found=7)
+    await _write(other, model, notes[5])
+    await hold(found=8)
+    anew = replace(notes[6].passages[0], words=("target", "target", "anew"))
+    await store.replace_passages({notes[6].segment.id: (anew,)}, at=START)
+    model.segments[notes[6].segment.id] = replace(notes[6], passages=(anew,))
+    await hold(found=8)
+    left = tuple(one for one, new in model.segments.items() if new.segment.session == "file:1.md")
+    model.forget(left, by_place=True)
+    done = await other.forget(ForgetOrder(at=START, sessions=("file:1.md",)))
+    assert sorted(done.segments) == sorted(left)
+    await hold(found=8 - len(left))

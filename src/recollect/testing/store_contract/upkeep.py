@@ -6,27 +6,40 @@ import asyncio
 from dataclasses import replace
 
 from recollect.errors import StoreError
+from recollect.formats.session_state import join_state, split_state
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
     EMBEDDER,
+    LATER,
     SESSION,
     START,
     asked,
+    compaction,
+    conversation,
     fact,
     fact_vectors,
     full_batch,
     ids,
+    message_id,
+    passages,
+    piece,
     segment,
     segments,
+    session_write,
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch, NewJob
-from recollect.values.fact import EvidenceSpan, FactId
+from recollect.values.batch import Batch, Written
+from recollect.values.edit import Cut, Edit, LeaveOut
+from recollect.values.fact import Evidence, FactId
+from recollect.values.history import SessionState
+from recollect.values.job import NewJob
+from recollect.values.lookup import CandidateQuery, FactQuery
 from recollect.values.message import MessageId
-from recollect.values.recall import CandidateQuery, FactQuery
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.reason import NOT_RUN
+from recollect.values.segment import NewSegment
+from recollect.values.upkeep import ROOMS, ForgetOrder, HeldBody, NewBody, RewriteOrder, Room
 
 
 async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
@@ -94,7 +107,7 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
                 f"f{place}",
                 at=START + place,
                 sources=ids(new[place % 2 : place % 2 + 1]),
-                evidence=(EvidenceSpan(segment=new[place % 2].segment.id, start=0, end=3),),
+                evidence=(Evidence(segment=new[place % 2].segment.id, start=0, end=3),),
             )
             for place in range(4)
         )
@@ -278,3 +291,318 @@ async def writes_and_forgetting_at_once(spaces: Spaces) -> None:
     await stores[1].forget(ForgetOrder(at=START, message_ids=identities))
     assert {row.segment.id for row in await stores[0].page()} == set(ids(new[1::2]))
     assert {one.segment for one in await stores[1].vectors(EMBEDDER)} == set(ids(new[1::2]))
+
+
+# What a store says of a session's write that quotes what was forgotten meanwhile.
+
+
+def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
+    return tuple(one.segment.message_id for one in new)
+
+
+def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
+    return Cut(anchor=new[covered].segment.key, summary=f"marker {number}", stage="compact",
+               reason=NOT_RUN, turn=number, number=number, before=number - 1,
+               covers=_said(new[:covered]))  # fmt: skip
+
+
+def _told(written: Written) -> tuple[bool, bool]:
+    return written.session_stale, written.session_cleaned
+
+
+async def write_that_quotes_the_forgotten_is_told(spaces: Spaces) -> None:
+    """A state held since before its covered message was forgotten is stored bare, and told so."""
+    store = await spaces.open()
+    new = segments(600, words=3)
+    out = LeaveOut(anchor=new[599].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1)
+    edits: tuple[Edit, ...] = (_cut(new, 2), _cut(new, 590, number=2), out)
+    resting = (_cut(new, 300, number=3), 1)
+    held = SessionState(turn=1, edits=edits, dormant=(resting,))
+    write = replace(session_write(new, turn=1, about=_said(new[:590])), state=split_state(held))
+    assert _told(await store.write(Batch(at=START, segments=new, session=write))) == (False, False)
+    for turn, gone in ((2, 400), (3, 1)):  # covered by the newest alone, and by all
+        await store.forget(ForgetOrder(at=LATER, segments=ids(new[gone : gone + 1])))
+        late = Batch(at=LATER, session=replace(write, turn=turn, path_from=600, path=(), ids=()))
+        for _ in range(2):  # as after an answer that was lost
+            assert _told(await store.write(late)) == (False, True)
+            stored = await store.session(SESSION)
+            assert stored is not None
+            assert (stored.turn, stored.path) == (turn, write.path)
+            bare = join_state(stored.state, (), ())
+            assert (bare.edits, bare.dormant) == ((out,), ())
+            assert b"marker" not in stored.state
+    bare_state = split_state(SessionState(turn=4, edits=(out,)))
+    loaded = replace(write, turn=4, state=bare_state, about=())
+    assert _told(await store.write(Batch(at=LATER, session=loaded))) == (False, False)
+
+
+async def spooled_write_of_the_forgotten_is_told(spaces: Spaces) -> None:
+    """A write that comes again after what it quotes was forgotten changes nothing, and is told."""
+    store = await spaces.open()
+    new = segments(4)
+    write = session_write(new, turn=1, edits=(_cut(new, 2),), about=_said(new[:2]))
+    batch = Batch(at=START, segments=new, session=write)
+    await store.write(batch)
+    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    before = await contents(store, SESSION)
+    assert _told(await store.write(batch)) == (False, True)
+    assert await contents(store, SESSION) == before
+    another = session_write(new, turn=1, about=_said(new[:1]), edits=(
+        LeaveOut(anchor=new[3].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1),
+    ))  # fmt: skip
+    assert _told(await store.write(Batch(at=LATER, session=another))) == (True, False)
+    assert await contents(store, SESSION) == before
+
+
+async def ordinary_session_write_is_not_cleaned(spaces: Spaces) -> None:
+    """A state that is stored as it was given is never said to be cleaned; nor is a stale one."""
+    store = await spaces.open()
+    new = segments(4)
+    quoting = session_write(new, turn=2, edits=(_cut(new, 2),), about=_said(new[:2]))
+    await store.forget(ForgetOrder(at=LATER, message_ids=(message_id("a stranger"),)))
+    for write in (
+        session_write(new, turn=1),
+        quoting,
+        quoting,
+        replace(quoting, turn=3, about=_said(new[:3])),
+        session_write(new, turn=4, about=(message_id("a stranger"),)),  # and it quotes nobody
+    ):
+        written = await store.write(Batch(at=LATER, segments=new, session=write))
+        assert _told(written) == (False, False)
+        stored = await store.session(SESSION)
+        assert stored is not None
+        assert stored.state == write.state
+    late = replace(quoting, turn=3, about=(message_id("a stranger"),))
+    assert _told(await store.write(Batch(at=LATER, session=late))) == (True, False)
+    beyond = replace(quoting, turn=5, path_from=9)
+    assert _told(await store.write(Batch(at=LATER, session=beyond))) == (True, False)
+    assert _told(await store.write(Batch(at=LATER, segments=new))) == (False, False)
+
+
+async def state_that_nobody_can_clean_is_told(spaces: Spaces) -> None:
+    """A state that quotes the forgotten and cannot be read is not stored, and told so."""
+    store = await spaces.open()
+    new = segments(3)
+    unreadable = replace(session_write(new, turn=1, about=_said(new[:1])), state=b"another's")
+    assert _told(await store.write(Batch(at=START, session=unreadable))) == (False, False)
+    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    late = replace(unreadable, turn=2)
+    assert _told(await store.write(Batch(at=LATER, session=late))) == (True, True)
+    assert await store.session(SESSION) is None
+
+
+def _compacting(new: tuple[NewSegment, ...], *, turn: int) -> Batch:
+    """What is written when the first two messages become a summary."""
+    write = session_write(new, turn=turn, edits=(_cut(new, 2),), about=_said(new[:2]))
+    return Batch(at=LATER, session=write, compactions=(compaction(1, _said(new[:2])),))
+
+
+async def _refuses_both(store: Store, batch: Batch) -> None:
+    for _ in range(2):
+        assert _told(await store.write(batch)) == (False, True)
+        assert await store.compactions(SESSION) == ()
+        stored = await store.session(SESSION)
+        assert stored is not None
+        assert join_state(stored.state, (), ()).edits == ()
+
+
+async def refused_compaction_goes_with_a_cleaned_session(spaces: Spaces) -> None:
+    """Where the record of a compaction is refused, its cut does not stand, and that is told."""
+    store = await spaces.open()
+    new = segments(4)
+    await store.write(Batch(at=START, segments=new, session=session_write(new, turn=1)))
+    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    await _refuses_both(store, _compacting(new, turn=2))
+
+
+async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> None:
+    """So it is where a place was forgotten, and the words then withdrawn where else they stood."""
+    store = await spaces.open()
+    new = conversation(["said by all", "one", "two", "three"])
+    twin = conversation(["said by all"], session="file")
+    await store.write(Batch(at=START, segments=(*new, *twin)))
+    done = await store.forget(ForgetOrder(at=LATER, sessions=(SESSION,), said_before=START + 0.5))
+    assert len(done.segments) == 1
+    stands = replace(_compacting(new, turn=1), compactions=())
+    assert _told(await store.write(stands)) == (False, False)
+    await store.withdraw(ids(twin), at=LATER)
+    await _refuses_both(store, _compacting(new, turn=2))
+
+
+# What holds for replacing stored texts: who they are stays, what they said is gone.
+
+
+TOLD = "xyzzyplover"
+
+
+def _saying(new: NewSegment, said: str) -> NewSegment:
+    """The same segment with another text."""
+    kept = replace(new.segment, text=said, topics=("changed",), foreign=None)
+    return NewSegment(segment=kept, passages=passages(said))
+
+
+async def _held(store: Store, room: Room, *, limit: int = 3) -> list[HeldBody]:
+    found: list[HeldBody] = []
+    after: str | None = None
+    while page := await store.held(room, after=after, limit=limit):
+        assert len(page) <= limit
+        assert all(one.room == room for one in page)
+        found += page
+        after = page[-1].id
+    return found
+
+
+async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) -> None:
+    """A segment keeps its id and place; its old words and vectors are gone, warm and cold."""
+    store, model = await spaces.open(), Model()
+    old = segments(6, words=40)
+    telling = tuple(
+        _saying(one, f"{one.segment.text} the word is {TOLD}") if number % 2 else one
+        for number, one in enumerate(old)
+    )
+    noise = segment("hm", session="noise", noise="filler", said_at=START + 100)
+    batch = Batch(at=START, segments=(*telling, noise), vectors=(vectors(telling),))
+    await store.write(batch)
+    await store.evict(max_segments=4, said_before=None)
+    before = {row.segment.id: row.sequence for row in await store.page(limit=100)}
+    cold = {row.segment.id for row in await store.page(limit=100) if row.cold}
+    assert cold, "some went cold"
+    quiet = tuple(_saying(one, one.segment.text.replace(TOLD, "withheld")) for one in telling[1::2])
+    unknown = segment("nobody knows this one", session="elsewhere")
+    done = await store.rewrite(RewriteOrder(at=LATER, segments=(*quiet, unknown)))
+    assert done.segments == ids(quiet)
+    assert done.vectors == sum(len(one.passages) for one in quiet)
+    now = {one.segment.id: one for one in quiet}
+    told = tuple(now.get(one.segment.id, one) for one in telling)
+    model.write(Batch(at=START, segments=(*told, noise), vectors=(vectors(telling[::2]),)))
+    model.cold |= cold
+    for query in (
+        CandidateQuery(words=(TOLD, "withheld"), vectors=(asked("q"),), cold=True),
+        CandidateQuery(words=tuple(dict.fromkeys(told[1].passages[0].words)), lexical_limit=99),
+    ):
+        model.expect(query, await store.candidates(query))
+    page = await store.page(limit=100)
+    assert {row.segment.id: row.sequence for row in page} == before
+    assert [row.segment for row in page] == [one.segment for one in (*told, noise)]
+    kept = {(one.segment, one.ordinal): one.values for one in await store.vectors(EMBEDDER)}
+    assert kept == model.vectors.get(EMBEDDER, {})
+    stats = await store.stats()
+    assert stats.passages == sum(len(one.passages) for one in told)
+    unembedded = await store.unembedded(EMBEDDER, limit=99)
+    assert {one.segment for one in unembedded} == set(ids(quiet)) - cold, "to be embedded anew"
+
+
+async def rewritten_segments_stay_known(spaces: Spaces) -> None:
+    """What is sent again does not bring the old text back."""
+    store = await spaces.open()
+    new = segments(3)
+    await store.write(Batch(at=START, segments=new))
+    quiet = _saying(new[1], "withheld")
+    await store.rewrite(RewriteOrder(at=LATER, segments=(quiet,)))
+    again = await store.write(Batch(at=LATER, segments=new))
+    assert again.known == ids(new)
+    (held,) = await store.segments(ids(new[1:2]))
+    assert held.segment == quiet.segment
+
+
+async def every_room_is_read_in_pages(spaces: Spaces) -> None:
+    """Each body of a room comes once, whatever the pages are; sessions are named."""
+    store = await spaces.open()
+    bodies = [f'{{"said": {number}}}' for number in range(8)]
+    await store.write(full_batch(1))
+    before = {room: len(await _held(store, room)) for room in ROOMS}
+    jobs = tuple(NewJob(kind="k", key=one, payload=one.encode(), run_at=START) for one in bodies)
+    await store.write(
+        Batch(
+            at=START,
+            jobs=jobs,
+            pieces=tuple(piece(one) for one in bodies),
+            compactions=tuple(
+                compaction(at % 4 + 10, session=f"s{at // 4}", body=one)
+                for at, one in enumerate(bodies)
+            ),
+        )
+    )
+    for room in ("pieces", "jobs", "compactions"):
+        found = await _held(store, room)
+        assert len(found) == before[room] + len(bodies)
+        assert len({one.id for one in found}) == len(found)
+        assert {one.encode() for one in bodies} <= {one.body for one in found}
+        assert found == await _held(store, room, limit=100)
+    named = {one.session for one in await _held(store, "compactions")}
+    assert {"s0", "s1"} <= named
+    (state,) = await _held(store, "states")
+    stored = await store.session(SESSION)
+    assert stored is not None
+    assert (state.session, state.body) == (SESSION, stored.state)
+
+
+async def rewritten_bodies_are_read_back(spaces: Spaces) -> None:
+    """Pieces, jobs, their reasons, compactions and states read otherwise; pieces are not exact."""
+    store = await spaces.open()
+    batch = full_batch(2)
+    await store.write(batch)
+    await store.write(
+        Batch(at=START, jobs=(NewJob(kind="k", key="k", payload=b'{"a": 1}', run_at=START),))
+    )
+    (lease,) = await store.claim(now=START, lease_seconds=9, kinds=("k",))
+    assert await store.fail(lease, reason=f"because of {TOLD}", retry_at=None)
+    for room in ROOMS:
+        held = await _held(store, room)
+        assert held, room
+        changed = [
+            NewBody(room=room, id=one.id, was=one.body, body=one.body + b" ") for one in held
+        ]
+        done = await store.rewrite(RewriteOrder(at=LATER, bodies=tuple(changed)))
+        assert done.bodies == len(held)
+        assert [one.body for one in await _held(store, room)] == [one.body for one in changed]
+    pieces = await store.pieces([one.hash for one in batch.pieces])
+    assert [pieces[one.hash].body for one in batch.pieces] == [
+        one.body + b" " for one in batch.pieces
+    ]
+    assert not any(one.exact for one in pieces.values())
+    assert [one.reason for one in await store.jobs() if one.state == "dead"] == [
+        f"because of {TOLD} "
+    ]
+
+
+async def what_changed_meanwhile_is_left(spaces: Spaces) -> None:
+    """A body is replaced only while it is what was read."""
+    store = await spaces.open()
+    await store.write(full_batch(3))
+    before = await contents(store, SESSION)
+    stale = [
+        NewBody(room=room, id=one.id, was=one.body + b"?", body=b"{}")
+        for room in ROOMS
+        for one in await _held(store, room)
+    ]
+    unknown = NewBody(room="pieces", id="0" * 32, was=b"{}", body=b"{}")
+    done = await store.rewrite(RewriteOrder(at=LATER, bodies=(*stale, unknown)))
+    assert (done.bodies, done.segments, done.vectors) == (0, (), 0)
+    assert await contents(store, SESSION) == before
+
+
+async def forgotten_from_a_moment_on(spaces: Spaces) -> None:
+    """By time: what was said then and later goes, alone, within sessions and up to a moment."""
+    for order, left in (
+        (ForgetOrder(at=LATER, said_after=START + 2), "abABC"),
+        (ForgetOrder(at=LATER, said_after=START + 2, sessions=("one",)), "abABCD"),
+        (ForgetOrder(at=LATER, said_after=START + 1, said_before=START + 2), "acABCD"),
+    ):
+        store = await spaces.open(left + str(len(order.sessions)))
+        await store.write(
+            Batch(
+                at=START,
+                segments=tuple(
+                    segment(f"said {name}", session=session, said_at=START + at)
+                    for name, session, at in (
+                        ("a", "one", 0), ("b", "one", 1), ("c", "one", 2),
+                        ("A", "two", 0.5), ("B", "two", 0.6), ("C", "two", 0.7), ("D", "two", 2.5),
+                    )
+                ),
+            )
+        )  # fmt: skip
+        await store.forget(order)
+        said = [row.segment.text[-1] for row in await store.page(limit=100)]
+        assert "".join(said) == left
+        assert {one.session for one in await store.sessions()} == {"one", "two"}

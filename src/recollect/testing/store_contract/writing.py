@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+from recollect.errors import BatchRefused
 from recollect.testing.store_contract.examples import (
+    EMBEDDER,
     SESSION,
     START,
+    asked,
     conversation,
     fact,
     full_batch,
     ids,
+    passages,
     piece,
     rising,
+    segment,
     segments,
     session_write,
+    vector,
     vectors,
+    worded,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch, NewJob, TurnRecord
+from recollect.testing.store_contract.model import Model
+from recollect.values.batch import Batch
+from recollect.values.fact import Evidence, ExtractedTo
+from recollect.values.job import NewJob
+from recollect.values.ledger import TurnRecord
+from recollect.values.lookup import CandidateQuery
 from recollect.values.message import Role
+from recollect.values.segment import SegmentId, Vector, VectorSet
+from recollect.values.upkeep import ForgetOrder
 
 _UNWRITABLE: Any = cast(Any, object())
 _SURROGATE = "lone \ud800 surrogate"
@@ -225,3 +240,308 @@ async def session_write_goes_with_its_batch(spaces: Spaces) -> None:
     stored = await store.session(SESSION)
     assert stored is not None
     assert (stored.turn, len(stored.path)) == (5, 4)
+
+
+# What holds for batches that a store can never take: refused before anything is written.
+
+
+_TOO_LARGE = 2**53 + 1
+_NO_TIMES = (math.nan, math.inf, -math.inf)
+
+
+def _without_time(batch: Batch) -> Iterator[tuple[str, Batch]]:
+    last = batch.segments[-1]
+    for bad in _NO_TIMES:
+        said = replace(last, segment=replace(last.segment, said_at=bad))
+        yield f"said at {bad}", replace(batch, segments=(*batch.segments[:-1], said))
+        yield f"batch at {bad}", replace(batch, at=bad)
+        yield f"fact at {bad}", replace(batch, facts=(*batch.facts, fact("bad", at=bad)))
+        first = batch.facts[0]
+        yield f"valid to {bad}", replace(batch, facts=(replace(first, valid_to=bad),))
+        yield f"recorded at {bad}", replace(batch, facts=(replace(first, recorded_at=bad),))
+        yield f"job at {bad}", replace(batch, jobs=(replace(batch.jobs[0], run_at=bad),))
+        yield f"turn at {bad}", replace(batch, turns=(replace(batch.turns[0], at=bad),))
+
+
+def _too_large(batch: Batch) -> Iterator[tuple[str, Batch]]:
+    last, turn, job = batch.segments[-1], batch.turns[0], batch.jobs[0]
+    assert batch.session is not None
+    for bad in (_TOO_LARGE, -_TOO_LARGE, 2**64):
+        much = replace(last, segment=replace(last.segment, tokens=bad))
+        yield f"tokens {bad}", replace(batch, segments=(*batch.segments[:-1], much))
+        wide = replace(last, passages=(replace(last.passages[0], end=bad),))
+        yield f"span {bad}", replace(batch, segments=(*batch.segments[:-1], wide))
+        span = Evidence(segment=last.segment.id, start=0, end=bad)
+        resting = replace(batch.facts[0], evidence=(span,))
+        yield f"evidence {bad}", replace(batch, facts=(resting,))
+        read = ExtractedTo(session=SESSION, sequence=bad)
+        yield f"read to {bad}", replace(batch, extracted=(read,))
+        yield f"turn {bad}", replace(batch, turns=(replace(turn, number=bad),))
+        yield f"kept rows {bad}", replace(batch, turns=(replace(turn, kept_rows=bad),))
+        yield f"cost {bad}", replace(batch, jobs=(replace(job, cost_tokens=bad),))
+        yield f"session {bad}", replace(batch, session=replace(batch.session, turn=bad))
+
+
+async def numbers_out_of_range_are_refused(spaces: Spaces) -> None:
+    """No time that is none, no number beyond 2**53: such a batch is refused whole, and by name."""
+    store = await spaces.open()
+    await store.write(full_batch(0))
+    before = await contents(store, SESSION)
+    batch = full_batch(1)
+    for part, bad in (*_without_time(batch), *_too_large(batch)):
+        (outcome,) = await asyncio.gather(store.write(bad), return_exceptions=True)
+        assert isinstance(outcome, BatchRefused), (part, outcome)
+        assert batch.segments[-1].segment.text not in str(outcome)
+        assert await contents(store, SESSION) == before, part
+    largest = replace(batch.segments[-1].segment, tokens=2**53)
+    kept = replace(batch.segments[-1], segment=largest)
+    written = await store.write(replace(batch, segments=(*batch.segments[:-1], kept)))
+    assert written.stored == ids(batch.segments)
+
+
+async def refused_effect_leaves_the_job(spaces: Spaces) -> None:
+    """A job whose effect is refused is not completed: its holder can give it back and say why."""
+    store = await spaces.open()
+    await store.write(full_batch(0))
+    (lease,) = await store.claim(now=START + 1e6, lease_seconds=60, kinds=("embed",))
+    bad = Batch(at=START, facts=(fact("bad", at=math.nan),))
+    (outcome,) = await asyncio.gather(store.complete(lease, bad), return_exceptions=True)
+    assert isinstance(outcome, BatchRefused), outcome
+    assert await store.fail(lease, reason="refused", retry_at=None)
+    assert [record.reason for record in await store.jobs()] == ["refused"]
+
+
+# What holds for reading segments: order of arrival, pages, any text.
+
+
+ODD_TEXTS = (
+    "emoji 🙂👩‍👩‍👧‍👦🏳️‍🌈 and 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 beyond the first plane",
+    "你好，世界。数据库连接失败：请重试。日本語のテキスト、한국어 문장",
+    "שלום עולם مرحبا بالعالم \u202eright to left\u202c",
+    "combining e\u0301 a\u0308\u0323 क्षि and \u200bzero\u200d width\ufeff",
+    "quotes ' \" ` '' \"\" $$ %s %(x)s ? :name @x \\ \\\\ \\' \\n -- /* */ ; DROP TABLE x;",
+    "line\nfeeds\r\nand\ttabs\x0b\x0c\x1b[31m\x7f\x85\u2028\u2029 controls \x01\x02\x1f",
+    '{"json": [1, 2, {"a": null}]} <b>html &amp;</b> \\u0000 \\x00 \ufffd \ufffe \U0010ffff',
+    "   white space at both ends \u3000 ",
+    " ",
+    "1",
+)
+
+
+async def arrival_gives_the_order(spaces: Spaces) -> None:
+    """Sequences rise in the order in which segments were written, whenever they were said."""
+    store = await spaces.open()
+    late, early = segments(3, session="late", said_at=START + 1e6), segments(3, session="early")
+    await store.write(Batch(at=START, segments=late))
+    await store.write(Batch(at=START, segments=early))
+    await store.write(Batch(at=START, segments=(late[0], *segments(1, session="third"))))
+    page = await store.page()
+    assert tuple(row.segment.id for row in page) == (
+        *ids(late),
+        *ids(early),
+        *ids(segments(1, session="third")),
+    )
+    assert rising([row.sequence for row in page])
+    assert page[0].sequence > 0
+    assert await store.segments([page[4].segment.id]) == (page[4],)
+
+
+async def pages_join_into_all(spaces: Spaces) -> None:
+    """Pages follow each other without gap or repeat, in both directions."""
+    store = await spaces.open()
+    new = segments(23)
+    await store.write(Batch(at=START, segments=new))
+    for descending in (False, True):
+        after, seen = 0, []
+        while page := await store.page(after=after, limit=5, descending=descending):
+            assert len(page) <= 5
+            seen += [row.segment.id for row in page]
+            assert len(seen) <= len(new), "a page repeats what was shown"
+            after = page[-1].sequence
+        assert tuple(seen) == (ids(new)[::-1] if descending else ids(new))
+    assert await store.page(limit=1, descending=True) == (await store.page())[-1:]
+
+
+async def pages_of_a_session_hold_only_it(spaces: Spaces) -> None:
+    """A page of one session leaves out the others, in both directions."""
+    store = await spaces.open()
+    one, two = segments(8, session="one"), segments(8, first=100, session="two")
+    for pair in zip(one, two, strict=True):
+        await store.write(Batch(at=START, segments=pair))
+    everything = await store.page()
+    wanted = [row for row in everything if row.segment.session == "two"]
+    assert len(wanted) == 8
+    assert list(await store.page(session="two")) == wanted
+    third = wanted[2].sequence
+    assert list(await store.page(session="two", after=third, limit=3)) == wanted[3:6]
+    assert list(await store.page(session="two", after=third, descending=True)) == wanted[:2][::-1]
+    assert await store.page(session="unheard of") == ()
+
+
+async def neighbours_are_found_by_sequence(spaces: Spaces) -> None:
+    """The segments just before and after one are those beside it in the order of arrival."""
+    store = await spaces.open()
+    new = segments(9)
+    await store.write(Batch(at=START, segments=new[:4]))
+    await store.write(Batch(at=START, segments=new[4:]))
+    (middle,) = await store.segments([new[4].segment.id])
+    before = await store.page(after=middle.sequence, limit=1, descending=True)
+    after = await store.page(after=middle.sequence, limit=1)
+    assert [row.segment.id for row in (*before, *after)] == [new[3].segment.id, new[5].segment.id]
+
+
+async def segments_come_in_the_order_asked(spaces: Spaces) -> None:
+    """Segments come in the order of the ids; those that are not there are left out."""
+    store = await spaces.open()
+    new = segments(6)
+    await store.write(Batch(at=START, segments=new))
+    unknown = SegmentId("0" * 32)
+    wanted = [ids(new)[place] for place in (4, 0, 5, 2)]
+    stored = await store.segments([wanted[0], unknown, *wanted[1:]])
+    assert [row.segment.id for row in stored] == wanted
+    assert await store.segments([]) == ()
+    assert await store.segments([unknown]) == ()
+    assert await store.known(one for one in (*ids(new)[:2], unknown)) == frozenset(ids(new)[:2])
+    assert await store.known([]) == frozenset()
+
+
+async def many_ids_can_be_asked_at_once(spaces: Spaces) -> None:
+    """Asking for more ids than an engine takes as parameters works too."""
+    store = await spaces.open()
+    new = segments(4)
+    await store.write(Batch(at=START, segments=new))
+    many = [SegmentId(f"{number:032x}") for number in range(40_000)]
+    assert await store.known([*many, *ids(new)]) == frozenset(ids(new))
+    stored = await store.segments([*many, *ids(new)])
+    assert tuple(row.segment.id for row in stored) == ids(new)
+
+
+async def any_text_comes_back(spaces: Spaces) -> None:
+    """Texts of any script and any length come back character by character."""
+    store = await spaces.open()
+    long = ("Grüße, 世界 🙂 'quoted' \\ " * 9_000)[:200_000]
+    new = conversation((*ODD_TEXTS, long))
+    new = (*new, segment(ODD_TEXTS[0], session=ODD_TEXTS[4], tool=ODD_TEXTS[1]))
+    written = await store.write(Batch(at=START, segments=new))
+    assert written.stored == ids(new)
+    stored = await store.segments(ids(new))
+    assert [row.segment for row in stored] == [one.segment for one in new]
+    assert [row.segment for row in await store.page(session=ODD_TEXTS[4])] == [new[-1].segment]
+
+
+async def passages_are_spans_of_characters(spaces: Spaces) -> None:
+    """Passages come back as written, and their texts are cut by characters, not bytes."""
+    store = await spaces.open()
+    said = "👩‍👩‍👧‍👦 " + "数据库连接失败。请重试🙂 e\u0301 " * 120
+    new = segment(said)
+    marked = tuple(
+        replace(one, embedded=ordinal != 1) for ordinal, one in enumerate(passages(said))
+    )
+    assert len(marked) > 3
+    await store.write(Batch(at=START, segments=(replace(new, passages=marked),)))
+    stored = await store.passages(new.segment.id)
+    assert [(one.start, one.end, one.embedded) for one in stored] == [
+        (one.start, one.end, one.embedded) for one in marked
+    ]
+    waiting = await store.unembedded("example-256", limit=100)
+    assert {one.ordinal: one.text for one in waiting} == {
+        ordinal: said[one.start : one.end] for ordinal, one in enumerate(marked) if one.embedded
+    }
+    assert await store.passages(SegmentId("0" * 32)) == ()
+
+
+async def noise_is_kept_and_not_indexed(spaces: Spaces) -> None:
+    """Noise, empty texts included, is in the archive and never among the candidates."""
+    store = await spaces.open()
+    empty = segment("", noise="empty")
+    noisy = segment("thanks thanks", parent=empty.segment.key, noise="thanks")
+    heard = segment("thanks for the database", parent=noisy.segment.key)
+    new = (empty, noisy, heard)
+    written = await store.write(Batch(at=START, segments=new))
+    assert written.stored == ids(new)
+    assert [row.segment for row in await store.page()] == [one.segment for one in new]
+    found = await store.candidates(CandidateQuery(words=heard.passages[0].words))
+    assert {one.segment for one in found.passages} == {heard.segment.id}
+    assert found.documents == 1
+    stats = await store.stats()
+    assert (stats.segments, stats.noise, stats.passages) == (3, 2, 1)
+    assert {one.segment for one in await store.unembedded("e", limit=9)} == {heard.segment.id}
+
+
+# What holds for much at once: batches of an import, answers over thousands of passages.
+
+
+_MANY = 2_000
+
+
+async def large_batch_is_taken(spaces: Spaces) -> None:
+    """A batch of two thousand segments is written, found in, evicted and forgotten at once."""
+    store = await spaces.open()
+    new = segments(_MANY, words=6)
+    batch = Batch(
+        at=START,
+        segments=new,
+        vectors=(vectors(new),),
+        jobs=tuple(NewJob(kind="work", key=f"k{number}") for number in range(_MANY)),
+    )
+    model = Model()
+    assert model.write(batch) == (await store.write(batch)).stored
+    records = await store.jobs(limit=_MANY * 2)  # the store may have jobs of its own too
+    assert sum(record.kind == "work" for record in records) == _MANY
+    near = asked("q", like=vector(EMBEDDER + new[77].segment.text))
+    words = tuple(dict.fromkeys((*new[5].passages[0].words, *new[1_500].passages[0].words)))
+    query = CandidateQuery(words=words, vectors=(near,))
+    model.expect(query, await store.candidates(query))
+    assert len(await store.unembedded("other", limit=_MANY * 2)) == _MANY
+    assert len(await store.vectors(EMBEDDER, limit=_MANY * 2)) == _MANY
+    assert await store.evict(max_segments=500, said_before=None) == _MANY - 500
+    model.evict_to(500)
+    for cold in (False, True):
+        query = CandidateQuery(words=words, vectors=(near,), cold=cold)
+        model.expect(query, await store.candidates(query))
+    assert await store.warm(ids(new)) == _MANY - 500
+    model.cold.clear()
+    gone = ids(new[:1_900])
+    model.forget(gone)
+    done = await store.forget(ForgetOrder(at=START, segments=gone))
+    assert len(done.segments) == done.passages == done.vectors == 1_900
+    model.expect(query, await store.candidates(query))
+    again = await store.write(batch)
+    assert (len(again.known), len(again.forgotten)) == (100, 1_900)
+
+
+async def many_small_writes_add_up(spaces: Spaces) -> None:
+    """A session that grows message by message answers like one that was written at once."""
+    store = await spaces.open()
+    model = Model()
+    new = segments(150, words=15)
+    for number, one in enumerate(new):
+        batch = Batch(at=START, segments=(one,), vectors=(vectors((one,)),))
+        model.write(batch)
+        await store.write(batch)
+        if number % 30 == 29:
+            words = tuple(dict.fromkeys(new[number // 2].passages[0].words))
+            near = asked("q")
+            query = CandidateQuery(words=words, vectors=(near,), lexical_limit=9, vector_limit=9)
+            model.expect(query, await store.candidates(query))
+    assert len(await store.page()) == 150
+
+
+async def ties_are_broken_by_id(spaces: Spaces) -> None:
+    """Of more equals than are asked for, those with the lowest segment ids are handed over."""
+    store = await spaces.open()
+    new = tuple(worded(["same"], number=number) for number in range(120))
+    equal = VectorSet(
+        embedder="e",
+        dimensions=256,
+        vectors=tuple(
+            Vector(segment=one.segment.id, ordinal=0, values=vector("same")) for one in new
+        ),
+    )
+    await store.write(Batch(at=START, segments=new, vectors=(equal,)))
+    first = sorted(ids(new))[:10]
+    near = asked("q", embedder="e")
+    by_vector = await store.candidates(CandidateQuery(vectors=(near,), vector_limit=10))
+    assert sorted(one.segment for one in by_vector.passages) == first
+    by_words = await store.candidates(CandidateQuery(words=("same",), lexical_limit=10))
+    assert sorted(one.segment for one in by_words.passages) == first
