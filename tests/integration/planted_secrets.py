@@ -17,7 +17,7 @@ from urllib.parse import quote
 import apsw
 
 from recollect.rules.redaction import redact, told_apart
-from recollect_bench.redaction_kinds import HALVES, load_kinds
+from recollect_bench.redaction_data import HALVES, load_kinds
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)
 SHORTEST = 8

@@ -31,8 +31,14 @@ from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
 from recollect.values.model import Answer, Prompt
 from recollect.values.recall import FactQuery
 from recollect.values.segment import SegmentId, Trust
-from recollect_bench.facts.chains import check_through_store
-from recollect_bench.facts.chains.tell import START, Said, in_order, make_chains, unrelated
+from recollect_bench.facts.chains import (
+    START,
+    Said,
+    check_through_store,
+    in_order,
+    make_chains,
+    unrelated,
+)
 from recollect_bench.facts.through_store import Scope
 
 THROUGH_PRODUCT = 60

@@ -19,8 +19,8 @@ import sys
 from pathlib import Path
 
 from recollect_bench.command import BENCHES
-from recollect_bench.live.draw import sections as live_sections
 from recollect_bench.live.result import LiveResult, read_live
+from recollect_bench.live.result import sections as live_sections
 from recollect_bench.recall.page import read_recall, sections
 from recollect_bench.recall.result import RecallResult
 from recollect_bench.result import BenchResult

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import cycle, repeat
 from statistics import mean, median
 
-from recollect.ports import Store
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment
 from recollect_bench.result import BenchResult
-from recollect_bench.store_data import Corpus, Turns, vector_batches
+from recollect_bench.store_data import vector_batches
 from recollect_bench.store_measure import (
-    Baseline,
+    Loaded,
     Paired,
     ask_both,
     milliseconds,
     write_to_baseline,
     write_to_both,
 )
-from recollect_bench.store_target import PostgresTarget, SqliteTarget, Target, open_target
+from recollect_bench.store_target import PostgresTarget, SqliteTarget, open_target
 
 Progress = Callable[[str], None]
 
@@ -62,20 +61,6 @@ class Scale:
 
 
 QUICK = Scale(large=None, turn_segments=60, queries=40, opens=1)
-
-
-@dataclass(slots=True, kw_only=True)
-class Loaded:
-    """A store and its baseline, and what both were given so far."""
-
-    target: Target
-    store: Store
-    baseline: Baseline
-    corpus: Corpus = field(default_factory=Corpus)
-    turns: Turns = field(default_factory=Turns)
-    segments: list[NewSegment] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-    baselines: dict[str, float] = field(default_factory=dict)
 
 
 def run(

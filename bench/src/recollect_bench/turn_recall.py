@@ -12,25 +12,309 @@ Times are over all questions and rounds. Making the question's vector is shown a
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, TypeAlias, cast
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.config import build
+from recollect.config.settings import Recall as RecallSettings
 from recollect.errors import RecollectError
-from recollect.ports import Store
+from recollect.ports import Archive, Store
 from recollect.stores.sqlite import SQLiteStore
+from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.turn.recall import recall
+from recollect.values.recalled import Recalled
 from recollect_bench.recall.embedders import opened_embedders
 from recollect_bench.result import BenchResult
 from recollect_bench.store_measure import milliseconds
 from recollect_bench.store_target import open_target
-from recollect_bench.turn_recall_bare import Bare, Recorder
-from recollect_bench.turn_recall_data import SPACE, Talk, fill
-from recollect_bench.turn_recall_measure import Timed, time_recalls, wall_seconds
+from recollect_bench.turn_recall_data import SPACE, Asked, Talk, fill
+
+# What recall asks of SQLite and numpy, written down and run again bare.
+#
+# Bare are: every SQL statement that a recall issues, transactions included, with the same values on
+# plain connections of the same pragmas, all rows fetched and thrown away; and every product of
+# vectors, of the same matrices or of arrays of the same shape. Not bare, so counted against us:
+# whatever is made of the rows (postings read out of joined numbers, word scores, the choice of the
+# best, candidates), the rows of a matrix copied and widened before they are compared exactly, the
+# ways between threads, and all of `search` and `turn/recall`. It must never run beside a recall
+# that is timed: writing down has its own round. Always holds: what runs bare is what was issued
+# in this run.
+
+
+_SHARED_ROWS: Final = 1_500
+"""A product of more rows is with a whole matrix, which is kept; of fewer, only the shape is."""
+
+Numbers = NDArray[Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Issued:
+    """What one recall issued, in the order it did."""
+
+    statements: list[tuple[int, str, Any]] = field(default_factory=list, repr=False)
+    """On which connection, what, and with which values."""
+    products: list[tuple[Numbers, Numbers]] = field(default_factory=list, repr=False)
+
+
+class Recorder:
+    """Writes down what recalls issue; made before the store is opened."""
+
+    def __init__(self) -> None:
+        self._connections: list[apsw.Connection] = []
+        self._alike: dict[tuple[tuple[int, ...], str], Numbers] = {}
+
+    @contextmanager
+    def watching_connections(self) -> Iterator[None]:
+        """Notice the connections that are opened meanwhile: those of the store's lanes."""
+        notice = self._connections.append
+        apsw.connection_hooks.append(notice)
+        try:
+            yield
+        finally:
+            apsw.connection_hooks.remove(notice)
+
+    @contextmanager
+    def writing_down(self, issued: Issued) -> Iterator[None]:
+        """Write down what is issued meanwhile; nothing else may run."""
+        product = np.vecdot
+
+        def noted(one: Numbers, other: Numbers) -> Any:
+            issued.products.append((self._kept(one), self._kept(other)))
+            return product(one, other)
+
+        for number, connection in enumerate(self._connections):
+            connection.exec_trace = self._tracer(number, issued)
+        np.vecdot = noted  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            np.vecdot = product
+            for connection in self._connections:
+                connection.exec_trace = None
+
+    def _tracer(self, number: int, issued: Issued) -> Any:
+        def trace(_: apsw.Cursor, statement: str, values: Any) -> bool:
+            issued.statements.append((number, statement, values))
+            return True
+
+        return trace
+
+    def _kept(self, array: Numbers) -> Numbers:
+        """The array itself where it is a whole matrix, else one of its shape."""
+        if array.ndim == 2 and len(array) > _SHARED_ROWS:
+            return array
+        key = array.shape, array.dtype.str
+        if key not in self._alike:
+            self._alike[key] = np.ones(array.shape, array.dtype)
+        return self._alike[key]
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+
+class Bare:
+    """Runs again what was written down, on connections of its own."""
+
+    def __init__(self, path: Path, *, space: str, connections: int) -> None:
+        file = space_file(path, space=space, key=None, create=False, busy_seconds=5.0)
+        self._connections = [connect(file, Patience(5.0)) for _ in range(connections)]
+
+    def run(self, issued: Issued) -> None:
+        """All statements and all products, with nothing made of what they give."""
+        connections = self._connections
+        for number, statement, values in issued.statements:
+            connections[number].execute(statement, values).fetchall()
+        for one, other in issued.products:
+            np.vecdot(one, other)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections:
+            connection.close()
+
+
+# Times recalls, whole and bare, question by question, turn and turn about.
+#
+# Owns the pairing and the clock. Each question is asked in several rounds; whole and bare follow
+# upon each other, and who is first changes, so that what else the machine does hits both alike.
+# It must never time the making of questions. Always holds: times are wall clock as a turn that
+# awaits `recall` sees them.
+
+
+STEPS: Final = (
+    "question", "candidates", "gate", "fact_candidates", "seeds", "around", "rank", "segments",
+    "pack",
+)  # fmt: skip
+"""The steps of a recall, by what is awaited: reading the question before the candidates, the gate
+behind them, facts and seeds, ranking behind the surroundings, packing and explaining at the end."""
+_AFTER: Final = {
+    "candidates": "gate",
+    "fact_candidates": "seeds",
+    "around": "rank",
+    "segments": "pack",
+}
+"""What recall does itself behind what it awaits."""
+
+
+Taken: TypeAlias = tuple[float, float]
+"""Seconds by the wall clock, and of processor time, which a busy machine hardly lengthens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """How long recalls took: a list for each question, of one entry a round."""
+
+    whole: list[list[Taken]] = field(default_factory=list)
+    bare: list[list[Taken]] = field(default_factory=list)
+    steps: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each step, over all questions of one round."""
+    opened: int = 0
+    """How many questions opened the gate."""
+    passages: int = 0
+    """How many passages were handed on, over all questions."""
+    statements: int = 0
+    """How many SQL statements were issued, over all questions."""
+
+    def __add__(self, other: Timed) -> Timed:
+        return Timed(
+            whole=self.whole + other.whole,
+            bare=self.bare + other.bare,
+            steps={step: self.steps.get(step, 0.0) + other.steps.get(step, 0.0) for step in STEPS},
+            opened=self.opened + other.opened,
+            passages=self.passages + other.passages,
+            statements=self.statements + other.statements,
+        )
+
+    @property
+    def ratio(self) -> float:
+        """Whole over bare by the wall clock."""
+        return self._ratio(0)
+
+    @property
+    def processor_ratio(self) -> float:
+        """Whole over bare in processor time, of all threads."""
+        return self._ratio(1)
+
+    def _ratio(self, clock: int) -> float:
+        """The median over the questions, each at the best of its rounds."""
+        best = [
+            [min(taken[clock] for taken in rounds) for rounds in side]
+            for side in (self.whole, self.bare)
+        ]
+        return float(median(whole / bare for whole, bare in zip(*best, strict=True)))
+
+
+def wall_seconds(side: Sequence[Sequence[Taken]]) -> list[float]:
+    """Of every question and round, by the wall clock."""
+    return [taken[0] for rounds in side for taken in rounds]
+
+
+async def time_recalls(
+    archive: Archive,
+    questions: Sequence[Asked],
+    settings: RecallSettings,
+    *,
+    rounds: int,
+    recorder: Recorder | None = None,
+    bare: Bare | None = None,
+) -> Timed:
+    """Ask every question in so many rounds; with `bare`, run what each issued bare beside it."""
+    issued = [Issued() for _ in questions]
+    opened = passages = 0
+    for asked, into in zip(questions, issued, strict=True):  # warms up too
+        if recorder is None:
+            answer = await recall_one(archive, asked, settings)
+        else:
+            with recorder.writing_down(into):
+                answer = await recall_one(archive, asked, settings)
+        opened += answer.gate is not None and answer.gate.open
+        passages += len(answer.passages)
+    whole: list[list[Taken]] = [[] for _ in questions]
+    alone: list[list[Taken]] = [[] for _ in questions if bare is not None]
+    for turn in range(rounds):
+        gc.collect()
+        for at, asked in enumerate(questions):
+            for ours in ((turn + at) % 2 == 0, (turn + at) % 2 == 1):
+                started = _clocks()
+                if ours:
+                    await recall_one(archive, asked, settings)
+                    whole[at].append(_since(started))
+                elif bare is not None:
+                    bare.run(issued[at])
+                    alone[at].append(_since(started))
+    return Timed(
+        whole=whole,
+        bare=alone,
+        steps=await _steps(archive, questions, settings),
+        opened=opened,
+        passages=passages,
+        statements=sum(len(one.statements) for one in issued),
+    )
+
+
+async def recall_one(archive: Archive, asked: Asked, settings: RecallSettings) -> Recalled:
+    """One recall as a turn awaits it."""
+    return await recall(asked.request, archive=archive, vectors=asked.vectors, settings=settings)
+
+
+async def _steps(
+    archive: Archive, questions: Sequence[Asked], settings: RecallSettings
+) -> Mapping[str, float]:
+    """Seconds of each step, in a round of its own."""
+    taken = dict.fromkeys(STEPS, 0.0)
+    for asked in questions:
+        watched = _Watched(archive)
+        started = time.perf_counter()
+        # a stand-in that passes everything on, for which no protocol is worth writing
+        await recall_one(cast("Archive", watched), asked, settings)
+        ended = time.perf_counter()
+        marks = [("question", started), *watched.marks, ("", ended)]
+        for (step, begun), (_, over) in pairwise(marks):
+            taken[step] += over - begun
+    return taken
+
+
+class _Watched:
+    """An archive that notes when it was asked, and what comes after each answer."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.marks: list[tuple[str, float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._archive, name)
+        if name not in _AFTER:  # a small question within a step
+            return asked
+
+        async def noted(*given: Any, **named: Any) -> Any:
+            self.marks.append((name, time.perf_counter()))
+            answer = await asked(*given, **named)
+            self.marks.append((_AFTER[name], time.perf_counter()))
+            return answer
+
+        return noted
+
+
+def _clocks() -> Taken:
+    return time.perf_counter(), time.process_time()
+
+
+def _since(started: Taken) -> Taken:
+    wall, processor = _clocks()
+    return wall - started[0], processor - started[1]
+
 
 Progress = Callable[[str], None]
 

@@ -21,13 +21,30 @@ from recollect.values.message import Role
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.command import bench
 from recollect_bench.cost.data import Conversation, conversation, count_bytes, load_conversations
-from recollect_bench.cost.meter import SUMMARY_TOKENS, SYSTEM_TOKENS, Meter, Tally
-from recollect_bench.cost.names import Naming, common_names
-from recollect_bench.cost.notes import MOST_NAMES, NoteTaker, NotingModel
-from recollect_bench.cost.plain import replay_plain
-from recollect_bench.cost.plot import plot
-from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
-from recollect_bench.cost.through_engine import replay_engine, settings_of
+from recollect_bench.cost.draw import plot
+from recollect_bench.cost.result import (
+    MOST_NAMES,
+    OPENCLAW,
+    OURS,
+    PLAIN,
+    CostResult,
+    NoteTaker,
+    NotingModel,
+    Replay,
+    misses,
+    summed_up,
+)
+from recollect_bench.cost.strategies import (
+    SUMMARY_TOKENS,
+    SYSTEM_TOKENS,
+    Meter,
+    Naming,
+    Tally,
+    common_names,
+    replay_engine,
+    replay_plain,
+    settings_of,
+)
 from recollect_bench.data import DataNotFoundError
 
 

@@ -21,20 +21,23 @@ from recollect.values.model import Answer, Usage
 from recollect.values.segment import SegmentId
 from recollect_bench import facts
 from recollect_bench.command import bench
-from recollect_bench.facts.buried import buried_figures, drafts_of
-from recollect_bench.facts.bury import Placed, Sitting, bury
-from recollect_bench.facts.cases import Case, CaseFact, CaseMessage
-from recollect_bench.facts.chains.check import Checked, chain_case, check_chains
-from recollect_bench.facts.chains.tell import CHAINS, Said, make_chains, some_of
-from recollect_bench.facts.halves import HELD_OUT, TUNE, load_halves
+from recollect_bench.facts.baselines import by_keywords, by_rules, by_words_alone
+from recollect_bench.facts.buried import Placed, Sitting, buried_figures, bury, drafts_of
+from recollect_bench.facts.cases import HELD_OUT, TUNE, Case, CaseFact, CaseMessage, load_halves
+from recollect_bench.facts.chains import (
+    CHAINS,
+    Checked,
+    Said,
+    chain_case,
+    check_chains,
+    make_chains,
+    some_of,
+)
 from recollect_bench.facts.junk import junk_in, said_twice
-from recollect_bench.facts.models import TimedModel
-from recollect_bench.facts.noise import FAMILIES, LOOP, looped_noise, worded
-from recollect_bench.facts.noise_families import RECALLED
-from recollect_bench.facts.plain import by_keywords, by_rules, by_words_alone
+from recollect_bench.facts.models import TimedModel, model_figures, read_with_model
+from recollect_bench.facts.noise import FAMILIES, LOOP, RECALLED, looped_noise, worded
 from recollect_bench.facts.score import Tally, score
 from recollect_bench.facts.through_store import Kept, Scope, remember
-from recollect_bench.facts.with_model import model_figures, read_with_model
 from recollect_bench.figures import page, read_result
 
 NOISE = 1_000

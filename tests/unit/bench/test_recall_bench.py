@@ -26,10 +26,7 @@ from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
 from recollect_bench.data import DataNotFoundError
 from recollect_bench.figures import page, read_result
 from recollect_bench.recall.ask import strangers_of
-from recollect_bench.recall.baselines import OPENCLAW, Baselines
-from recollect_bench.recall.chats import locomo_gold
-from recollect_bench.recall.chinese import users_words
-from recollect_bench.recall.compare import compare
+from recollect_bench.recall.draw import plot
 from recollect_bench.recall.floors import FLOORS, floors_of
 from recollect_bench.recall.judge import (
     BUDGET_TOKENS,
@@ -40,9 +37,18 @@ from recollect_bench.recall.judge import (
 )
 from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
 from recollect_bench.recall.page import read_recall
-from recollect_bench.recall.plot import plot
 from recollect_bench.recall.result import RecallResult, SetResult, joined
-from recollect_bench.recall.sets import SETS, Memory, Question, QuestionSet, Said, load_set
+from recollect_bench.recall.run import OPENCLAW, Baselines, compare
+from recollect_bench.recall.sets import (
+    SETS,
+    Memory,
+    Question,
+    QuestionSet,
+    Said,
+    load_set,
+    locomo_gold,
+    users_words,
+)
 
 DAY = 86_400.0
 

@@ -22,11 +22,9 @@ from recollect.values.model import Answer, Prompt
 from recollect.values.recall import Recalled, RecalledFact, RecalledPassage
 from recollect_bench import recall
 from recollect_bench.command import bench
-from recollect_bench.recall.fact_answers import KeptAnswers
-from recollect_bench.recall.fact_judge import judge_block
 from recollect_bench.recall.fact_page import page
-from recollect_bench.recall.fact_part import part_to_read
-from recollect_bench.recall.fact_reading import read_for_facts
+from recollect_bench.recall.fact_run import judge_block
+from recollect_bench.recall.fact_sources import KeptAnswers, part_to_read, read_for_facts
 from recollect_bench.recall.judge import BUDGET_TOKENS, Judge
 from recollect_bench.recall.memory import StoredMemory, entries_of, write_memory
 from recollect_bench.recall.sets import Memory, Question, QuestionSet, Said

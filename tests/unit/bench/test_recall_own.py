@@ -18,9 +18,8 @@ from recollect.values.recall import EmbedderKind, Recalled, RecallRequest
 from recollect_bench import recall
 from recollect_bench.command import bench
 from recollect_bench.recall import embedders
-from recollect_bench.recall.own import GrowingMemory
-from recollect_bench.recall.own_session import OwnSession, own_sessions
-from recollect_bench.recall.references import LAST_MESSAGES, identifiers_of
+from recollect_bench.recall.judge import LAST_MESSAGES, identifiers_of
+from recollect_bench.recall.own import GrowingMemory, OwnSession, own_sessions
 
 FILLER = "We talk about the weather and the garden and what grows there in spring. " * 40
 """About 700 tokens."""

@@ -9,9 +9,8 @@ import pytest
 
 from recollect_bench import redaction
 from recollect_bench.data import DataNotFoundError
-from recollect_bench.redaction_baselines import redact_by_openclaw
-from recollect_bench.redaction_corpora import load_corpora
-from recollect_bench.redaction_kinds import load_kinds
+from recollect_bench.redaction import redact_by_openclaw
+from recollect_bench.redaction_data import load_corpora, load_kinds
 
 _DATA = Path(os.environ["RECOLLECT_DATA"])
 needs_data = pytest.mark.skipif(

@@ -13,10 +13,17 @@ from click.testing import CliRunner
 from recollect.rules.identity import segment_id
 from recollect.stores.sqlite import SQLiteStore
 from recollect_bench.command import bench
-from recollect_bench.turn_recall import SETTINGS
-from recollect_bench.turn_recall_bare import Bare, Issued, Recorder
+from recollect_bench.turn_recall import (
+    SETTINGS,
+    STEPS,
+    Bare,
+    Issued,
+    Recorder,
+    Timed,
+    recall_one,
+    time_recalls,
+)
 from recollect_bench.turn_recall_data import EMBEDDERS, SHOWN_MESSAGES, SPACE, Talk, fill, topic_of
-from recollect_bench.turn_recall_measure import STEPS, Timed, recall_one, time_recalls
 
 PASSAGES = 900
 QUESTIONS = 6

@@ -15,7 +15,7 @@ import pytest
 from recollect.config.settings import Redaction
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.redaction import redact, told_apart
-from recollect_bench.redaction_kinds import FILLED, HALVES, Half, load_kinds
+from recollect_bench.redaction_data import FILLED, HALVES, Half, load_kinds
 
 LOOKALIKES = r"""
 WebSocket closed with code 1006 after 30000 ms

@@ -29,9 +29,8 @@ from recollect_bench.token_corpus import (
     cut_samples,
     gather_documents,
 )
-from recollect_bench.token_fit import pair_counts
 from recollect_bench.token_generated import base64_text, hex_json
-from recollect_bench.token_sessions import calibrated_errors, simulated_sessions
+from recollect_bench.tokens import calibrated_errors, pair_counts, simulated_sessions
 from recollect_bench.tokens import count_o200k as true_tokens
 
 if TYPE_CHECKING:

@@ -20,11 +20,9 @@ from typing import Any, Final
 
 from recollect_bench.cost.data import Conversation, load_conversations, sliced
 from recollect_bench.cost.draw import draw as draw
-from recollect_bench.cost.meter import Tally
-from recollect_bench.cost.plain import replay_plain
-from recollect_bench.cost.plot import write_plot
+from recollect_bench.cost.draw import write_plot
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, summed_up
-from recollect_bench.cost.through_engine import replay_engine
+from recollect_bench.cost.strategies import Tally, replay_engine, replay_plain
 
 WINDOWS: Final[tuple[int, ...]] = (64_000, 128_000, 200_000)
 QUICK_WINDOWS: Final[tuple[int, ...]] = (32_000,)

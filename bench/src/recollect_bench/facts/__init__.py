@@ -18,20 +18,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from recollect.errors import RecollectError
-from recollect_bench.facts.buried import buried_figures
-from recollect_bench.facts.bury import bury
-from recollect_bench.facts.cases import Case
-from recollect_bench.facts.chains import check_through_store
-from recollect_bench.facts.chains.tell import CHAINS
-from recollect_bench.facts.draw import draw as draw
-from recollect_bench.facts.halves import BOTH, HELD_OUT, TUNE, load_halves
+from recollect_bench.facts.baselines import by_keywords, by_rules, figures_of, stricter_figures
+from recollect_bench.facts.buried import buried_figures, bury
+from recollect_bench.facts.cases import BOTH, HELD_OUT, TUNE, Case, load_halves
+from recollect_bench.facts.chains import CHAINS, check_through_store
 from recollect_bench.facts.junk import junk_facts
-from recollect_bench.facts.models import TimedModel, opened_model
-from recollect_bench.facts.plain import by_keywords, by_rules, figures_of, stricter_figures
+from recollect_bench.facts.models import (
+    TimedModel,
+    model_figures,
+    opened_model,
+    read_with_model,
+    spread,
+)
 from recollect_bench.facts.result import FactsResult, Slip
+from recollect_bench.facts.result import draw as draw
 from recollect_bench.facts.score import Score, Tally, score
 from recollect_bench.facts.through_store import SCOPES, remember
-from recollect_bench.facts.with_model import model_figures, read_with_model, spread
 
 NOISE_MESSAGES: Final = 10_000
 SEED: Final = 6

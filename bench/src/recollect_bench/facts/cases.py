@@ -8,14 +8,36 @@ of its own case, and its keys stand in that message.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import resources
+from typing import Any, Final
 
 from recollect.rules.trust import trust_of_role
 from recollect.values.fact import EXTRACTED_TYPES, FactType
 from recollect.values.message import EntryKey, MessageId, Role
 from recollect.values.segment import Segment, SegmentId
+
+# The two halves of the case set: one to tune rules on, one that is held out.
+#
+# Owns where they are kept and what a half is called. Always holds: no case is in both.
+
+
+TUNE: Final = "tune"
+HELD_OUT: Final = "held-out"
+BOTH: Final = "both"
+_FILES: Final = {TUNE: "cases_tune.jsonl", HELD_OUT: "cases_held_out.jsonl"}
+
+
+def load_halves(half: str = BOTH) -> Mapping[str, tuple[Case, ...]]:
+    """The cases of each half that is meant."""
+    meant = _FILES if half == BOTH else {half: _FILES[half]}
+    folder = resources.files("recollect_bench.facts")
+    return {
+        name: read_cases(folder.joinpath(file).read_text(encoding="utf-8"))
+        for name, file in meant.items()
+    }
+
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool"}
 

@@ -5,7 +5,13 @@ Always holds: what `--json` prints is what every bench prints (`BenchResult`), a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from recollect_bench.result import BenchResult
 
@@ -26,3 +32,57 @@ class FactsResult(BenchResult):
     """One run."""
 
     slips: tuple[Slip, ...] = field(default=(), repr=False)
+
+
+# Draws a run of the facts bench for the terminal: halves side by side, then noise, then a model.
+#
+# Owns the tables. It must never print a word of a case unless misses were asked for.
+
+
+_HALVES: Final = ("held_out", "tune")
+_BY_SESSION: Final = "session_scope"
+
+
+def draw(result: FactsResult) -> None:
+    """Everything the run came to."""
+    console = Console()
+    halves = [one for one in _HALVES if f"{one}.found" in result.figures]
+    titles = ("rules alone", halves), ("with the model", [f"model.{one}" for one in halves])
+    for title, columns in titles:
+        held = [one for one in columns if f"{one}.found" in result.figures]
+        if held:
+            beside = [
+                f"keywords.{one}" for one in held if f"keywords.{one}.found" in result.baselines
+            ]
+            console.print(_table(title, [*held, *beside], {**result.figures, **result.baselines}))
+    for title, name in (("among noise", "noise"), ("chains of corrections", "chains")):
+        columns = [f"{name}.{_BY_SESSION}", name]
+        if any(figure.startswith(f"{name}.") for figure in result.figures):
+            console.print(_table(title, columns, result.figures))
+    for note in result.notes:
+        console.print(f"  {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    for slip in result.slips:
+        kind = "missed " if slip.missed else "made up"
+        console.print(Text(f"{kind} {slip.case} [{slip.type}] {slip.said}"), soft_wrap=True)
+
+
+def _table(title: str, columns: Sequence[str], figures: Mapping[str, float]) -> Table:
+    table = Table(title=f"recollect bench facts: {title}", title_justify="left", box=None)
+    table.add_column("figure")
+    for column in columns:
+        table.add_column(column, justify="right")
+    names = dict.fromkeys(
+        figure.removeprefix(f"{column}.")
+        for column in columns
+        for figure in figures
+        if figure.startswith(f"{column}.") and (_BY_SESSION in column) == (_BY_SESSION in figure)
+    )
+    for name in names:
+        values = [figures.get(f"{column}.{name}") for column in columns]
+        style = "" if "." in name else "bold"
+        table.add_row(name, *("" if one is None else _number(one) for one in values), style=style)
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

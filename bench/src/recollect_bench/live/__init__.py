@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, cast, get_args
 from recollect.errors import RecollectError
 from recollect_bench.live.agent import AgentHalf, agent_session, load_domains
 from recollect_bench.live.chats import CHAT_SETS, CHAT_WINDOWS, chat_sessions
-from recollect_bench.live.draw import draw as draw
 from recollect_bench.live.feed import Tally
 from recollect_bench.live.result import OURS, LivePart, LiveResult, Missed, joined
+from recollect_bench.live.result import draw as draw
 from recollect_bench.live.run import (
     LiveRun,
     Progress,

@@ -21,9 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from recollect_bench.cost.data import Conversation, count_bytes, load_conversations
-from recollect_bench.cost.meter import Tally
-from recollect_bench.cost.plain import replay_plain
-from recollect_bench.cost.through_engine import replay_engine
+from recollect_bench.cost.strategies import Tally, replay_engine, replay_plain
 
 WINDOWS: Final[tuple[int, ...]] = (64_000, 128_000, 200_000)
 HELD_OUT_WINDOWS: Final[tuple[int, ...]] = (32_000,)

@@ -18,14 +18,12 @@ from typing import Any, Final
 from recollect.errors import RecollectError
 from recollect_bench.recall.ask import Asker, RecallStage
 from recollect_bench.recall.draw import draw as draw
+from recollect_bench.recall.draw import write_plot
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
-from recollect_bench.recall.fact_model import reading_model
-from recollect_bench.recall.fact_part import Part, part_to_read
-from recollect_bench.recall.fact_reading import FactsBy
 from recollect_bench.recall.fact_run import NOTES as FACTS_NOTES
 from recollect_bench.recall.fact_run import measure_facts
+from recollect_bench.recall.fact_sources import FactsBy, Part, part_to_read, reading_model
 from recollect_bench.recall.own import NO_MISSES, measure_own
-from recollect_bench.recall.plot import write_plot
 from recollect_bench.recall.result import RecallResult, SetResult, joined
 from recollect_bench.recall.run import Progress, compare_stores, measure_set
 from recollect_bench.recall.sets import QuestionSet, load_set

@@ -8,7 +8,10 @@ chosen by the answers) is said in words, from its figures.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -208,3 +211,22 @@ def _cell(value: float | None) -> str:
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ruler = ["---" if name in ("figure", "part") else "---:" for name in head]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ruler, *rows)) + "\n"
+
+
+# Writes docs/figures_recall_facts.md: what facts and digests bring to recall.
+#
+#     python -m recollect_bench.recall.fact_page RESULT.json … > docs/figures_recall_facts.md
+#
+# Takes what `recollect bench recall --facts … --json` printed. The page is never edited by hand.
+
+
+def main() -> None:
+    """Print the page of the results that are named."""
+    if len(sys.argv) < 2:
+        sys.exit("name the files that `recollect bench recall --facts … --json` printed")
+    read = [json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:]]
+    sys.stdout.write(page(read))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect_bench.recall.ask import Outcome
-from recollect_bench.recall.figures import GATED
 from recollect_bench.recall.floors import Floor
+from recollect_bench.recall.page import GATED
 from recollect_bench.result import BenchResult
 
 

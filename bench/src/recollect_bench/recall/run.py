@@ -7,12 +7,20 @@ what is not indexed, exactly as recall does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.ports import Embedder
+from recollect.search.bm25 import Bm25Index
+from recollect.search.tokenize import tokenize
+from recollect.values.hit import Hit
+from recollect.values.segment import SegmentId
 from recollect_bench.recall.ask import (
     Asker,
     Outcome,
@@ -21,15 +29,131 @@ from recollect_bench.recall.ask import (
     ask_strangers,
     strangers_of,
 )
-from recollect_bench.recall.baselines import Baselines
-from recollect_bench.recall.compare import Agreement, compare
-from recollect_bench.recall.figures import recall_figures, stranger_figures, verdict_figures
 from recollect_bench.recall.floors import floors_of
-from recollect_bench.recall.judge import Judge, Verdict
+from recollect_bench.recall.judge import Judge, Verdict, pack_ranked, whole_message
 from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect_bench.recall.page import recall_figures, stranger_figures, verdict_figures
 from recollect_bench.recall.result import Miss, SetResult
 from recollect_bench.recall.sets import Memory, Question, QuestionSet
 from recollect_bench.store_target import Target
+
+# What recall is held against, on the same memory and in the same 4,000 tokens.
+#
+# Owns three rankings of whole messages: BM25 alone, vectors alone, and OpenClaw's hybrid of 0.7
+# vector and 0.3 BM25 (its best BM25 hit counts 1). OpenClaw's decay and threshold are left out:
+# both would only lower their figures. Their words are the product's own, so nothing here is worse
+# than it has to be. It must never see how recall ranks.
+
+
+Scores: TypeAlias = NDArray[np.float64]
+
+OPENCLAW_VECTOR_WEIGHT: Final = 0.7
+OPENCLAW_WORD_WEIGHT: Final = 0.3
+BM25: Final = "bm25"
+VECTORS: Final = "vectors"
+OPENCLAW: Final = "openclaw"
+
+
+class Baselines:
+    """The rankings of one memory; vectors are those of the first embedder."""
+
+    def __init__(self, stored: StoredMemory, judge: Judge) -> None:
+        self._judge = judge
+        self._messages = [message for message in stored.messages if message.passages]
+        self._index = Bm25Index.build([tokenize(message.text) for message in self._messages])
+        self._lines = [whole_message(message) for message in self._messages]
+        self._matrix: NDArray[np.float32] | None = None
+
+    async def embed(self, embedder: Embedder) -> None:
+        """Make the vectors of whole messages."""
+        values = await embedder.embed([message.text for message in self._messages])
+        self._matrix = as_matrix(values)
+
+    def verdicts(self, question: Question, vector: bytes | None) -> dict[str, Verdict]:
+        """What each baseline finds of a question, by its name."""
+        words = np.array(self._index.scores(tokenize(question.text)))
+        found = {BM25: self._verdict(question, words)}
+        if vector is not None and self._matrix is not None:
+            near = (self._matrix @ np.frombuffer(vector, "<f4")).astype(np.float64)
+            best = float(words.max(initial=0.0))
+            hybrid = OPENCLAW_VECTOR_WEIGHT * near + OPENCLAW_WORD_WEIGHT * words / (best or 1.0)
+            found[VECTORS] = self._verdict(question, near)
+            found[OPENCLAW] = self._verdict(question, hybrid)
+        return found
+
+    def _verdict(self, question: Question, scores: Scores) -> Verdict:
+        order = np.argsort(-scores, kind="stable")
+        places = order.tolist()
+        return self._judge.verdict(
+            question,
+            block=pack_ranked([self._lines[place] for place in places]),
+            ranking=[self._messages[place].segment for place in places],
+        )
+
+
+def as_matrix(values: Sequence[bytes]) -> NDArray[np.float32]:
+    """Vectors as rows."""
+    return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)
+
+
+# Holds two stores against each other: the same question must be ranked alike by both.
+#
+# Owns what alike means: at every rank of the first fifty the scores are within 1e-4 of each
+# other, and the passages the same unless their scores are that near too. Scores only; how long
+# a store takes is another bench.
+
+
+RANKS: Final = 50
+TOLERANCE: Final = 1e-4
+
+PassageKey: TypeAlias = tuple[SegmentId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How far two rankings of one question agree."""
+
+    alike: bool
+    worst: float
+    """The largest difference between two scores at one rank, or of one passage."""
+
+
+def compare(first: Sequence[Hit], second: Sequence[Hit]) -> Agreement:
+    """Compare what two stores ranked for the same question."""
+    ours, theirs = first[:RANKS], second[:RANKS]
+    by_rank = [abs(a.score - b.score) for a, b in zip(ours, theirs, strict=False)]
+    scores, others = _scores(first), _scores(second)
+    of_passage = [abs(scores[key] - others[key]) for key in map(_key, ours) if key in others]
+    near = all(difference <= TOLERANCE for difference in (*by_rank, *of_passage))
+    alike = (
+        len(ours) == len(theirs)
+        and near
+        and all(_same_place(a, b, scores, others) for a, b in zip(ours, theirs, strict=True))
+    )
+    return Agreement(alike=alike, worst=max((*by_rank, *of_passage), default=0.0))
+
+
+def _same_place(
+    ours: Hit, theirs: Hit, scores: Mapping[PassageKey, float], others: Mapping[PassageKey, float]
+) -> bool:
+    """The same passage, or two that each store scores the same."""
+    if _key(ours) == _key(theirs):
+        return True
+    swapped = (_score(scores, theirs), _score(others, ours))
+    return all(abs(score - ours.score) <= TOLERANCE for score in swapped)
+
+
+def _score(scores: Mapping[PassageKey, float], hit: Hit) -> float:
+    """What a ranking gives a passage; one that it left out scores at most what came last."""
+    return scores.get(_key(hit), min(scores.values(), default=0.0))
+
+
+def _key(hit: Hit) -> PassageKey:
+    return hit.passage.segment, hit.passage.ordinal
+
+
+def _scores(hits: Sequence[Hit]) -> dict[PassageKey, float]:
+    return {_key(hit): hit.score for hit in hits}
 
 
 class Progress(Protocol):
