@@ -19,14 +19,13 @@ from recollect.values.segment import NewSegment
 from recollect_bench.result import BenchResult
 from recollect_bench.store_data import vector_batches
 from recollect_bench.store_measure import (
-    Loaded,
     Paired,
     ask_both,
     milliseconds,
     write_to_baseline,
     write_to_both,
 )
-from recollect_bench.store_target import PostgresTarget, SqliteTarget, open_target
+from recollect_bench.store_target import Loaded, PostgresTarget, SqliteTarget, open_target
 
 Progress = Callable[[str], None]
 

@@ -18,10 +18,10 @@ from psycopg import sql
 
 from recollect.ports import Store
 from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
-from recollect_bench.store_measure import Loaded, ask, ask_each, milliseconds, write
+from recollect_bench.store_measure import ask, ask_each, milliseconds, write
 
 if TYPE_CHECKING:
-    from recollect_bench.store_target import PostgresTarget
+    from recollect_bench.store_target import Loaded, PostgresTarget
 
 FEW_SPACES: Final = 100
 MEASURED_PASSAGES: Final = {"2k": 2_000, "20k": 20_000}

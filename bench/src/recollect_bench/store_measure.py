@@ -11,16 +11,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from recollect.ports import Store
 from recollect.values.batch import Batch
 from recollect.values.lookup import CandidateQuery
-from recollect.values.segment import NewSegment
-from recollect_bench.store_data import Corpus, Turns
-
-if TYPE_CHECKING:
-    from recollect_bench.store_target import Target
 
 
 class Baseline(Protocol):
@@ -41,20 +36,6 @@ class Baseline(Protocol):
     def close(self) -> None:
         """Give back what it holds."""
         ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Loaded:
-    """A store and its baseline, and what both were given so far."""
-
-    target: Target
-    store: Store
-    baseline: Baseline
-    corpus: Corpus = field(default_factory=Corpus)
-    turns: Turns = field(default_factory=Turns)
-    segments: list[NewSegment] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-    baselines: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

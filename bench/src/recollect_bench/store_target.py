@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -21,6 +22,8 @@ from uuid import UUID, uuid4
 
 from recollect.errors import RecollectError
 from recollect.ports import Store
+from recollect.values.segment import NewSegment
+from recollect_bench.store_data import Corpus, Turns
 from recollect_bench.store_measure import Baseline
 
 if TYPE_CHECKING:
@@ -228,3 +231,17 @@ async def _own_database(url: str) -> AsyncIterator[PostgresTarget]:
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
             connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(identifier))
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """A store and its baseline, and what both were given so far."""
+
+    target: Target
+    store: Store
+    baseline: Baseline
+    corpus: Corpus = field(default_factory=Corpus)
+    turns: Turns = field(default_factory=Turns)
+    segments: list[NewSegment] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    baselines: dict[str, float] = field(default_factory=dict)

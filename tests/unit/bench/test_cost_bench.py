@@ -20,27 +20,24 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.values.message import Role
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.command import bench
-from recollect_bench.cost.data import Conversation, conversation, count_bytes, load_conversations
-from recollect_bench.cost.draw import plot
-from recollect_bench.cost.result import (
-    MOST_NAMES,
-    OPENCLAW,
-    OURS,
-    PLAIN,
-    CostResult,
-    NoteTaker,
-    NotingModel,
-    Replay,
-    misses,
-    summed_up,
+from recollect_bench.cost.data import (
+    Conversation,
+    Naming,
+    common_names,
+    conversation,
+    count_bytes,
+    load_conversations,
 )
+from recollect_bench.cost.draw import plot
+from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
 from recollect_bench.cost.strategies import (
+    MOST_NAMES,
     SUMMARY_TOKENS,
     SYSTEM_TOKENS,
     Meter,
-    Naming,
+    NoteTaker,
+    NotingModel,
     Tally,
-    common_names,
     replay_engine,
     replay_plain,
     settings_of,
@@ -273,7 +270,7 @@ def _result(cost: float, recovered: int) -> CostResult:
     return summed_up(replays, ["a note"])
 
 
-def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_floors() -> None:
+def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_thresholds() -> None:
     good = _result(105.0, 6)
     assert good.figures["cost_64k"] == pytest.approx(1.05)
     assert good.figures["recovered_64k"] == pytest.approx(0.6)

@@ -1,4 +1,4 @@
-"""The facts bench counts honestly, its noise is what it says, and the rules reach their floors."""
+"""The facts bench counts honestly, its noise is what it says, and the rules reach their thresholds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from recollect.values.segment import SegmentId
 from recollect_bench import facts
 from recollect_bench.command import bench
 from recollect_bench.facts.baselines import by_keywords, by_rules, by_words_alone
-from recollect_bench.facts.buried import Placed, Sitting, buried_figures, bury, drafts_of
+from recollect_bench.facts.buried import buried_figures, drafts_of
+from recollect_bench.facts.bury import Placed, Sitting, bury
 from recollect_bench.facts.cases import HELD_OUT, TUNE, Case, CaseFact, CaseMessage, load_halves
 from recollect_bench.facts.chains import (
     CHAINS,
@@ -413,7 +414,7 @@ _TUNE_NOISE = 500
             TUNE,
             _TUNE_NOISE,
             marks=pytest.mark.skipif(
-                HELD_OUT_ASKED, reason="the same floors on the held-out half are asked for"
+                HELD_OUT_ASKED, reason="the same thresholds on the held-out half are asked for"
             ),
         ),
         pytest.param(

@@ -1,4 +1,4 @@
-"""The recall bench counts honestly: gold, packing, strictness, floors, and the shape of a run."""
+"""The recall bench counts honestly: gold, packing, strictness, thresholds, and the shape of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from recollect_bench.data import DataNotFoundError
 from recollect_bench.figures import page, read_result
 from recollect_bench.recall.ask import strangers_of
 from recollect_bench.recall.draw import plot
-from recollect_bench.recall.floors import FLOORS, floors_of
 from recollect_bench.recall.judge import (
     BUDGET_TOKENS,
     Judge,
@@ -49,6 +48,7 @@ from recollect_bench.recall.sets import (
     locomo_gold,
     users_words,
 )
+from recollect_bench.recall.thresholds import THRESHOLDS, thresholds_of
 
 DAY = 86_400.0
 
@@ -236,16 +236,16 @@ def test_stores_agree_on_the_same_order_or_on_equal_scores() -> None:
     assert not compare(ours, [hit("a", 0.9), hit("x", 0.5), hit("c", 0.4)]).alike
 
 
-def test_floors_are_those_of_the_run_and_point_the_right_way() -> None:
-    assert floors_of("locomo", "minilm")["all_4k"].floor == 0.87
-    assert floors_of("locomo", "hash")["all_4k"].floor == 0.84
-    assert set(floors_of("locomo", "minilm+static")) == {"false_recall", "lost"}
-    assert floors_of("memdaily", "none")["recall_at_10"].aim == 0.65
-    assert floors_of("madial", "hash") == {}
-    for floor in FLOORS:
-        assert floor.met(floor.floor)
-        assert floor.met(floor.aim)
-        assert not floor.aimed(floor.floor)
+def test_thresholds_are_those_of_the_run_and_point_the_right_way() -> None:
+    assert thresholds_of("locomo", "minilm")["all_4k"].threshold == 0.87
+    assert thresholds_of("locomo", "hash")["all_4k"].threshold == 0.84
+    assert set(thresholds_of("locomo", "minilm+static")) == {"false_recall", "lost"}
+    assert thresholds_of("memdaily", "none")["recall_at_10"].aim == 0.65
+    assert thresholds_of("madial", "hash") == {}
+    for threshold in THRESHOLDS:
+        assert threshold.met(threshold.threshold)
+        assert threshold.met(threshold.aim)
+        assert not threshold.aimed(threshold.threshold)
 
 
 def test_several_sets_keep_their_figures_apart_and_say_what_is_not_met() -> None:
@@ -255,13 +255,13 @@ def test_several_sets_keep_their_figures_apart_and_say_what_is_not_met() -> None
             embedder="minilm",
             figures={"all_4k": value},
             baselines={"bm25": {"all_4k": 0.7}},
-            floors=floors_of(name, "minilm"),
+            thresholds=thresholds_of(name, "minilm"),
         )
         for name, value in (("locomo", 0.5), ("madial", 0.6))
     ]
     result = joined(sets, notes=[])
     assert result.figures == {"locomo.all_4k": 0.5, "madial.all_4k": 0.6}
-    assert result.baselines["locomo.floor.all_4k"] == 0.87
+    assert result.baselines["locomo.threshold.all_4k"] == 0.87
     assert result.baselines["madial.bm25.all_4k"] == 0.7
     assert any("NOT MET" in note for note in result.notes)
     assert joined(sets[:1], notes=[]).figures == {"all_4k": 0.5}
@@ -273,7 +273,7 @@ def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
         embedder="minilm",
         figures={"all_4k": 0.88, "all_4k.hold": 0.87, "lost": 0.0},
         baselines={"bm25": {"all_4k": 0.7}, "openclaw": {"all_4k": 0.8}},
-        floors=floors_of("locomo", "minilm"),
+        thresholds=thresholds_of("locomo", "minilm"),
     )
     several = plot(joined([one, one], notes=[]))
     assert "hold" not in several, "of several sets only the first figures"
@@ -383,7 +383,7 @@ def test_a_whole_run_goes_through_the_real_store_and_stage(
     assert 0 <= figures["false_recall"] <= 1
     for baseline in ("bm25", "vectors", "openclaw"):
         assert result["baselines"][f"{baseline}.all_4k"] == 1.0
-    assert result["baselines"]["floor.all_4k"] == 0.84
+    assert result["baselines"]["threshold.all_4k"] == 0.84
     assert "misses" not in result
     ElementTree.fromstring(picture.read_text())
 
@@ -414,7 +414,7 @@ def test_misses_are_shown_with_gold_and_what_came_instead(
     assert "What did Anna buy?" in told
     assert "MISSED below rank 50: Anna: I bought a bicycle" in told
     assert "instead: Ben: The dentist moved" in told
-    assert "NOT MET" not in told, "no floor is set for this embedder"
+    assert "NOT MET" not in told, "no threshold is set for this embedder"
 
 
 async def cut_by_the_gate(request: RecallRequest, *, archive: SQLiteStore, **_: object) -> Recalled:
@@ -443,7 +443,7 @@ def test_what_a_turn_gets_behind_the_gate_stands_beside_what_is_found(
         assert figures[f"{name}_gated.multi-hop"] == 1.0
     assert figures["lost"] == 0.0, "the gate was open, and still cut"
     assert (
-        "locomo all_4k 1.000: floor at least 0.84 met, aim 0.88 reached; behind the gate 0.500"
+        "locomo all_4k 1.000: threshold at least 0.84 met, aim 0.88 reached; behind the gate 0.500"
         in result.notes
     )
     recall.draw(result)
@@ -466,11 +466,11 @@ def test_counts_are_whole_numbers_and_shares_are_not(
     assert ["recall_at_10", "1.000", "1.000"] in rows
 
 
-def test_a_quick_run_says_nothing_of_floors(small_locomo: Path) -> None:
+def test_a_quick_run_says_nothing_of_thresholds(small_locomo: Path) -> None:
     result = recall.run(embedder="hash", quick=True)
-    assert not [name for name in result.baselines if name.startswith(("floor.", "aim."))]
-    assert not [note for note in result.notes if "floor" in note]
-    assert [name for name in recall.run(embedder="hash").baselines if name.startswith("floor.")]
+    assert not [name for name in result.baselines if name.startswith(("threshold.", "aim."))]
+    assert not [note for note in result.notes if "threshold" in note]
+    assert [name for name in recall.run(embedder="hash").baselines if name.startswith("threshold.")]
 
 
 def printed(result: RecallResult, file: Path) -> Path:
@@ -493,7 +493,7 @@ def test_the_page_of_figures_has_a_heading_a_run_and_baselines_beside(
         "locomo, none, sqlite",
         "locomo, hash, sqlite beside sqlite",
     ]
-    assert "| figure | recall | bm25 | vectors | openclaw | floor | aim |" in written
+    assert "| figure | recall | bm25 | vectors | openclaw | threshold | aim |" in written
     assert "| all_4k | 1.000 | 1.000 | 1.000 | 1.000 | ≥ 0.84 | 0.88 |" in written
     assert "| figure | recall | bm25 |\n" in written, "without vectors there is one baseline"
     assert "4 questions, 2 questions of other chats, 6 passages." in written
@@ -510,7 +510,7 @@ def test_several_sets_of_one_run_are_told_apart_on_the_page() -> None:
             embedder="minilm",
             figures={"all_4k": value, "questions": 3},
             baselines={"bm25": {"all_4k": 0.7}},
-            floors=floors_of(name, "minilm"),
+            thresholds=thresholds_of(name, "minilm"),
         )
         for name, value in (("locomo", 0.5), ("madial", 0.6))
     ]

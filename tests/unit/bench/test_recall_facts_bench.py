@@ -330,7 +330,7 @@ def test_a_run_tells_facts_beside_the_same_without_and_the_page_shows_both(
     assert (figures["questions"], figures["questions.multi-hop"]) == (3, 1)
     assert (figures["worded"], figures["worded.single-hop"]) == (2, 1), "yes is no rare word"
     assert result["run"]["facts"] == "rules"
-    assert not any(name.startswith("floor") for name in result["baselines"])
+    assert not any(name.startswith("threshold") for name in result["baselines"])
     written = page([result])
     assert "`recollect bench recall --set locomo --embedder hash --facts rules`" in written
     assert "| all_4k | multi-hop | 1 | 1.000 | 1.000 |" in written

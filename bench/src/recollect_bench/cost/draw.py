@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect_bench.cost.result import (
-    FLOORS,
     MEASURES,
     OURS,
     STRATEGIES,
+    THRESHOLDS,
     CostResult,
     figure_name,
     misses,
@@ -74,7 +74,7 @@ def plot(result: CostResult) -> str:
         body.append(_text(x + 15, 42, _NAMES[strategy], style="faint"))
         x += 40 + 7 * len(_NAMES[strategy])
     body.append(f'<rect class="goal" x="{x}" y="32" width="14" height="12"/>')
-    body.append(_text(x + 19, 42, "floor reached", style="faint"))
+    body.append(_text(x + 19, 42, "threshold reached", style="faint"))
     for place, window in enumerate(windows):
         body += _Panel(result=result, window=window, left=_LEFT + place * _PANEL).drawn()
     width = max(_WIDTH, _LEFT + _PANEL * len(windows) + 10)
@@ -110,11 +110,11 @@ class _Panel:
             yield from self._mark(strategy)
 
     def _goal(self) -> Iterator[str]:
-        cost = FLOORS.get(figure_name("cost", self.window))
-        recovered = FLOORS.get(figure_name("recovered", self.window))
+        cost = THRESHOLDS.get(figure_name("cost", self.window))
+        recovered = THRESHOLDS.get(figure_name("recovered", self.window))
         if cost and recovered:
             x, y = self._x(0.8), _y(1.0)
-            width, height = self._x(cost.floor) - x, _y(recovered.floor) - y
+            width, height = self._x(cost.threshold) - x, _y(recovered.threshold) - y
             yield (
                 f'<rect class="goal" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
                 f'height="{height:.1f}"/>'
@@ -197,7 +197,7 @@ def draw(result: CostResult) -> None:
         console.print(table)
         console.print()
     for missed in misses(result):
-        console.print(f"  floor missed: {missed}", style="red", highlight=False)
+        console.print(f"  threshold missed: {missed}", style="red", highlight=False)
     for note in result.notes:
         console.print(f"  {note}", style="dim", highlight=False)
 

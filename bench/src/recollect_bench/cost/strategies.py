@@ -9,6 +9,7 @@ sends them. Always holds: the same conversation gives the same requests.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from recollect.compaction.prompts import PROGRESS_HEADING, REQUIRED_HEADINGS
 from recollect.config import Settings, load_settings
 from recollect.config.presets import PRESETS
 from recollect.engine import Engine
@@ -25,221 +27,179 @@ from recollect.formats.request import split_request
 from recollect.formats.summaries import PI_OPENING
 from recollect.rules.budget import RESERVE_SHARE
 from recollect.values.edit import Insert
-from recollect.values.message import Message, Other, Part, Text, Thinking, ToolCall, ToolResult
+from recollect.values.message import Role, Text
+from recollect.values.model import Answer, Prompt
 from recollect.values.recalled import BLOCK_OPENING
+from recollect.values.request import Usage
 from recollect.wiring.memory import open_memory
-from recollect_bench.cost.data import WEIGHER, ByteCounter, Conversation, Moment, count_bytes
-from recollect_bench.cost.result import NoteTaker, NotingModel
-
-# What counts as an identifier in the cost bench: paths, symbols, hashes, addresses, codes.
-#
-# Owns the measure, which is that of the study (docs/sources.md) and not the product's own: what is
-# measured must not choose what it is measured by. Must never count what every message of a tool
-# says anyway: names of tools and keys of their JSON are left out. Always pure.
-
-
-LEAST_CHARS: Final = 4
-COMMON_RESULTS: Final = 10
-"""A key that so many results hold is the tool's own word; in fewer it is what they are about."""
-_SHAPES: Final = tuple(
-    re.compile(shape)
-    for shape in (
-        r"https?://[^\s\"'<>)\]}`]+",
-        r"(?:[\w.@~-]{0,80}/){1,20}[\w.@-]{1,80}\.[A-Za-z]\w{0,5}\b",
-        r"\b[\w-]{1,80}\.(?:tsx?|m?js|jsonl?|md|py|sh|css|html|ya?ml|toml|lock|txt)\b",
-        r"\b[A-Za-z_$][A-Za-z0-9]*[a-z0-9][A-Z][A-Za-z0-9]*\b",
-        r"\b[A-Za-z]\w*_\w+\b",
-        r"\b[A-Za-z_]\w{3,}(?=\()",
-        r"\b(?=[0-9a-f]{0,39}\d)(?=[0-9a-f]{0,39}[a-f])[0-9a-f]{7,40}\b",
-        r"\b\d{5,}\b",
-        r"\b(?:E[A-Z]{4,}|TS\d{3,5}|ERR_[A-Z_]+|[A-Z]{1,5}-?\d{3,})\b",
-        r"\b(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6,}\b",
-    )
+from recollect_bench.cost.data import (
+    BYTES_A_TOKEN,
+    WEIGHER,
+    ByteCounter,
+    Conversation,
+    Moment,
+    Naming,
+    count_bytes,
+    part_text,
 )
-_KEYS_DEPTH: Final = 8
 
-
-class Naming:
-    """Finds identifiers in the texts of one conversation."""
-
-    def __init__(self, common: Iterable[str] = (), folder: str = "") -> None:
-        """`common` names say nothing; paths below `folder` are the same without it."""
-        self._common = frozenset(common)
-        self._folder = folder.rstrip("/") + "/" if folder.strip("/") else ""
-        self._known: dict[str, frozenset[str]] = {}
-
-    def __reduce__(self) -> tuple[type[Naming], tuple[frozenset[str], str]]:
-        return Naming, (self._common, self._folder)
-
-    def names_in(self, text: str) -> frozenset[str]:
-        """The identifiers of a text; each text is read once."""
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = self.read(text)
-        return known
-
-    def without_folder(self, text: str) -> str:
-        """The text with the paths of the session as they are named without its folder."""
-        return text.replace(self._folder, "") if self._folder else text
-
-    def read(self, text: str) -> frozenset[str]:
-        """The same for a text that nobody asks about twice."""
-        text = self.without_folder(text)
-        found: set[str] = set()
-        for shape in _SHAPES:
-            for match in shape.finditer(text):
-                name = match[0].rstrip(".,:;")
-                if len(name) >= LEAST_CHARS and name not in self._common and not _is_word(name):
-                    found.add(name)
-        return frozenset(found)
-
-
-def _is_word(name: str) -> bool:
-    return name.isalpha() and name.islower()
-
-
-def part_text(part: Part) -> str:
-    """What a part says, as a reader sees it: arguments of a call without JSON's escapes."""
-    if isinstance(part, Text | Thinking):
-        return part.text
-    if isinstance(part, ToolCall):
-        return f"{part.name} {_spelled(part.arguments)}"
-    if isinstance(part, ToolResult):
-        return part.text
-    return _spelled(part.payload) if isinstance(part, Other) else ""
-
-
-def message_text(message: Message) -> str:
-    """All that a message says."""
-    return "\n".join(filter(None, map(part_text, message.parts)))
-
-
-def common_names(messages: Iterable[Message]) -> set[str]:
-    """Names of tools, and the keys of what they are given and answer."""
-    names: set[str] = set()
-    answered: Counter[str] = Counter()
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                names.add(part.name)
-                names.update(_keys(_decoded(part.arguments)))
-            elif isinstance(part, ToolResult):
-                answered.update(set(_keys(_decoded(part.text))))
-    return names | {key for key, times in answered.items() if times >= COMMON_RESULTS}
-
-
-def _spelled(text: str) -> str:
-    value = _decoded(text)
-    return text if value is None else "\n".join(_strings(value))
-
-
-def _decoded(text: str) -> Any:
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _strings(value: Any, depth: int = 0) -> Iterator[str]:
-    if isinstance(value, dict) and depth < _KEYS_DEPTH:
-        for key, held in value.items():
-            yield f"{key}: {' '.join(_strings(held, depth + 1))}"
-    elif isinstance(value, list) and depth < _KEYS_DEPTH:
-        for held in value:
-            yield from _strings(held, depth + 1)
-    else:
-        yield value if isinstance(value, str) else json.dumps(value)
-
-
-def _keys(value: Any, depth: int = 0) -> Iterator[str]:
-    if depth == _KEYS_DEPTH:
-        return
-    if isinstance(value, dict):
-        for key, held in value.items():
-            if not any(sign.isdigit() for sign in key):
-                yield key
-            yield from _keys(held, depth + 1)
-    elif isinstance(value, list):
-        for held in value:
-            yield from _keys(held, depth + 1)
-
-
-# Plain compaction, the baseline: over the limit all but the newest 20,000 tokens become a summary.
+# A stand-in for the model that summarises: it notes the most named identifiers, and no more.
 #
-# As coding agents do it (notes/cost.md): no recall, no pruning, nothing changed in between. Must
-# never part a tool's results from their call.
+# Owns the mock of the study: identifiers weighed by who named them, a hundred of them kept, the
+# text as long as two real summaries were; what the summary before named fades. It is the same for
+# every strategy, so that what differs is the strategy. Must never look at what comes later.
 
 
-RESERVE_TOKENS: Final = 16_000
-KEPT_TOKENS: Final = 20_000
-KEPT_SHARE: Final = 0.45
-"""Of the limit, for windows so small that the rest could not be summarised."""
+SUMMARY_TOKENS: Final = 1500
+"""What a summary call writes, sized on two real ones."""
+MOST_NAMES: Final = 100
+FADING: Final = 0.7
+ASK_WORDS: Final = 30
+_WEIGHTS: Final[dict[Role, float]] = {"user": 4.0, "assistant": 2.0, "tool": 0.25, "system": 0.0}
+_PATH_WEIGHT: Final = 1.5
+"""These four are the study's."""
+_WRITTEN_SHARE: Final = 3 / 16
+"""Of the room that a prompt gives: 1,500 of a summary's 8,000, half of it for half a turn."""
+_SHORTER: Final = 3
+"""No summary is over a third of what it summarises."""
+_MARK: Final = re.compile(r"note (\d+) of this stand-in")
+_TAGGED: Final = re.compile(
+    r"<(conversation|previous-summary|partial-summary)>\n(.*?)\n</\1>", re.DOTALL
+)
+_LABEL: Final = re.compile(
+    r"^\[(User|Assistant|Assistant thinking|Assistant tool calls|Tool result|Earlier summary)\]: ",
+    re.MULTILINE,
+)
+_PROSE: Final = (
+    "work went on with what was asked and found so far while some of it stays open until more is "
+    "known about how parts behave under load after changes were made in places that matter most"
+)
 
 
-def replay_plain(
-    conversation: Conversation,
-    window_tokens: int,
-    *,
-    reserve_tokens: int = RESERVE_TOKENS,
-    kept_tokens: int = KEPT_TOKENS,
-    behind: Callable[[int, int], str] = lambda _moment, _cut: "",
-    progress: Callable[[int], None] = lambda _: None,
-) -> Tally:
-    """What plain compaction costs on this conversation, and what it keeps.
+class NoteTaker:
+    """Keeps what each note weighed, so that the next one can go on from it."""
 
-    `behind` is given the moment and the first row that is kept, and says what stands behind the
-    summary: nothing in plain compaction, what an oracle would put there where one is measured.
-    """
-    meter = Meter(conversation)
-    taker = NoteTaker(conversation.naming)
-    rows = [meter.row(row.raw) for row in conversation.rows]
-    limit = window_tokens - min(reserve_tokens, window_tokens // RESERVE_SHARE)
-    kept_tokens = min(kept_tokens, int(limit * KEPT_SHARE))
-    first = 0
-    summary: SentRow | None = None
-    text = ""
-    for done, moment in enumerate(conversation.moments):
-        progress(done)
-        held = SYSTEM_TOKENS + sum(row.tokens for row in rows[first : moment.row])
-        if held + (summary.tokens if summary else 0) > limit:
-            at = _cut(conversation, first, moment.row, kept_tokens)
-            if at > first:
-                gone = conversation.rows[first:at]
-                meter.asked(sum(row.tokens for row in gone) + (summary.tokens if summary else 0))
-                text = taker.note(((row.role, row.text) for row in gone), [text])
-                told = behind(done, at)
-                summary = meter.summary_row(f"{text}\n{told}" if told else text)
-                first = at
-        sent = [summary] if summary else []
-        meter.sent([*sent, *rows[first : moment.row]], moment)
-    return meter.tally
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+        self._weights: list[dict[str, float]] = []
+
+    def note(
+        self,
+        said: Iterable[tuple[Role, str]],
+        before: Iterable[str] = (),
+        *,
+        most_tokens: int = SUMMARY_TOKENS,
+    ) -> str:
+        """A note of what was said, going on from the notes before."""
+        earlier = [self._weights[int(at)] for text in before for at in _MARK.findall(text)[:1]]
+        weights: dict[str, float] = {}
+        for one in earlier:
+            for name, weight in one.items():
+                weights[name] = weights.get(name, 0.0) + FADING * weight
+        ask = self._add(weights, said)
+        return self._written(weights, most_tokens, ask)
+
+    def merged(self, notes: Iterable[str], *, most_tokens: int = SUMMARY_TOKENS) -> str:
+        """One note of several parts of the same conversation."""
+        weights: dict[str, float] = {}
+        for text in notes:
+            for at in _MARK.findall(text)[:1]:
+                for name, weight in self._weights[int(at)].items():
+                    weights[name] = weights.get(name, 0.0) + weight
+        return self._written(weights, most_tokens)
+
+    def _add(self, weights: dict[str, float], said: Iterable[tuple[Role, str]]) -> str:
+        """Weigh what was named; the plain words of the newest ask, which every summary tells."""
+        ask = ""
+        for role, text in said:
+            if role == "user":
+                ask = " ".join([word for word in text.split() if _is_plain(word)][:ASK_WORDS])
+            for name in sorted(self._naming.names_in(text)):
+                weight = _WEIGHTS[role] * (_PATH_WEIGHT if "/" in name else 1.0)
+                weights[name] = weights.get(name, 0.0) + weight
+        return ask
+
+    def _written(self, weights: dict[str, float], most_tokens: int, ask: str = "") -> str:
+        """Under the headings that a summary must have, identifiers where work is told."""
+        self._weights.append(weights)
+        lines = [*REQUIRED_HEADINGS[:-1], *([ask] if ask else []), PROGRESS_HEADING]
+        lines[1:1] = [f"This is note {len(self._weights) - 1} of this stand-in."]
+        left = BYTES_A_TOKEN * most_tokens - len("\n".join(lines).encode())
+        for name in sorted(weights, key=lambda name: -weights[name])[:MOST_NAMES]:
+            left -= len(name.encode()) + 3
+            if left < 0:
+                break
+            lines.append(f"- {name}")
+        if left > BYTES_A_TOKEN:
+            lines.insert(2, _prose(left - 1, seed=len(self._weights)))
+        return "\n".join(lines)
 
 
-def _cut(conversation: Conversation, first: int, end: int, kept_tokens: int) -> int:
-    """The first row that is kept: where enough is, but not at a tool's result."""
-    rows = conversation.rows
-    at, kept = end, 0
-    while at > first and kept < kept_tokens:
-        at -= 1
-        kept += rows[at].tokens
-    cut = at
-    while cut < end and not _may_begin(conversation, cut):
-        cut += 1
-    if cut == end:  # only results fit: their call stays with them
-        cut = end - 1
-        while cut > first and not _may_begin(conversation, cut):
-            cut -= 1
-    return cut
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and word.islower()
 
 
-def _may_begin(conversation: Conversation, at: int) -> bool:
-    """Not with a result, nor within a run of rows that the model wrote at once."""
-    rows = conversation.rows
-    if rows[at].answers_a_call:
-        return False
-    return not (rows[at].role == "assistant" and at and rows[at - 1].role == "assistant")
+def _prose(chars: int, *, seed: int) -> str:
+    """Words that name nothing, so many characters of them."""
+    dice = random.Random(f"note:{seed}")
+    held = _PROSE.split()
+    words = [dice.choice(held) for _ in range(chars // 3)]
+    return " ".join(words)[:chars]
+
+
+class NotingModel:
+    """The same as a model that the engine asks; each call is billed."""
+
+    def __init__(self, taker: NoteTaker, billed: Callable[[int, int], None]) -> None:
+        self._taker = taker
+        self._billed = billed
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "stand-in"
+
+    @property
+    def window_tokens(self) -> int | None:
+        """As large as the conversation's own model's."""
+        return None
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """A note of what the prompt holds."""
+        asked = count_bytes(prompt.system) + count_bytes(prompt.text)
+        tagged = [(found[1], found[2]) for found in _TAGGED.finditer(prompt.text)]
+        material = sum(count_bytes(text) for _, text in tagged)
+        most = min(
+            SUMMARY_TOKENS,
+            int(prompt.max_output_tokens * _WRITTEN_SHARE),
+            material // _SHORTER,
+        )
+        parts = [text for tag, text in tagged if tag == "partial-summary"]
+        if parts:
+            text = self._taker.merged(parts, most_tokens=most)
+        else:
+            said = [one for tag, held in tagged if tag == "conversation" for one in _spoken(held)]
+            before = [held for tag, held in tagged if tag == "previous-summary"]
+            text = self._taker.note(said, before, most_tokens=most)
+        self._billed(asked, count_bytes(text))
+        usage = Usage(input_tokens=asked, output_tokens=count_bytes(text))
+        return Answer(text=text, usage=usage)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _spoken(written: str) -> Iterator[tuple[Role, str]]:
+    """Who said what, from a conversation that was written down for a model."""
+    found = list(_LABEL.finditer(written))
+    ends = [one.start() for one in found[1:]] + [len(written)]
+    for label, end in zip(found, ends, strict=True):
+        role: Role = "assistant"
+        if label[1] == "User":
+            role = "user"
+        elif label[1] == "Tool result":
+            role = "tool"
+        yield role, written[label.end() : end]
 
 
 # Bills requests as a provider with a prompt cache does, and looks what they still show.
@@ -247,7 +207,8 @@ def _may_begin(conversation: Conversation, at: int) -> bool:
 # Owns the prices and the measures: of what a message refers back to, the share that stands in the
 # request before it (retention); of what no message in the request says any more, the share that a
 # summary or a recalled block names (recovered), and of those about which something was said, the
-# share that one of them tells about (useful; `relied` says how that is told). Must never know which
+# share that one of them tells about (useful; `relied` says how that is told). Must never know
+# which
 # strategy it meters.
 # Always holds: the longest common run of rows with the request before is read, the rest written.
 
@@ -255,11 +216,9 @@ def _may_begin(conversation: Conversation, at: int) -> bool:
 READ_PRICE: Final = 0.1
 WRITE_PRICE: Final = 1.25
 OUTPUT_PRICE: Final = 5.0
-"""Of a token of input without a cache, as Anthropic bills them (notes/cost.md)."""
+"""Of a token of input without a cache, as Anthropic bills them."""
 SYSTEM_TOKENS: Final = 6000
 """System prompt and tools, before every request."""
-SUMMARY_TOKENS: Final = 1500
-"""What a summary call writes, sized on two real ones (notes/cost.md)."""
 _OWN: Final = (BLOCK_OPENING, PI_OPENING, "[recollect]")
 
 
@@ -411,6 +370,82 @@ class Meter:
                     tally.useful += line.told_in(texts)
 
 
+# Plain compaction, the baseline: over the limit all but the newest 20,000 tokens become a summary.
+#
+# As coding agents do it: no recall, no pruning, nothing changed in between. Must
+# never part a tool's results from their call.
+
+
+RESERVE_TOKENS: Final = 16_000
+KEPT_TOKENS: Final = 20_000
+KEPT_SHARE: Final = 0.45
+"""Of the limit, for windows so small that the rest could not be summarised."""
+
+
+def replay_plain(
+    conversation: Conversation,
+    window_tokens: int,
+    *,
+    reserve_tokens: int = RESERVE_TOKENS,
+    kept_tokens: int = KEPT_TOKENS,
+    behind: Callable[[int, int], str] = lambda _moment, _cut: "",
+    progress: Callable[[int], None] = lambda _: None,
+) -> Tally:
+    """What plain compaction costs on this conversation, and what it keeps.
+
+    `behind` is given the moment and the first row that is kept, and says what stands behind the
+    summary: nothing in plain compaction, what an oracle would put there where one is measured.
+    """
+    meter = Meter(conversation)
+    taker = NoteTaker(conversation.naming)
+    rows = [meter.row(row.raw) for row in conversation.rows]
+    limit = window_tokens - min(reserve_tokens, window_tokens // RESERVE_SHARE)
+    kept_tokens = min(kept_tokens, int(limit * KEPT_SHARE))
+    first = 0
+    summary: SentRow | None = None
+    text = ""
+    for done, moment in enumerate(conversation.moments):
+        progress(done)
+        held = SYSTEM_TOKENS + sum(row.tokens for row in rows[first : moment.row])
+        if held + (summary.tokens if summary else 0) > limit:
+            at = _cut(conversation, first, moment.row, kept_tokens)
+            if at > first:
+                gone = conversation.rows[first:at]
+                meter.asked(sum(row.tokens for row in gone) + (summary.tokens if summary else 0))
+                text = taker.note(((row.role, row.text) for row in gone), [text])
+                told = behind(done, at)
+                summary = meter.summary_row(f"{text}\n{told}" if told else text)
+                first = at
+        sent = [summary] if summary else []
+        meter.sent([*sent, *rows[first : moment.row]], moment)
+    return meter.tally
+
+
+def _cut(conversation: Conversation, first: int, end: int, kept_tokens: int) -> int:
+    """The first row that is kept: where enough is, but not at a tool's result."""
+    rows = conversation.rows
+    at, kept = end, 0
+    while at > first and kept < kept_tokens:
+        at -= 1
+        kept += rows[at].tokens
+    cut = at
+    while cut < end and not _may_begin(conversation, cut):
+        cut += 1
+    if cut == end:  # only results fit: their call stays with them
+        cut = end - 1
+        while cut > first and not _may_begin(conversation, cut):
+            cut -= 1
+    return cut
+
+
+def _may_begin(conversation: Conversation, at: int) -> bool:
+    """Not with a result, nor within a run of rows that the model wrote at once."""
+    rows = conversation.rows
+    if rows[at].answers_a_call:
+        return False
+    return not (rows[at].role == "assistant" and at and rows[at - 1].role == "assistant")
+
+
 SECONDS_A_REQUEST: Final = 5.0
 """No cache expires, as in the study."""
 _BEGUN_AT: Final = 1_700_000_000.0
@@ -419,7 +454,7 @@ _APART: Final[Mapping[str, Any]] = {
     "recall.embedder": "none",
     "tokens.calibrate": False,
     "compaction.reserve_tokens": RESERVE_TOKENS,
-    "compaction.reserve_tokens_floor": 0,
+    "compaction.reserve_tokens_threshold": 0,
     "compaction.deadline_seconds": _PATIENCE,
     "recall.deadline_seconds": _PATIENCE,
     "turn.deadline_seconds": _PATIENCE,

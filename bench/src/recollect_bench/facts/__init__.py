@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from recollect.errors import RecollectError
 from recollect_bench.facts.baselines import by_keywords, by_rules, figures_of, stricter_figures
-from recollect_bench.facts.buried import buried_figures, bury
+from recollect_bench.facts.buried import buried_figures
+from recollect_bench.facts.bury import bury
 from recollect_bench.facts.cases import BOTH, HELD_OUT, TUNE, Case, load_halves
 from recollect_bench.facts.chains import CHAINS, check_through_store
 from recollect_bench.facts.junk import junk_facts

@@ -18,7 +18,7 @@ from typing import Final
 
 from recollect.memory.history import as_of
 from recollect.values.fact import Fact, FactId, FactType
-from recollect_bench.facts.buried import Placed, Sitting
+from recollect_bench.facts.bury import Placed, Sitting
 from recollect_bench.facts.chain_domains import DOMAINS, MORE_DOMAINS, RULES, UNRELATED, Domain
 from recollect_bench.facts.junk import rests_on
 from recollect_bench.facts.through_store import Kept, Scope, remember

@@ -33,7 +33,7 @@ from recollect.values.fact import Fact
 from recollect.values.history import Entry
 from recollect.values.message import CallId
 from recollect.values.segment import SegmentId
-from recollect_bench.facts.buried import Placed, Sitting
+from recollect_bench.facts.bury import Placed, Sitting
 from recollect_bench.recall.memory import FrozenClock
 
 FORMAT: Final = "openai-chat"

@@ -198,9 +198,9 @@ async def _measured(name: str, options: Options, asker: Asker, progress: Progres
                 misses=options.misses,
                 progress=progress,
             )
-    # a floor is set for the whole set: few questions neither meet nor miss it
-    floors = {} if options.quick or options.most_memories else measured.floors
-    return replace(measured, floors=floors, store=_named(options.store))
+    # a threshold is set for the whole set: few questions neither meet nor miss it
+    thresholds = {} if options.quick or options.most_memories else measured.thresholds
+    return replace(measured, thresholds=thresholds, store=_named(options.store))
 
 
 def _loaded(name: str, options: Options) -> QuestionSet:

@@ -1,4 +1,4 @@
-"""Draws a run of the recall bench for the terminal: figures beside baselines, floors, misses.
+"""Draws a run of the recall bench for the terminal: figures beside baselines, thresholds, misses.
 
 Owns the tables. It must never print a text of a set unless misses were asked for.
 """
@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect_bench.recall.fact_page import draw_facts, is_of_facts
-from recollect_bench.recall.floors import Floor
-from recollect_bench.recall.page import GATED, MEASURES
-from recollect_bench.recall.result import Miss, RecallResult, SetResult
+from recollect_bench.recall.result import GATED, MEASURES, Miss, RecallResult, SetResult
+from recollect_bench.recall.thresholds import Threshold
 
 _SHOWN_CHARS = 220
 
@@ -43,18 +42,18 @@ def draw(result: RecallResult) -> None:
 
 
 def _table(one: SetResult) -> Table:
-    """A row a figure: recall, what it is held against, its floor, what the gate takes of it."""
+    """A row a figure: recall, what it is held against, its threshold, what the gate takes of it."""
     table = _headed(None, one)
     outright = {behind: name for name, behind in GATED.items()}
-    if one.floors or any(name in one.figures for name in outright):
-        table.add_column("floor, gate" if one.floors else "gate", no_wrap=True)
+    if one.thresholds or any(name in one.figures for name in outright):
+        table.add_column("threshold, gate" if one.thresholds else "gate", no_wrap=True)
     for name, value in one.figures.items():
         if "." not in name:
             words = Text("")
             if name in outright:
                 words = Text(_gate_words(outright[name], one.figures[outright[name]], value))
-            elif name in one.floors:
-                words = _short_floor(one.floors[name], value)
+            elif name in one.thresholds:
+                words = _short_threshold(one.thresholds[name], value)
             table.add_row(
                 Text(name, style="bold"),
                 Text(number(value), style="bold"),
@@ -72,14 +71,14 @@ def _gate_words(name: str, outright: float, behind: float) -> str:
     return f"{abs(gap):.3f} {'below' if gap > 0 else 'ABOVE'} {name}"
 
 
-def _short_floor(floor: Floor, value: float) -> Text:
-    """Whether a floor is met, in the width of a column; a note says it in full."""
-    side = "≤" if floor.at_most else "≥"
-    if not floor.met(value):
-        return Text(f"{side}{floor.floor:g} NOT MET", style="bold red")
-    if floor.aimed(value):
-        return Text(f"aim {side}{floor.aim:g} reached", style="green")
-    return Text(f"{side}{floor.floor:g} met, aim {floor.aim:g}", style="green")
+def _short_threshold(threshold: Threshold, value: float) -> Text:
+    """Whether a threshold is met, in the width of a column; a note says it in full."""
+    side = "≤" if threshold.at_most else "≥"
+    if not threshold.met(value):
+        return Text(f"{side}{threshold.threshold:g} NOT MET", style="bold red")
+    if threshold.aimed(value):
+        return Text(f"aim {side}{threshold.aim:g} reached", style="green")
+    return Text(f"{side}{threshold.threshold:g} met, aim {threshold.aim:g}", style="green")
 
 
 def _parts(one: SetResult) -> Iterator[Table]:
@@ -139,7 +138,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
 
 
-# Draws a run of the recall bench as an SVG picture: recall beside baselines, floors and aims.
+# Draws a run of the recall bench as an SVG picture: recall beside baselines, thresholds and aims.
 #
 # Owns the picture. It is plain SVG written here: no fonts and nothing else is fetched, and its
 # colours follow the reader's light or dark page. It must never hold a text of a set. Always
@@ -178,11 +177,11 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 .grid { stroke: #d5d9e0; stroke-width: 1 }
 .recall { fill: #2f6fe4 } .openclaw { fill: #d98a16 } .vectors { fill: #8a63d2 }
 .bm25 { fill: #8c95a4 } .recency { fill: #27a3b4 } .random { fill: #c3c9d3 }
-.floor { stroke: #c0392b; stroke-width: 2 } .aim { stroke: #2fa57b; stroke-width: 2 }
+.threshold { stroke: #c0392b; stroke-width: 2 } .aim { stroke: #2fa57b; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
   text { fill: #dee2e9 } .faint { fill: #98a2b3 } .grid { stroke: #343a46 }
   .recall { fill: #6ea0ff } .bm25 { fill: #6c7584 } .random { fill: #4a5160 }
-  .floor { stroke: #ff6b5e } .aim { stroke: #4fd1a1 }
+  .threshold { stroke: #ff6b5e } .aim { stroke: #4fd1a1 }
 }
 """
 
@@ -201,7 +200,7 @@ class _Group:
 
     label: str
     bars: tuple[_Bar, ...]
-    floor: float | None = None
+    threshold: float | None = None
     aim: float | None = None
 
     @property
@@ -247,9 +246,9 @@ def _panel(one: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
 
 
 def _first_groups(one: SetResult) -> Iterator[_Group]:
-    """What has a floor, and `all_4k`."""
+    """What has a threshold, and `all_4k`."""
     for name in (*_MAIN, *_ERRORS):
-        if name in one.figures and (name == "all_4k" or name in one.floors):
+        if name in one.figures and (name == "all_4k" or name in one.thresholds):
             yield _group(one, name, name if name in _MAIN else f"{name} (less is better)")
 
 
@@ -271,12 +270,12 @@ def _group(one: SetResult, name: str, label: str) -> _Group:
     bars = [_Bar(who="recall", value=one.figures[name])]
     held = {who: figures[name] for who, figures in one.baselines.items() if name in figures}
     bars += [_Bar(who=who, value=held[who]) for who in _WHO if who in held]
-    floor = one.floors.get(name)
+    threshold = one.thresholds.get(name)
     return _Group(
         label=label,
         bars=tuple(bars),
-        floor=None if floor is None else floor.floor,
-        aim=None if floor is None else floor.aim,
+        threshold=None if threshold is None else threshold.threshold,
+        aim=None if threshold is None else threshold.aim,
     )
 
 
@@ -294,7 +293,7 @@ def _legend(groups: Sequence[_Group], y: int) -> Iterator[str]:
         yield f'<rect class="{who}" x="{x}" y="{y - 10}" width="10" height="10"/>'
         yield _text(x + 14, y - 1, _WHO[who], style="faint")
         x += 30 + 7 * len(_WHO[who])
-    for mark in ("floor", "aim"):
+    for mark in ("threshold", "aim"):
         if any(getattr(group, mark) is not None for group in groups):
             yield f'<line class="{mark}" x1="{x + 4}" y1="{y - 11}" x2="{x + 4}" y2="{y + 1}"/>'
             yield _text(x + 10, y - 1, mark, style="faint")
@@ -314,7 +313,7 @@ def _drawn(group: _Group, top: int) -> Iterator[str]:
         style = "" if bar.who == "recall" else "faint"
         yield _text(_x(bar.value) + 5, y + 10, f"{bar.value:.3f}", style=style)
     bottom = top + len(group.bars) * _BAR
-    for mark, value in (("floor", group.floor), ("aim", group.aim)):
+    for mark, value in (("threshold", group.threshold), ("aim", group.aim)):
         if value is not None:
             x = _x(value)
             yield (f'<line class="{mark}" x1="{x:.1f}" y1="{top - 2}" x2="{x:.1f}" y2="{bottom}"/>')

@@ -25,8 +25,7 @@ from recollect_bench.recall.ask import Asker
 from recollect_bench.recall.fact_sources import FactsBy, Part, ReadFacts, read_for_facts
 from recollect_bench.recall.judge import BUDGET_TOKENS, Judge, openclaw_tokens
 from recollect_bench.recall.memory import StoredMemory, entries_of
-from recollect_bench.recall.page import by_part
-from recollect_bench.recall.result import SetResult
+from recollect_bench.recall.result import SetResult, by_part
 from recollect_bench.recall.run import Progress, filled
 from recollect_bench.recall.sets import Question, QuestionSet, Said
 from recollect_bench.store_target import Target

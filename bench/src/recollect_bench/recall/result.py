@@ -1,20 +1,100 @@
-"""What a run of the recall bench came to: figures a set, beside baselines and floors.
+"""What a run of the recall bench came to: figures a set, beside baselines and thresholds.
 
 Owns the names under which they go into the one flat object of `--json`. A run of one set uses
-them bare; of several, each begins with its set. Always holds: a floor is told as met or not for
+them bare; of several, each begins with its set. Always holds: a threshold is told as met or not for
 every figure that has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
-from recollect_bench.recall.ask import Outcome
-from recollect_bench.recall.floors import Floor
-from recollect_bench.recall.page import GATED
+from recollect_bench.recall.ask import Outcome, StrangerOutcome
+from recollect_bench.recall.judge import Verdict
+from recollect_bench.recall.sets import Question
+from recollect_bench.recall.thresholds import Threshold
 from recollect_bench.result import BenchResult
+
+# Turns what became of the questions into flat figures: whole, by split and by category.
+#
+# Owns the names of the figures. Pure. Always holds: a figure is the mean over the questions it
+# names, and one that has no question is left out.
+
+
+_MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {
+    "all_4k": lambda verdict: float(verdict.all_in),
+    "strict_4k": lambda verdict: float(verdict.strict),
+    "recall_at_10": lambda verdict: verdict.recall_at_10,
+}
+MEASURES: Final = tuple(_MEASURES)
+GATED: Final = {"all_4k": "all_4k_gated", "strict_4k": "strict_4k_gated"}
+"""What is measured behind the gate too, as a turn has it, and the name of that figure."""
+
+
+def recall_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """What recall found asked outright and behind its gate, and what the gate lost."""
+    figures: dict[str, float] = {}
+    for name, measure in _MEASURES.items():
+        figures |= by_part(name, [(one.question, measure(one.verdict)) for one in outcomes])
+        if name in GATED:
+            behind = [(one.question, measure(one.behind)) for one in outcomes]
+            figures |= by_part(GATED[name], behind)
+    figures |= by_part("lost", [(one.question, float(one.lost)) for one in outcomes])
+    return _whole_first(figures)
+
+
+def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, float]:
+    """The three measures of what was found: whole first, then by split and category."""
+    figures: dict[str, float] = {}
+    for name, measure in _MEASURES.items():
+        figures |= by_part(name, [(question, measure(found)) for question, found in judged])
+    return _whole_first(figures)
+
+
+def _whole_first(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: figures[name] for name in sorted(figures, key=lambda name: "." in name)}
+
+
+def stranger_figures(outcomes: Sequence[StrangerOutcome]) -> dict[str, float]:
+    """The share of other chats' questions that recalled something."""
+    if not outcomes:
+        return {}
+    figures = {"false_recall": _mean(float(one.recalled) for one in outcomes)}
+    splits = sorted({one.split for one in outcomes})
+    if len(splits) > 1:
+        for split in splits:
+            share = _mean(float(one.recalled) for one in outcomes if one.split == split)
+            figures[f"false_recall.{split}"] = share
+    return figures
+
+
+def by_part(name: str, values: Sequence[tuple[Question, float]]) -> dict[str, float]:
+    """A figure over all of these questions, then over each split and category of them."""
+    if not values:
+        return {}
+    figures = {name: _mean(value for _, value in values)}
+    for part in (_split, _category):
+        named = sorted({part(question) for question, _ in values})
+        if len(named) > 1:
+            for one in named:
+                held = [value for question, value in values if part(question) == one]
+                figures[f"{name}.{one}"] = _mean(held)
+    return figures
+
+
+def _split(question: Question) -> str:
+    return question.split
+
+
+def _category(question: Question) -> str:
+    return question.category
+
+
+def _mean(values: Iterable[float]) -> float:
+    return round(fmean(values), 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,29 +149,29 @@ class SetResult:
     figures: dict[str, float]
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """The figures of each baseline, by its name."""
-    floors: dict[str, Floor] = field(default_factory=dict)
+    thresholds: dict[str, Threshold] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     told: Mapping[str, str | int] = field(default_factory=dict)
     """What else was chosen for the run, for the object of `--json`."""
     misses: tuple[Miss, ...] = field(default=(), repr=False)
 
     def flat_baselines(self) -> dict[str, float]:
-        """What the figures are held against, floors and aims among them."""
+        """What the figures are held against, thresholds and aims among them."""
         flat = {
             f"{baseline}.{name}": value
             for baseline, figures in self.baselines.items()
             for name, value in figures.items()
         }
-        for name, floor in self.floors.items():
-            flat |= {f"floor.{name}": floor.floor, f"aim.{name}": floor.aim}
+        for name, threshold in self.thresholds.items():
+            flat |= {f"threshold.{name}": threshold.threshold, f"aim.{name}": threshold.aim}
         return flat
 
-    def floor_notes(self) -> list[str]:
-        """For every figure with a floor: whether it is met, and what of it a turn gets."""
+    def threshold_notes(self) -> list[str]:
+        """For every figure with a threshold: whether it is met, and what of it a turn gets."""
         return [
             f"{self.name} {name} {self.figures[name]:.3f}: "
-            f"{floor_words(floor, self.figures[name])}{self._gated_words(name)}"
-            for name, floor in self.floors.items()
+            f"{threshold_words(threshold, self.figures[name])}{self._gated_words(name)}"
+            for name, threshold in self.thresholds.items()
             if name in self.figures
         ]
 
@@ -100,12 +180,12 @@ class SetResult:
         return "" if behind is None else f"; behind the gate {behind:.3f}"
 
 
-def floor_words(floor: Floor, value: float) -> str:
-    """Whether a figure meets its floor and reaches its aim, in words."""
-    side = "at most" if floor.at_most else "at least"
-    met = "met" if floor.met(value) else "NOT MET"
-    aimed = "reached" if floor.aimed(value) else "not reached"
-    return f"floor {side} {floor.floor:g} {met}, aim {floor.aim:g} {aimed}"
+def threshold_words(threshold: Threshold, value: float) -> str:
+    """Whether a figure meets its threshold and reaches its aim, in words."""
+    side = "at most" if threshold.at_most else "at least"
+    met = "met" if threshold.met(value) else "NOT MET"
+    aimed = "reached" if threshold.aimed(value) else "not reached"
+    return f"threshold {side} {threshold.threshold:g} {met}, aim {threshold.aim:g} {aimed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +224,7 @@ def joined(sets: Sequence[SetResult], *, notes: Sequence[str]) -> RecallResult:
         prefix = f"{one.name}." if len(sets) > 1 else ""
         figures |= {f"{prefix}{name}": value for name, value in one.figures.items()}
         baselines |= {f"{prefix}{name}": value for name, value in one.flat_baselines().items()}
-        told += [*one.notes, *one.floor_notes()]
+        told += [*one.notes, *one.threshold_notes()]
     return RecallResult(
         bench="recall",
         figures=figures,

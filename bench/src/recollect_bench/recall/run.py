@@ -29,12 +29,17 @@ from recollect_bench.recall.ask import (
     ask_strangers,
     strangers_of,
 )
-from recollect_bench.recall.floors import floors_of
 from recollect_bench.recall.judge import Judge, Verdict, pack_ranked, whole_message
 from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
-from recollect_bench.recall.page import recall_figures, stranger_figures, verdict_figures
-from recollect_bench.recall.result import Miss, SetResult
+from recollect_bench.recall.result import (
+    Miss,
+    SetResult,
+    recall_figures,
+    stranger_figures,
+    verdict_figures,
+)
 from recollect_bench.recall.sets import Memory, Question, QuestionSet
+from recollect_bench.recall.thresholds import thresholds_of
 from recollect_bench.store_target import Target
 
 # What recall is held against, on the same memory and in the same 4,000 tokens.
@@ -208,7 +213,7 @@ async def measure_set(
         embedder=embedder,
         figures=figures,
         baselines={name: verdict_figures(judged) for name, judged in gathered.judged.items()},
-        floors=floors_of(whole.name, embedder),
+        thresholds=thresholds_of(whole.name, embedder),
         notes=(*notes, *sorted(asker.notes)),
         misses=tuple(_spread(gathered.misses, misses)),
     )
