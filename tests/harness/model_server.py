@@ -19,8 +19,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from tests.harness.model_wires import (
+from recollect.testing.scripted_model import (
     Events,
+    Fails,
+    Says,
+    WireName,
     error_body,
     error_event,
     overflow_body,
@@ -28,8 +31,6 @@ from tests.harness.model_wires import (
     streamed_reply,
     whole_reply,
 )
-
-from recollect.testing.scripted_model import Fails, Says, WireName
 from recollect.values.request import Usage
 
 Step: TypeAlias = Says | Fails

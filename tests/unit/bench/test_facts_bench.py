@@ -1,4 +1,4 @@
-"""The facts bench counts honestly, its noise is what it says, and the rules reach their thresholds."""
+"""The facts bench counts honestly, its noise is what it says, rules reach their thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recall bench counts honestly: gold, packing, strictness, thresholds, and the shape of a run."""
+"""The recall bench counts honestly: gold, packing, strictness, thresholds, the shape of a run."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.harness.model_server import Asked, ModelServer
-from tests.harness.model_wires import whole_reply
 from tests.unit.providers.wire_models import (
     KEY,
     PATHS,
@@ -33,6 +32,7 @@ from recollect.testing.scripted_model import (
     Says,
     ScriptedCall,
     WireName,
+    whole_reply,
 )
 from recollect.values.model import Overflow, Prompt, Usage
 

@@ -1,6 +1,6 @@
 """What a run of the cost bench measured: figures by window, pooled and by transcript.
 
-Owns the names of figures, the thresholds and the aims. Must never print what was said. Always holds:
+Owns the names of figures, the thresholds and the aims. Never prints what was said. Always holds:
 cost is relative to plain compaction on the same transcript in the same run; pooled figures leave
 held-out transcripts out.
 """
