@@ -454,7 +454,7 @@ _APART: Final[Mapping[str, Any]] = {
     "recall.embedder": "none",
     "tokens.calibrate": False,
     "compaction.reserve_tokens": RESERVE_TOKENS,
-    "compaction.reserve_tokens_threshold": 0,
+    "compaction.reserve_tokens_floor": 0,
     "compaction.deadline_seconds": _PATIENCE,
     "recall.deadline_seconds": _PATIENCE,
     "turn.deadline_seconds": _PATIENCE,

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.config.settings import Query
@@ -80,25 +79,8 @@ class QuestionSet:
         return sum(len(memory.questions) for memory in self.memories)
 
 
-SETS: Final = {
-    "locomo": ("recall.chats", "locomo"),
-    "longmemeval": ("recall.chats", "longmemeval"),
-    "beam": ("recall.chats", "beam"),
-    "madial": ("recall.chinese", "madial"),
-    "memdaily": ("recall.chinese", "memdaily"),
-}
-"""The module and function that reads each set."""
-
 QUICK_MEMORIES: Final = 2
 QUICK_QUESTIONS: Final = 25
-
-
-def load_set(name: str, *, quick: bool = False) -> QuestionSet:
-    """Read a set; `quick` takes a few questions about the first memories, to see that it runs."""
-    module, function = SETS[name]
-    read: Callable[[], QuestionSet] = getattr(import_module(f"recollect_bench.{module}"), function)
-    loaded = read()
-    return _shortened(loaded) if quick else loaded
 
 
 def _shortened(whole: QuestionSet) -> QuestionSet:
@@ -449,3 +431,18 @@ def _minute(written: str) -> float:
         return _UNDATED
     year, month, day, hour, minute = map(int, found.groups())
     return datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()
+
+
+SETS: Final[Mapping[str, Callable[[], QuestionSet]]] = {
+    "locomo": locomo,
+    "longmemeval": longmemeval,
+    "beam": beam,
+    "madial": madial,
+    "memdaily": memdaily,
+}
+
+
+def load_set(name: str, *, quick: bool = False) -> QuestionSet:
+    """Read a set; `quick` takes a few questions about the first memories, to see that it runs."""
+    loaded = SETS[name]()
+    return _shortened(loaded) if quick else loaded
