@@ -31,7 +31,7 @@ from recollect.testing.scripted_model import (
     streamed_reply,
     whole_reply,
 )
-from recollect.values.request import Usage
+from recollect.values.model import Usage
 
 Step: TypeAlias = Says | Fails
 OverflowManner: TypeAlias = Literal["error", "inside", "silent"]

@@ -38,13 +38,11 @@ from tests.integration.long_talk import (
 from recollect import Context, Engine
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.formats.summaries import PI_OPENING
+from recollect.http import Retries
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.openai_chat import OpenAIChatModel
-from recollect.providers.openai_responses import OpenAIResponsesModel
-from recollect.providers.retries import Retries
+from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.testing.scripted_model import Fails, Says, ScriptedModel
-from recollect.values.model import Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Overflow, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 WIRES = ("anthropic", "openai-chat", "openai-responses")

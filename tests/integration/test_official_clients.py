@@ -17,7 +17,7 @@ from tests.harness.model_server import ModelServer
 
 from recollect import open_blocking_memory, open_memory
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.request import Usage
+from recollect.values.model import Usage
 from recollect.wiring import open_store
 
 anthropic = pytest.importorskip("anthropic")

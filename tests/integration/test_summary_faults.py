@@ -30,12 +30,11 @@ from recollect.compaction.summarize import summarize
 from recollect.config import build
 from recollect.engine import Engine, Session
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.http import Retries
 from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.retries import Retries
 from recollect.testing.scripted_model import Fails, Says, ScriptedModel
 from recollect.values.compaction import CompactionResult, NoSummary, Summarised
-from recollect.values.model import Answer, Prompt
-from recollect.values.overflow import Overflow
+from recollect.values.model import Answer, Overflow, Prompt
 
 WINDOW = 12_000
 SAID = "I cannot help with that."

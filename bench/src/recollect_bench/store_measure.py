@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from recollect.ports import Store
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery
+from recollect.values.recall import CandidateQuery
 
 
 class Baseline(Protocol):

@@ -30,7 +30,7 @@ from recollect.rules.token_costs import (
     UNITS_PER_TOKEN,
 )
 from recollect.rules.tokens import count_text, count_text_openclaw
-from recollect.values.calibration import Calibration
+from recollect.values.history import TokenCalibration
 from recollect_bench.result import BenchResult
 from recollect_bench.token_corpus import (
     HELD_KINDS,
@@ -92,7 +92,7 @@ def worst_calibrated_error(sessions: Sequence[Session], count_true: Callable[[st
 
 def calibrated_errors(session: Session, count_true: Callable[[str], int]) -> list[float]:
     """The relative error at each turn from the sixth on, as a provider that counts would see it."""
-    calibration = Calibration()
+    calibration = TokenCalibration()
     history: list[tuple[int, int]] = []
     errors = []
     for turn, messages in enumerate(session):

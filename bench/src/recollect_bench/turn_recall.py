@@ -32,9 +32,9 @@ from recollect.config.settings import Recall as RecallSettings
 from recollect.errors import RecollectError
 from recollect.ports import Archive, Store
 from recollect.stores.sqlite import SQLiteStore
-from recollect.stores.sqlite.connection import Patience, connect, space_file
+from recollect.stores.sqlite.connection import BusyWait, connect, space_file
 from recollect.turn.recall import recall
-from recollect.values.recalled import Recalled
+from recollect.values.recall import Recalled
 from recollect_bench.recall.embedders import opened_embedders
 from recollect_bench.result import BenchResult
 from recollect_bench.store_measure import milliseconds
@@ -129,7 +129,7 @@ class Bare:
 
     def __init__(self, path: Path, *, space: str, connections: int) -> None:
         file = space_file(path, space=space, key=None, create=False, busy_seconds=5.0)
-        self._connections = [connect(file, Patience(5.0)) for _ in range(connections)]
+        self._connections = [connect(file, BusyWait(5.0)) for _ in range(connections)]
 
     def run(self, issued: Issued) -> None:
         """All statements and all products, with nothing made of what they give."""

@@ -17,8 +17,7 @@ from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.config.settings import Redaction
 from recollect.ports import ChatModel
 from recollect.session import SessionIndex, SessionTranscript, open_transcript
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says
+from recollect.testing.scripted_model import Says, ScriptedModel
 from recollect.values.model import Prompt, Usage
 
 LINES = (

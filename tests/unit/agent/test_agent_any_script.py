@@ -13,8 +13,7 @@ from tests.unit.agent.agent_room import Room, of
 from recollect.agent.events import Ended
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.testing.provider_rules import violations
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect.values.model import Overflow, Usage
 
 WINDOW = 8_000

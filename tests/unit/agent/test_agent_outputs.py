@@ -29,8 +29,7 @@ from recollect.config.settings import Redaction
 from recollect.session import open_transcript, transcript_file
 from recollect.session.files import outputs_folder
 from recollect.session.forget_files import OUTPUTS, FilesForgotten, FilesOrder, forget_in_files
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
 from recollect.values.upkeep import ForgetOrder
 
 SECRET = "ghp_x7Kq9ZtR2mVb4Lw8Yc1Nf6Hd3Js5Pg0AeUiT"

@@ -14,8 +14,7 @@ from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
 from recollect.agent.history import history_of
 from recollect.agent.loop import Agent
 from recollect.formats.json_text import encode
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, WireName
+from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 
 HOUR = 3600.0
 

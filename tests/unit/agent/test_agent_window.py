@@ -18,8 +18,7 @@ from recollect.formats.json_text import encode
 from recollect.formats.stored_records import join_state
 from recollect.formats.translate import Speaker
 from recollect.testing.provider_rules import violations
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect.values.model import Overflow, ReplyDone
 from recollect.wiring import open_store
 

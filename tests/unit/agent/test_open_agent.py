@@ -26,8 +26,7 @@ from recollect.session import (
     transcript_file,
 )
 from recollect.session.transcript import SessionTranscript
-from recollect.testing.scripted_model import ScriptedModel
-from recollect.testing.scripted_replies import Says
+from recollect.testing.scripted_model import Says, ScriptedModel
 from recollect.values.edit import Cut
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey

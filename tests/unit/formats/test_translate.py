@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.harness.model_wires import whole_reply
 
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
@@ -23,7 +22,7 @@ from recollect.formats.translate import (
 )
 from recollect.rules.identity import identify
 from recollect.testing.provider_rules import violations
-from recollect.testing.scripted_replies import Says, ScriptedCall, WireName
+from recollect.testing.scripted_model import Says, ScriptedCall, WireName, whole_reply
 from recollect.values.model import FormatName, Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")

@@ -14,7 +14,7 @@ from recollect.agent.events import Ended, Prepared
 from recollect.agent.opening import open_agent
 from recollect.ports import ChatModel
 from recollect.providers.openai import OpenAIChatModel
-from recollect.testing.scripted_replies import Says
+from recollect.testing.scripted_model import Says
 from recollect.values.report import Report
 
 STATED = {"/v1/models": {"data": [{"id": "llama", "max_model_len": 16_384}]}}

@@ -30,7 +30,7 @@ from recollect.ports import ChatModel
 from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.calls import read_address
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel, is_closed
-from recollect.testing.scripted_replies import Fails, Says, WireName
+from recollect.testing.scripted_model import Fails, Says, WireName
 from recollect.values.model import Prompt, ReplyEvent
 
 OWN = "https://api.example.org/v1"

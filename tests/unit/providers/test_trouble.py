@@ -27,7 +27,7 @@ from tests.unit.providers.wire_models import (
 
 from recollect.errors import ModelError, ModelRefused, ModelUnavailable
 from recollect.http import Retries, asked_to_wait
-from recollect.testing.scripted_replies import Fails, Says, WireName
+from recollect.testing.scripted_model import Fails, Says, WireName
 from recollect.values.model import Prompt
 
 WAYS = ["ask", "stream"]

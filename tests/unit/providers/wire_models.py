@@ -12,7 +12,7 @@ from recollect.http import Retries
 from recollect.ports import ChatModel
 from recollect.providers.anthropic import AnthropicModel
 from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.testing.scripted_replies import WireName
+from recollect.testing.scripted_model import WireName
 from recollect.values.model import (
     CallStarted,
     ReplyDone,

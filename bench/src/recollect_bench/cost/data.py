@@ -22,7 +22,7 @@ from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.transcripts.records import unpacked
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.import_sources import Recorded, find_sources
 from recollect.values.message import (
     Message,
@@ -34,8 +34,8 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.request import FormatName
-from recollect.values.transcript import Transcript
+from recollect.values.model import FormatName
+from recollect.values.transcript import RecordedSession
 from recollect_bench.data import DataNotFoundError, data_folder
 
 # What counts as an identifier in the cost bench: paths, symbols, hashes, addresses, codes.
@@ -425,7 +425,7 @@ def _folder(data: bytes) -> str:
 
 
 def conversation(
-    name: str, recorded: Sequence[Transcript], *, folder: str = "", held_out: bool = False
+    name: str, recorded: Sequence[RecordedSession], *, folder: str = "", held_out: bool = False
 ) -> Conversation:
     """One conversation from one recording, or from several of a kind one behind the other."""
     wire = recorded[0].format

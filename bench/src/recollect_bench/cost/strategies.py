@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from recollect.compaction.prompts import PROGRESS_HEADING, REQUIRED_HEADINGS
+from recollect.compaction.ask import PROGRESS_HEADING, REQUIRED_HEADINGS
 from recollect.config import Settings, load_settings
-from recollect.config.presets import PRESETS
+from recollect.config.load import PRESETS
 from recollect.engine import Engine
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
@@ -28,9 +28,8 @@ from recollect.formats.summaries import PI_OPENING
 from recollect.rules.budget import RESERVE_SHARE
 from recollect.values.edit import Insert
 from recollect.values.message import Role, Text
-from recollect.values.model import Answer, Prompt
-from recollect.values.recalled import BLOCK_OPENING
-from recollect.values.request import Usage
+from recollect.values.model import Answer, Prompt, Usage
+from recollect.values.recall import BLOCK_OPENING
 from recollect.wiring.memory import open_memory
 from recollect_bench.cost.data import (
     BYTES_A_TOKEN,

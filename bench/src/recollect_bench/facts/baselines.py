@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from recollect.engine.facts.jobs import ANSWER_TOKENS
 from recollect.facts.extract import Extracted, extract
 from recollect.ports import Model
-from recollect.rules.sentences import sentence_spans
+from recollect.rules.text import sentence_spans
 from recollect.values.fact import FactDraft
 from recollect.values.segment import Segment
 from recollect_bench.facts.cases import Case, segments_of

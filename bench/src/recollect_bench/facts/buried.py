@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from recollect.values.fact import EvidenceSpan, Fact, FactDraft
 from recollect.values.segment import SegmentId
+from recollect_bench.facts.baselines import Drafts
 from recollect_bench.facts.cases import Case, CaseFact
 from recollect_bench.facts.junk import junk_in, rests_on
-from recollect_bench.facts.plain import Drafts
 from recollect_bench.facts.score import Tally, score
 from recollect_bench.facts.through_store import Kept
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from recollect.memory.history import as_of
+from recollect.facts.history import as_of
 from recollect.values.fact import Fact, FactId, FactType
 from recollect_bench.facts.bury import Placed, Sitting
 from recollect_bench.facts.chain_domains import DOMAINS, MORE_DOMAINS, RULES, UNRELATED, Domain

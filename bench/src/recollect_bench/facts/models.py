@@ -18,7 +18,7 @@ from typing import Final
 
 from recollect.config import load_settings
 from recollect.errors import ModelError, RecollectError, SettingsError
-from recollect.memory.extract import Extracted
+from recollect.facts.extract import Extracted
 from recollect.ports import Model
 from recollect.providers.openai import OpenAIChatModel
 from recollect.values.model import Answer, Prompt

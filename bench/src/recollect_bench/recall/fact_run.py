@@ -15,12 +15,12 @@ from typing import Final
 
 from recollect.formats.recalled_block import fact_line
 from recollect.ports import Model
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.search.tokenize import tokenize
 from recollect.turn.inject import inject
 from recollect.values.fact import Fact, FactId
 from recollect.values.history import Entry
-from recollect.values.recalled import Recalled, RecalledFact
+from recollect.values.recall import Recalled, RecalledFact
 from recollect_bench.recall.ask import Asker
 from recollect_bench.recall.fact_sources import FactsBy, Part, ReadFacts, read_for_facts
 from recollect_bench.recall.judge import BUDGET_TOKENS, Judge, openclaw_tokens

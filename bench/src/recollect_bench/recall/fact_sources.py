@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from recollect.config import Settings, build
-from recollect.engine.facts.jobs import extract_job
-from recollect.engine.housekeeping import runner_of
+from recollect.engine.background import runner_of
 from recollect.errors import RecollectError
-from recollect.memory.jobs import RunResult
 from recollect.ports import Embedder, Model, Store
-from recollect.values.batch import Batch
+from recollect.upkeep.jobs import RunResult
+from recollect.values.batch import Batch, extract_job
 from recollect.values.fact import Fact, FactId
-from recollect.values.model import Answer, Prompt
-from recollect.values.request import Usage
+from recollect.values.model import Answer, Prompt, Usage
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect_bench.facts.models import TimedModel, opened_model
 from recollect_bench.recall.memory import StoredMemory

@@ -23,20 +23,19 @@ from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcripts
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.weigh import Weigher
+from recollect.rules.tokens import Weigher
 from recollect.search.bm25 import score_document
 from recollect.search.question import question_text
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.import_sources import Recorded, find_sources
-from recollect.turn.ask import ask
+from recollect.turn.align import Remembered, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.query import query
-from recollect.turn.read import Remembered, enter, read
+from recollect.turn.query import ask, query
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
-from recollect.values.recalled import RecalledPassage, RecallRequest
+from recollect.values.recall import RecalledPassage, RecallRequest
 from recollect.values.segment import NewSegment
-from recollect.values.transcript import Transcript
+from recollect.values.transcript import RecordedSession
 from recollect_bench.recall.ask import Asker
 from recollect_bench.recall.judge import (
     BUDGET_TOKENS,
@@ -113,7 +112,7 @@ def own_sessions(
     return found, unread
 
 
-def as_session(transcript: Transcript, *, name: str, said_at: float) -> OwnSession:
+def as_session(transcript: RecordedSession, *, name: str, said_at: float) -> OwnSession:
     """A recording as the archive would keep it, with what it refers back to."""
     codec = CODECS[transcript.format]
     raws = [item.raw for item in transcript.items]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recollect.ports import Embedder
 from recollect.search.bm25 import Bm25Index
 from recollect.search.tokenize import tokenize
-from recollect.values.hit import Hit
+from recollect.values.recall import Hit
 from recollect.values.segment import SegmentId
 from recollect_bench.recall.ask import (
     Asker,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recollect.formats.session_state import join_state
+from recollect.formats.stored_records import join_state
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
     EMBEDDER,
@@ -28,12 +28,11 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut
-from recollect.values.ledger import Piece, PieceHash, TurnRecord
-from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 
@@ -408,17 +407,17 @@ async def withdrawn_can_be_forgotten_after(spaces: Spaces) -> None:
 # What holds for the ledger: pieces once, turns rebuilt, retention that tears nothing.
 
 
-_ROWS: Sequence[Piece] = tuple(piece(f"row {number}") for number in range(40))
+_ROWS: Sequence[LedgerPiece] = tuple(piece(f"row {number}") for number in range(40))
 _SYSTEM = piece("you are helpful", kind="system")
 _TOOLS = piece("[]", kind="tools")
 
 
-def _hashes(pieces: Sequence[Piece]) -> tuple[PieceHash, ...]:
+def _hashes(pieces: Sequence[LedgerPiece]) -> tuple[PieceHash, ...]:
     return tuple(one.hash for one in pieces)
 
 
 def _turn(
-    number: int, *, kept: int, rows: Sequence[Piece], session: str = SESSION, at: float = 0.0
+    number: int, *, kept: int, rows: Sequence[LedgerPiece], session: str = SESSION, at: float = 0.0
 ) -> Batch:
     """A turn as the engine writes it, with the pieces it names."""
     report = piece(f"report {session} {number}", kind="report")
@@ -461,7 +460,7 @@ async def pieces_are_stored_once(spaces: Spaces) -> None:
 async def turns_are_rebuilt(spaces: Spaces) -> None:
     """A turn that only names what it added is rebuilt with all its rows, however far back."""
     store = await spaces.open()
-    shown: list[Sequence[Piece]] = []
+    shown: list[Sequence[LedgerPiece]] = []
     plan = ((0, 0, 4), (4, 4, 7), (7, 7, 7), (5, 20, 24), (0, 30, 32), (2, 32, 40), (1, 8, 9))
     for number, (kept, first, last) in enumerate(plan, start=1):
         await store.write(_turn(number, kept=kept, rows=_ROWS[first:last]))

@@ -22,11 +22,10 @@ from recollect.testing.store_contract.examples import (
     segments,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, ExtractedTo, Fact, FactId, fact_identity
-from recollect.values.job import NewJob
-from recollect.values.lookup import FactQuery
+from recollect.values.batch import Batch, NewJob
+from recollect.values.fact import EvidenceSpan, ExtractedTo, Fact, FactId, fact_identity
 from recollect.values.message import MessageId
+from recollect.values.recall import FactQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder, RewriteOrder
 
@@ -292,9 +291,9 @@ async def closing_outlives_its_successor(spaces: Spaces) -> None:
 # What holds for facts when what they rest on is forgotten, or they are.
 
 
-def _spans(*given: NewSegment) -> tuple[Evidence, ...]:
+def _spans(*given: NewSegment) -> tuple[EvidenceSpan, ...]:
     return tuple(
-        Evidence(segment=new.segment.id, start=place, end=place + 4)
+        EvidenceSpan(segment=new.segment.id, start=place, end=place + 4)
         for place, new in enumerate(given)
     )
 
@@ -414,7 +413,9 @@ async def sources_that_are_unknown_do_no_harm(spaces: Spaces) -> None:
     """Forgetting takes nothing from facts that rest on segments which were never stored."""
     store = await spaces.open()
     strange = SegmentId("f" * 32)
-    kept = fact("strange", sources=[strange], evidence=(Evidence(segment=strange, start=0, end=1),))
+    kept = fact(
+        "strange", sources=[strange], evidence=(EvidenceSpan(segment=strange, start=0, end=1),)
+    )
     new = segments(1)
     await store.write(Batch(at=START, segments=new, facts=(kept,)))
     assert (await store.forget(ForgetOrder(at=SOON, segments=ids(new)))).facts == ()

@@ -22,8 +22,8 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, for_every
 from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, Fact, FactId, FactVector, FactVectorSet
-from recollect.values.lookup import AskedVector, FactCandidates, FactQuery
+from recollect.values.fact import EvidenceSpan, Fact, FactId, FactVector, FactVectorSet
+from recollect.values.recall import AskedVector, FactCandidates, FactQuery
 from recollect.values.segment import SegmentId
 
 
@@ -41,8 +41,8 @@ async def facts_come_back(spaces: Spaces) -> None:
              content="port 'is' \"8080\" \\ 🙂", trust="high", superseded_by=FactId("other"),
              foreign='{"id": 7}', valid_to=START + 7.5, recorded_at=START + 8.25,
              subject="der Dienst 世界", attribute="port\x00", made_by="model", change="supersede",
-             evidence=(Evidence(segment=new[0].segment.id, start=0, end=5),
-                       Evidence(segment=new[1].segment.id, start=3, end=2**31)),
+             evidence=(EvidenceSpan(segment=new[0].segment.id, start=0, end=5),
+                       EvidenceSpan(segment=new[1].segment.id, start=3, end=2**31)),
              session="talk 'one' 🙂", pinned=True, joint=True),
         fact("plain", at=START + 1),
         fact("unknown source", at=START + 2, sources=[SegmentId("f" * 32)]),

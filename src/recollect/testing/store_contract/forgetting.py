@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from recollect.formats.session_state import read_state
+from recollect.formats.stored_records import read_state
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
     LATER,
@@ -24,14 +24,12 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
+from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.fact import FactId
-from recollect.values.job import NewJob
-from recollect.values.ledger import TurnRecord
-from recollect.values.lookup import CandidateQuery
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 

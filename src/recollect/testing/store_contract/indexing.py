@@ -21,7 +21,7 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.lookup import Candidate, CandidateQuery, Surroundings
+from recollect.values.recall import Candidate, CandidateQuery, Surroundings
 from recollect.values.segment import NewPassage, NewSegment, SegmentId, Vector, VectorSet
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import SOON, START, fact, ids, segments
 from recollect.testing.store_contract.harness import Spaces, for_every
-from recollect.values.batch import Batch
-from recollect.values.job import Lease, NewJob
+from recollect.values.batch import Batch, Lease, NewJob
 from recollect.values.model import ModelUse
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from recollect.testing.store_contract.examples import (
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
 from recollect.values.batch import Batch
-from recollect.values.lookup import CandidateQuery, Candidates
+from recollect.values.recall import CandidateQuery, Candidates
 from recollect.values.segment import NewSegment, SegmentId
 
 ODD_WORDS = (

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from itertools import product
 
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain
 from recollect.testing.store_contract.examples import (
@@ -27,15 +27,20 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch, SessionWrite
-from recollect.values.calibration import Calibration
+from recollect.values.batch import (
+    DIGEST_JOB,
+    EXTRACT_JOB,
+    Batch,
+    NewJob,
+    SessionWrite,
+    TurnRecord,
+    extract_key,
+)
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.values.history import SessionState
-from recollect.values.job import DIGEST_JOB, EXTRACT_JOB, NewJob, extract_key
-from recollect.values.ledger import TurnRecord
-from recollect.values.lookup import CandidateQuery, Candidates, FactQuery
+from recollect.values.history import SessionState, TokenCalibration
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery, Candidates, FactQuery
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -203,7 +208,7 @@ async def session_state_comes_back(spaces: Spaces) -> None:
             (_cut(keys[4], identities), 1),
             (_cut(keys[4], (*identities[:2], MessageId("of another branch"))), 1),
         ),
-        calibration=Calibration(),
+        calibration=TokenCalibration(),
         sent_at=START + 0.125,
         sent_estimate_tokens=12,
         sent_model="m",

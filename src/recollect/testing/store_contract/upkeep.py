@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from recollect.errors import StoreError
-from recollect.formats.session_state import join_state, split_state
+from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
 from recollect.testing.store_contract.examples import (
     EMBEDDER,
@@ -30,16 +30,15 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch, Written
+from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.edit import Cut, Edit, LeaveOut
-from recollect.values.fact import Evidence, FactId
+from recollect.values.fact import EvidenceSpan, FactId
 from recollect.values.history import SessionState
-from recollect.values.job import NewJob
-from recollect.values.lookup import CandidateQuery, FactQuery
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
+from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ROOMS, ForgetOrder, HeldBody, NewBody, RewriteOrder, Room
+from recollect.values.upkeep import ROOMS, ForgetOrder, NewBody, RewriteOrder, Room, StoredBody
 
 
 async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
@@ -107,7 +106,7 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
                 f"f{place}",
                 at=START + place,
                 sources=ids(new[place % 2 : place % 2 + 1]),
-                evidence=(Evidence(segment=new[place % 2].segment.id, start=0, end=3),),
+                evidence=(EvidenceSpan(segment=new[place % 2].segment.id, start=0, end=3),),
             )
             for place in range(4)
         )
@@ -306,7 +305,7 @@ def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
                covers=_said(new[:covered]))  # fmt: skip
 
 
-def _told(written: Written) -> tuple[bool, bool]:
+def _told(written: WriteResult) -> tuple[bool, bool]:
     return written.session_stale, written.session_cleaned
 
 
@@ -441,8 +440,8 @@ def _saying(new: NewSegment, said: str) -> NewSegment:
     return NewSegment(segment=kept, passages=passages(said))
 
 
-async def _held(store: Store, room: Room, *, limit: int = 3) -> list[HeldBody]:
-    found: list[HeldBody] = []
+async def _held(store: Store, room: Room, *, limit: int = 3) -> list[StoredBody]:
+    found: list[StoredBody] = []
     after: str | None = None
     while page := await store.held(room, after=after, limit=limit):
         assert len(page) <= limit

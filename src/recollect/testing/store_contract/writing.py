@@ -30,12 +30,10 @@ from recollect.testing.store_contract.examples import (
 )
 from recollect.testing.store_contract.harness import Spaces, contents
 from recollect.testing.store_contract.model import Model
-from recollect.values.batch import Batch
-from recollect.values.fact import Evidence, ExtractedTo
-from recollect.values.job import NewJob
-from recollect.values.ledger import TurnRecord
-from recollect.values.lookup import CandidateQuery
+from recollect.values.batch import Batch, NewJob, TurnRecord
+from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.message import Role
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import SegmentId, Vector, VectorSet
 from recollect.values.upkeep import ForgetOrder
 
@@ -271,7 +269,7 @@ def _too_large(batch: Batch) -> Iterator[tuple[str, Batch]]:
         yield f"tokens {bad}", replace(batch, segments=(*batch.segments[:-1], much))
         wide = replace(last, passages=(replace(last.passages[0], end=bad),))
         yield f"span {bad}", replace(batch, segments=(*batch.segments[:-1], wide))
-        span = Evidence(segment=last.segment.id, start=0, end=bad)
+        span = EvidenceSpan(segment=last.segment.id, start=0, end=bad)
         resting = replace(batch.facts[0], evidence=(span,))
         yield f"evidence {bad}", replace(batch, facts=(resting,))
         read = ExtractedTo(session=SESSION, sequence=bad)
