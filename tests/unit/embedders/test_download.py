@@ -28,24 +28,23 @@ from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture com
 
 from recollect.config.places import models_folders
 from recollect.embedders import download as downloading
-from recollect.embedders import download as fetching
 from recollect.embedders.download import (
     KNOWN_MODELS,
     Downloaded,
     HubModel,
-    Patience,
     download,
     hub_model,
     model_files,
 )
-from recollect.errors import EmbedderError
+from recollect.errors import EmbedderError, MissingExtra
 from recollect.surfaces.cli import models as models_command
 
 GRAPH = os.urandom(400_000)
 TOKENIZER = b'{"version": "1.0"}'
 POOLING = b'{"pooling_mode_mean_tokens": true}'
 COMMIT = "c" * 40
-QUICK = Patience(tries=4, timeout_seconds=5, wait_seconds=0.01)
+UNFINISHED = [10_000, *[0] * 5]
+"""Some bytes come, then none for as often as the hub's client tries."""
 MODEL = HubModel(name="small", repository="owner/small", files=model_files())
 
 
@@ -70,6 +69,8 @@ class Hub:
     cuts: list[int] = field(default_factory=list)
     """After how many bytes the next answers with a large file break off."""
     ignores_range: bool = False
+    store: str = ""
+    """Where large files are kept: another host than the hub's own, as with the real one."""
     before: Callable[[Asked], Answer | None] = lambda _: None
 
     def __call__(self, asked: Asked) -> Answer:
@@ -92,7 +93,7 @@ class Hub:
             content = self.large[path]
             tag = self.told.get(path, sha256(content))
             linked = {"X-Linked-Etag": f'"{tag}"', "X-Linked-Size": str(len(content))}
-            return Answer(b"", 302, {**headers, **linked, "Location": f"/store/{path}"})
+            return Answer(b"", 302, {**headers, **linked, "Location": f"{self.store}/store/{path}"})
         if path in self.small:
             return Answer(b"", 307, {**headers, "Location": f"/cached/{path}"})
         return Answer({}, 404)
@@ -114,8 +115,17 @@ class Hub:
 @contextmanager
 def hub_at(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with serve(hub) as server:
+        hub.store = server.url.replace("127.0.0.1", "localhost")
         monkeypatch.setenv("HF_ENDPOINT", server.url + "/")
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's client waits a second before it tries again, and writes 10 MiB at once."""
+    pause = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: pause(min(seconds, 0.01)))
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
 
 
 @pytest.fixture
@@ -127,7 +137,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Hub, Server]]:
 
 
 def fetched(models: Path, model: HubModel = MODEL, **changes: Any) -> Downloaded:
-    return download(model, models, patience=QUICK, **changes)
+    return download(model, models, **changes)
 
 
 def ranges(server: Server) -> list[str]:
@@ -165,6 +175,16 @@ def test_a_model_comes_whole_with_all_that_its_repository_has(
     heads = [asked.path for asked in hub[1].asked if "/resolve/" in asked.path]
     assert sum("/resolve/main/" in path for path in heads) == 2, heads
     assert not list((tmp_path / "models" / ".parts").iterdir())
+
+
+def test_no_token_is_sent(
+    tmp_path: Path, hub: tuple[Hub, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of-somebody")
+    fetched(tmp_path)
+    sent = " ".join(f"{asked.path} {asked.headers}" for asked in hub[1].asked)
+    assert "hf_of-somebody" not in sent
+    assert "authorization" not in sent
 
 
 def test_a_model_that_is_there_is_verified_and_not_downloaded_again(
@@ -219,20 +239,20 @@ def test_a_cut_connection_goes_on_where_it_stopped(tmp_path: Path, hub: tuple[Hu
 def test_what_could_not_be_finished_goes_on_the_next_time(
     tmp_path: Path, hub: tuple[Hub, Server]
 ) -> None:
-    hub[0].cuts = [10_000] * QUICK.tries
+    hub[0].cuts = list(UNFINISHED)
     with pytest.raises(EmbedderError, match="goes on from there"):
         fetched(tmp_path)
     assert left(tmp_path) == []
     hub[1].asked.clear()
     fetched(tmp_path)
-    assert ranges(hub[1]) == ["bytes=40000-"]
+    assert ranges(hub[1]) == ["bytes=10000-"]
     assert (tmp_path / "small" / "model.onnx").read_bytes() == GRAPH
 
 
 def test_a_part_of_another_version_is_not_gone_on_with(
     tmp_path: Path, hub: tuple[Hub, Server]
 ) -> None:
-    hub[0].cuts = [10_000] * QUICK.tries
+    hub[0].cuts = list(UNFINISHED)
     with pytest.raises(EmbedderError):
         fetched(tmp_path)
     newer = os.urandom(300_000)
@@ -277,18 +297,30 @@ def test_a_hub_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         fetched(tmp_path)
 
 
-def test_no_question_goes_on_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_question_goes_on_without_tls() -> None:
     """What the answer to it says is the checksum: nobody on the way may write it."""
-    asked: list[str] = []
+    from huggingface_hub.utils import _http
 
-    def answer(url: str, _: Patience) -> tuple[dict[str, str], int]:
-        asked.append(url)
-        return {"location": "http://hub.example/small", "etag": "a" * 40}, 307
+    same = _http._is_same_or_hub_host
+    assert same("https://hub.example/owner/small", "https://hub.example/other/small")
+    assert not same("https://hub.example/owner/small", "http://hub.example/owner/small")
 
-    monkeypatch.setattr(fetching, "_asked", answer)
-    with pytest.raises(EmbedderError, match="without TLS"):
-        fetching.describe("https://hub.example/owner/small", QUICK)
-    assert asked == ["https://hub.example/owner/small"]
+
+def test_offline_nothing_is_asked_and_the_way_out_is_told(
+    tmp_path: Path, hub: tuple[Hub, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(EmbedderError, match="HF_HUB_OFFLINE is set: unset it"):
+        fetched(tmp_path)
+    assert hub[1].asked == []
+
+
+def test_without_the_hubs_client_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match="onnx"):
+        fetched(tmp_path)
 
 
 def test_no_more_is_written_than_was_told(tmp_path: Path, hub: tuple[Hub, Server]) -> None:
@@ -462,7 +494,10 @@ def test_an_interrupted_command_leaves_no_model_and_goes_on_later(
         return None
 
     hub = Hub(cuts=[100_000], before=slowly)
-    program = "from recollect.surfaces.cli.models import models; models()"
+    program = (
+        "import huggingface_hub.constants as hub; hub.DOWNLOAD_CHUNK_SIZE = 10_000\n"
+        "from recollect.surfaces.cli.models import models; models()"
+    )
     command = [sys.executable, "-c", program, "download", "small", "--from", "owner/small"]
     with hub_at(hub, monkeypatch) as server:
         environment = {**os.environ, "RECOLLECT_MODELS": str(tmp_path)}
