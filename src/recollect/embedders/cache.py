@@ -1,9 +1,11 @@
 """Vectors that were made once, so that no text is embedded twice; in front of any embedder.
 
-Owns when the file is asked and when the inner embedder is. Never fails for the file's sake: a
-file that is damaged, locked or gone costs time, not a turn. Always holds: what comes out is what
-the inner embedder would have given for that text; nothing touches the file on the event loop;
-what was asked for before a `clear` is not kept after it.
+Owns a SQLite file of vectors, found by a hash, of which the longest unused go first, and when it is
+asked. Never fails for the file's sake: one that is damaged, locked or gone costs time, not a turn.
+Always holds: what comes out is what the inner embedder would have given for that text; nothing
+touches the file on the event loop; rows are written only to the generation they were looked for in,
+and to none that is younger than `SETTLE_SECONDS`, so that what was emptied meanwhile stays empty;
+vectors that are not finite and of length one are not handed out.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NewType, TypeAlias
+from typing import Any, Final, Literal, NewType, TypeAlias, TypeVar
 
 import apsw
 import numpy as np
@@ -27,15 +31,7 @@ from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 from recollect.values.recall import EmbedderKind
 
-# The file of an embedding cache: rows of vectors, found by a hash, the longest unused go first.
-#
-# Owns the SQLite file. Blocking: one thread at a time, never the event loop. Raises apsw's errors
-# and the system's as they are; who calls decides. Always holds: rows of texts are written only to
-# the generation they were looked for in, and to none that is younger than `SETTLE_SECONDS`, so that
-# what was emptied meanwhile stays empty; vectors that are not finite and of length one are not
-# handed out.
-
-
+T = TypeVar("T")
 Generation = NewType("Generation", int)
 """Changes whenever the file is emptied or made anew."""
 
@@ -43,7 +39,6 @@ SETTLE_SECONDS: Final = 60
 """So long after it was emptied nothing is kept: a text may have been read from the store before
 it was forgotten, and come here only now."""
 _RANDOM_BITS: Final = 30
-_CIPHER: Final = "aegis"
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _VERSION: Final = 1
 _LENGTH_TOLERANCE: Final = 1e-3
@@ -86,19 +81,16 @@ class CachedRows:
 class CacheFile:
     """One SQLite file, opened when it is first needed, readable for its owner only."""
 
-    def __init__(
-        self, path: Path, *, max_entries: int, cipher_key: bytes | None, busy_seconds: float
-    ) -> None:
+    def __init__(self, path: Path, *, max_entries: int, busy_seconds: float) -> None:
         self._path = path
         self._max_entries = max_entries
-        self._cipher_key = cipher_key
         self._busy_seconds = busy_seconds
         self._connection: apsw.Connection | None = None
 
     def find(self, keys: Iterable[bytes], *, size: int) -> CachedRows:
         """The rows of these keys, in one statement; `size` in bytes of a vector, 0 for any."""
         connection = self._open()
-        with _in_one(connection, "BEGIN"):
+        with _transaction(connection, "BEGIN"):
             generation = _generation(connection)
             rows: list[Any] = connection.execute(_FIND, (_hexed(keys),)).fetchall()
         sound = {key: row for key, row in rows if _is_sound(row, size)}
@@ -109,7 +101,7 @@ class CacheFile:
     ) -> None:
         """Mark rows as used and add new ones, unless the file was emptied since, or just before."""
         connection = self._open()
-        with _in_one(connection, "BEGIN IMMEDIATE"):
+        with _transaction(connection, "BEGIN IMMEDIATE"):
             if _generation(connection) != generation or _is_settling(generation):
                 return
             now = _number(connection, "SELECT ifnull(max(used), 0) + 1 FROM vectors")
@@ -140,7 +132,7 @@ class CacheFile:
 
     def _empty(self) -> None:
         connection = self._open()
-        with _in_one(connection, "BEGIN IMMEDIATE"):
+        with _transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute("DELETE FROM vectors")
             connection.execute("UPDATE generation SET number = ?", (_new_generation(at=_now()),))
         until = time.monotonic() + max(self._busy_seconds, 1.0)
@@ -192,11 +184,6 @@ class CacheFile:
 
     def _prepare(self, connection: apsw.Connection) -> None:
         connection.set_busy_timeout(int(self._busy_seconds * 1000))
-        if self._cipher_key is not None:
-            if not hasattr(apsw, "mc_version"):
-                raise OSError("an encrypted cache needs: pip install 'recollect[encrypted]'")
-            connection.pragma("cipher", _CIPHER)
-            connection.pragma("key", f"raw:{self._cipher_key.hex()}")
         connection.pragma("temp_store", 2)
         if connection.pragma("journal_mode") != "wal":
             connection.pragma("journal_mode", "wal")
@@ -205,7 +192,7 @@ class CacheFile:
         connection.pragma("secure_delete", "ON")
         if connection.pragma("user_version") == _VERSION:
             return
-        with _in_one(connection, "BEGIN IMMEDIATE"):
+        with _transaction(connection, "BEGIN IMMEDIATE"):
             if connection.pragma("user_version") == _VERSION:
                 return
             connection.execute(_MAKE)
@@ -213,23 +200,15 @@ class CacheFile:
             connection.pragma("user_version", _VERSION)
 
 
-class _in_one:  # noqa: N801 - reads as the `with` it stands in
-    """One transaction: committed, or rolled back when it is left by an error."""
-
-    def __init__(self, connection: apsw.Connection, begin: str) -> None:
-        self._connection = connection
-        self._begin = begin
-
-    def __enter__(self) -> None:
-        self._connection.execute(self._begin)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+@contextmanager
+def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _hexed(keys: Iterable[bytes]) -> str:
@@ -278,8 +257,8 @@ class CachedEmbedder:
     """An `Embedder` that remembers; name, kind, dimensions, ready and load are the inner one's.
 
     `key` keys the hashes that rows are found by, so that the file does not tell whether a text
-    was ever embedded. `cipher_key`, 32 bytes, encrypts the file too; give it for a space that
-    is itself encrypted, because a vector tells much of its text.
+    was ever embedded. The vectors are in clear, and a vector tells much of its text: use none
+    beside a store that is itself encrypted.
     """
 
     def __init__(
@@ -289,15 +268,12 @@ class CachedEmbedder:
         *,
         max_entries: int,
         key: bytes,
-        cipher_key: bytes | None = None,
         busy_seconds: float = 1.0,
     ) -> None:
         self._inner = inner
         self._path = file
         self._key = key if len(key) <= _MAX_KEY_BYTES else blake2b(key).digest()
-        self._file = CacheFile(
-            file, max_entries=max_entries, cipher_key=cipher_key, busy_seconds=busy_seconds
-        )
+        self._file = CacheFile(file, max_entries=max_entries, busy_seconds=busy_seconds)
         self._lock = threading.Lock()
         self._trouble = ""
         self._told = False
@@ -351,18 +327,20 @@ class CachedEmbedder:
 
     async def clear(self) -> None:
         """Empty the file to the last byte; EmbedderError, and what to do, where it cannot."""
-        failed = await asyncio.to_thread(self._locked, self._file.clear)
-        if failed is not None:
+        try:
+            await asyncio.to_thread(self._locked, self._file.clear)
+        except (apsw.Error, OSError) as error:
             raise EmbedderError(
-                f"the embedding cache {self._path} could not be emptied ({failed}): end other "
+                f"the embedding cache {self._path} could not be emptied ({error}): end other "
                 "processes that use it, or delete it"
-            )
+            ) from error
         self._unusable = False
         self._told = False
 
     async def close(self) -> None:
         """Close the file, and the inner embedder where it can be closed."""
-        await asyncio.to_thread(self._locked, self._file.close)
+        with suppress(apsw.Error, OSError):
+            await asyncio.to_thread(self._locked, self._file.close)
         close: Callable[[], Awaitable[None]] | None = getattr(self._inner, "close", None)
         if close is not None:
             await close()
@@ -386,26 +364,16 @@ class CachedEmbedder:
                 raise EmbedderError(f"{self.name} gave another number of vectors than asked")
             made = dict(zip(missing, vectors, strict=True))
         if held.generation is not None:
-            keep = asyncio.to_thread(self._keep, held.generation, list(held.rows), made)
-            await keep
+            keep = partial(self._file.keep, held.generation, used=list(held.rows), made=made)
+            await asyncio.to_thread(self._tried, keep, None)
         whole = {**held.rows, **made}
         return tuple(whole[key] for key in keys)
 
     def _look_up(self, texts: Sequence[str], purpose: _Purpose) -> tuple[list[bytes], CachedRows]:
         keys = [self._row_key(text, purpose) for text in texts]
-        found = CachedRows()
-
-        def ask() -> None:
-            nonlocal found
-            found = self._file.find(dict.fromkeys(keys), size=self.dimensions * _FLOAT_BYTES)
-
-        self._tried(ask)
-        return keys, found
-
-    def _keep(
-        self, generation: Generation, used: Sequence[bytes], made: Mapping[bytes, bytes]
-    ) -> None:
-        self._tried(lambda: self._file.keep(generation, used=used, made=made))
+        size = self.dimensions * _FLOAT_BYTES
+        find = partial(self._file.find, dict.fromkeys(keys), size=size)
+        return keys, self._tried(find, CachedRows())
 
     def _row_key(self, text: str, purpose: _Purpose) -> bytes:
         name = self.name.encode("utf-8", "surrogatepass")
@@ -414,26 +382,23 @@ class CachedEmbedder:
         digest.update(text.encode("utf-8", "surrogatepass"))
         return digest.digest()
 
-    def _tried(self, work: Callable[[], None]) -> None:
-        failed = self._locked(work)
-        if failed is None:
-            return
-        # A lock passes by itself; a damaged file stays damaged, and is left alone.
-        self._unusable = not isinstance(failed, apsw.BusyError | apsw.LockedError)
-        if not self._told:
-            self._told = True
-            what = "was locked for too long" if not self._unusable else "cannot be used"
-            hint = "" if not self._unusable else "; delete it, and it is made anew"
-            self._trouble = (
-                f"the embedding cache {self._path} {what} ({type(failed).__name__}): texts are "
-                f"embedded without it{hint}"
-            )
+    def _tried(self, work: Callable[[], T], instead: T) -> T:
+        """What the work gives; `instead` where the file is of no use, which is told once."""
+        try:
+            return self._locked(work)
+        except (apsw.Error, OSError) as error:
+            # A lock passes by itself; a damaged file stays damaged, and is left alone.
+            self._unusable = not isinstance(error, apsw.BusyError | apsw.LockedError)
+            if not self._told:
+                self._told = True
+                what = "was locked for too long" if not self._unusable else "cannot be used"
+                hint = "" if not self._unusable else "; delete it, and it is made anew"
+                self._trouble = (
+                    f"the embedding cache {self._path} {what} ({type(error).__name__}): texts are "
+                    f"embedded without it{hint}"
+                )
+        return instead
 
-    def _locked(self, work: Callable[[], None]) -> apsw.Error | OSError | None:
-        """Do it, one thread at a time; the error where it failed."""
+    def _locked(self, work: Callable[[], T]) -> T:
         with self._lock:
-            try:
-                work()
-            except (apsw.Error, OSError) as error:
-                return error
-        return None
+            return work()

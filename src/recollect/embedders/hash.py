@@ -17,12 +17,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 import numpy as np
 
-from recollect.embedders.local import Rows, aside, nothing, readable, unit_vectors
+from recollect.embedders.local import Rows, in_stretches, nothing, readable, unit_vectors
 from recollect.values.recall import EmbedderKind
 
 DIMENSIONS: Final = 384
@@ -71,15 +70,7 @@ class HashEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """One vector a text, in order."""
-        vectors: list[bytes] = []
-        for first in range(0, len(texts), _TEXTS_A_STRETCH):
-            stretch = texts[first : first + _TEXTS_A_STRETCH]
-            vectors += await aside(
-                partial(self._vectors, stretch),
-                name="hash",
-                failing=f"{self.name} failed",
-            )
-        return tuple(vectors)
+        return await in_stretches(self._vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
     def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [self._row(text) for text in texts]

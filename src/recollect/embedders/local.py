@@ -1,8 +1,14 @@
-"""Loading a model: once, in a thread, shared by all who ask.
+"""What the embedders on this machine share: unit vectors, names of model files, threads, loading.
 
-Owns when a model is loaded and when loading is tried again. Never blocks anyone who does not
-wait for it. Always holds: at most one load runs; a load that failed is not tried again before
-`RETRY_SECONDS`, so a turn that asks every time costs nothing.
+- Vectors are checked before anyone stores them, and never mended: one that is no number, of another
+  size or without a direction would be stored for good and found never.
+- Fingerprints are quick enough to be part of a name before anything is loaded.
+- Work runs in threads of its own, so that no event loop waits for it. The loop's own pool will not
+  do: it joins its threads when the loop closes, so a model that hangs while it loads would hang the
+  program. Whoever waits may be cancelled at any time and disturbs nobody; what was raised in the
+  thread reaches all who wait, as an error of ours; the end of the program waits `END_SECONDS`.
+- A model is loaded once, shared by all who ask; a load that failed is not tried again before
+  `RETRY_SECONDS`, so a turn that asks every time costs nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +22,9 @@ import importlib.util
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -26,21 +33,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from recollect.errors import EmbedderError, MissingExtra, RecollectError
 
-# Unit vectors: what an embedder hands out, checked before anyone stores it.
-#
-# Owns the last step of every embedder: numbers in, little-endian float32 of length one out. Never
-# mends what is wrong: a vector that is no number, of another size or without a direction would be
-# stored for good and found never, so the call fails instead. Always holds: what is handed out is
-# finite, has the embedder's dimensions and length one.
-
-
+T = TypeVar("T")
 Rows: TypeAlias = NDArray[np.float32]
 """One vector a row."""
+
+END_SECONDS: Final = 3.0
+"""How long the end of the program waits for work under way, in all."""
+RETRY_SECONDS: Final = 60.0
+"""How long a failed load is remembered."""
 
 _SHORTEST: Final = 1e-12
 """Below this length a direction is rounding noise."""
 # What a JSON escape can leave in a string although no encoder takes it.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SAMPLES: Final = 16
+_SAMPLE_BYTES: Final = 16_384
+_DIGEST_BYTES: Final = 6
+"""Twelve hexadecimal digits: told apart are the few models one person ever has."""
+_QUOTED_CHARS: Final = 200
+_WAKE_SECONDS: Final = 0.05
+_ending = threading.Event()
 
 
 def unit_vectors(
@@ -81,24 +93,12 @@ def readable(text: str, *, chars: int) -> str:
     return _LONE_SURROGATE.sub("\ufffd", text[:chars])
 
 
-# Fingerprints of model files: quick enough to be part of a name, before anything is loaded.
-#
-# Weights are hundreds of megabytes, so only stretches of a file are read: its head, its end and
-# some between, and its size. Weights that were trained or quantised anew differ everywhere; an edit
-# of a few bytes between two stretches goes unseen. The time of change is left out on purpose: a
-# copy of a model is the same model.
-
-
-_STRETCHES: Final = 16
-_STRETCH_BYTES: Final = 16_384
-_DIGEST_BYTES: Final = 6
-"""Twelve hexadecimal digits: told apart are the few models one person ever has."""
-
-
 def fingerprint(files: Iterable[Path], *, said: str) -> str:
     """A short hash of these files, in order, and of `said`: what else changes the vectors.
 
-    EmbedderError where one of them cannot be read.
+    Weights are hundreds of megabytes, so only samples of a file are read, and its size. Weights
+    that were trained or quantised anew differ everywhere. The time of change is left out: a copy of
+    a model is the same model. EmbedderError where a file cannot be read.
     """
     digest = hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES)
     for path in files:
@@ -112,28 +112,11 @@ def fingerprint(files: Iterable[Path], *, said: str) -> str:
 def _read_into(digest: hashlib.blake2b, path: Path) -> None:
     size = path.stat().st_size
     digest.update(size.to_bytes(8, "little"))
-    last = max(0, size - _STRETCH_BYTES)
+    last = max(0, size - _SAMPLE_BYTES)
     with path.open("rb", buffering=0) as file:
-        for number in range(_STRETCHES):
-            file.seek(last * number // (_STRETCHES - 1))
-            digest.update(file.read(_STRETCH_BYTES))
-
-
-# Work in threads of its own, so that no event loop waits for it, and the program's end not long.
-#
-# The loop's own pool will not do: it joins its threads when the loop closes, so a model that hangs
-# while it loads would hang the program, and a few of them would use the pool up. Always holds:
-# whoever waits may be cancelled at any time and disturbs nobody; what was raised in the thread is
-# told to all who wait, as an error of ours; the end of the program waits `END_SECONDS` at most.
-
-
-T = TypeVar("T")
-
-END_SECONDS: Final = 3.0
-"""How long the end of the program waits for work under way, in all."""
-_QUOTED_CHARS: Final = 200
-_WAKE_SECONDS: Final = 0.05
-_ending = threading.Event()
+        for number in range(_SAMPLES):
+            file.seek(last * number // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
 
 
 class _Aside(threading.Thread):
@@ -192,6 +175,21 @@ async def aside(work: Callable[[], T], *, name: str, failing: str) -> T:
     return await outcome(start(work, name=name), failing=failing)
 
 
+async def in_stretches(
+    vectors: Callable[[Sequence[str]], Sequence[bytes]],
+    texts: Sequence[str],
+    *,
+    size: int,
+    name: str,
+) -> tuple[bytes, ...]:
+    """The vectors of all texts, a thread for so many; who no longer waits ends the rest."""
+    made: list[bytes] = []
+    for first in range(0, len(texts), size):
+        work = partial(vectors, texts[first : first + size])
+        made += await aside(work, name=name.partition(":")[0], failing=f"{name} failed")
+    return tuple(made)
+
+
 def _settle(done: asyncio.Future[None]) -> None:
     if not done.done():
         done.set_result(None)
@@ -208,7 +206,7 @@ def _await_end() -> None:
     # Whoever presses Ctrl-C now wants no more waiting.
     with contextlib.suppress(KeyboardInterrupt):
         while (left := until - time.monotonic()) > 0:
-            running = [one for one in threading.enumerate() if isinstance(one, _Aside)]
+            running = [thread for thread in threading.enumerate() if isinstance(thread, _Aside)]
             if not running:
                 return
             running[0].join(min(left, _WAKE_SECONDS))
@@ -217,18 +215,12 @@ def _await_end() -> None:
 atexit.register(_await_end)
 
 
-V = TypeVar("V")
-
-RETRY_SECONDS: Final = 60.0
-"""How long a failed load is remembered."""
-
-
-class Loading(Generic[V]):
+class Loading(Generic[T]):
     """A value that takes long to make, made at most once."""
 
     def __init__(
         self,
-        make: Callable[[], V],
+        make: Callable[[], T],
         *,
         name: str,
         now: Callable[[], float] = time.monotonic,
@@ -237,7 +229,7 @@ class Loading(Generic[V]):
         self._name = name
         self._now = now
         self._lock = threading.Lock()
-        self._future: Future[V] | None = None
+        self._future: Future[T] | None = None
         self._failed_at = 0.0
 
     @property
@@ -246,30 +238,27 @@ class Loading(Generic[V]):
         future = self._future
         return future is not None and future.done() and future.exception() is None
 
-    async def value(self) -> V:
+    async def value(self) -> T:
         """The value, made if need be; EmbedderError or MissingExtra where it cannot be."""
         failing = f"{self._name} could not be loaded: install it again, or choose another"
         return await outcome(self._begun(), failing=failing, quoted=True)
 
-    def _begun(self) -> Future[V]:
+    def _begun(self) -> Future[T]:
         with self._lock:
             if self._future is None or self._may_retry(self._future):
                 self._future = start(self._made, name=f"load-{self._name}")
             return self._future
 
-    def _may_retry(self, future: Future[V]) -> bool:
+    def _may_retry(self, future: Future[T]) -> bool:
         failed = future.done() and future.exception() is not None
         return failed and self._now() - self._failed_at >= RETRY_SECONDS
 
-    def _made(self) -> V:
-        made = False
+    def _made(self) -> T:
         try:
-            value = self._make()
-            made = True
-        finally:
-            if not made:
-                self._failed_at = self._now()
-        return value
+            return self._make()
+        except BaseException:
+            self._failed_at = self._now()
+            raise
 
 
 def package_folder(name: str) -> Path | None:

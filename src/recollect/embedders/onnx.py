@@ -1,12 +1,21 @@
 """The onnx embedder: any sentence-transformer exported to ONNX, run by onnxruntime.
 
-Owns one loaded graph and its tokenizer. Never downloads, never imports a framework, never runs
-on the event loop. Always holds: a text has the same vector whatever it is embedded with.
+Owns a model's folder, one loaded graph and its tokenizer. Never downloads, never imports a
+framework, never runs on the event loop. Always holds: a `ModelFolder` names files that were there,
+and its name says all that changes its vectors; a text has the same vector whatever it is embedded
+with.
 
 That last one is not given. A graph quantised while it runs (int8) scales its numbers over the
 whole batch: with MiniLM int8 a text in a batch of 32 came out at a cosine of .990 to itself
 alone, .962 at worst, and no faster. So each graph is tried when it is loaded: where company
 changes a vector, its texts are run one by one, without padding.
+
+    model.onnx (or onnx/model.onnx)       the graph
+    tokenizer.json                        the tokenizer
+    sentence_bert_config.json             max_seq_length                    optional
+    tokenizer_config.json                 model_max_length                  optional
+    1_Pooling/config.json                 mean or cls                       optional
+    config_sentence_transformers.json     the default prompt, as a prefix   optional
 """
 
 from __future__ import annotations
@@ -24,28 +33,14 @@ from numpy.typing import NDArray
 from recollect.embedders.local import (
     Loading,
     Rows,
-    aside,
     fingerprint,
     imported,
+    in_stretches,
     readable,
     unit_vectors,
 )
 from recollect.errors import EmbedderError
 from recollect.values.recall import EmbedderKind
-
-# A folder that holds a sentence-transformer exported to ONNX: what is in it, and how it is run.
-#
-# Owns what is read from the files beside the graph: how many tokens, which pooling, which prefix.
-# Reads small files only; the graph is another module's. Always holds: a `ModelFolder` names files
-# that were there, and its name says all that changes its vectors.
-#
-#     model.onnx (or onnx/model.onnx)       the graph
-#     tokenizer.json                        the tokenizer
-#     sentence_bert_config.json             max_seq_length                    optional
-#     tokenizer_config.json                 model_max_length                  optional
-#     1_Pooling/config.json                 mean or cls                       optional
-#     config_sentence_transformers.json     the default prompt, as a prefix   optional
-
 
 Pooling: TypeAlias = Literal["mean", "cls"]
 
@@ -208,17 +203,14 @@ class OnnxEmbedder:
         """One vector a text, in order; texts of like length are run together."""
         graph = await self._loading.value()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        vectors: list[bytes] = [b""] * len(texts)
-        for first in range(0, len(order), _BATCH_TEXTS):
-            places = order[first : first + _BATCH_TEXTS]
-            batch = [texts[at] for at in places]
-            # A thread a batch: one who no longer waits for it ends the rest.
-            found = await aside(
-                partial(self._vectors, graph, batch), name="onnx", failing=f"{self.name} failed"
-            )
-            for at, vector in zip(places, found, strict=True):
-                vectors[at] = vector
-        return tuple(vectors)
+        made = await in_stretches(
+            partial(self._vectors, graph),
+            [texts[at] for at in order],
+            size=_BATCH_TEXTS,
+            name=self.name,
+        )
+        by_place = dict(zip(order, made, strict=True))
+        return tuple(by_place[at] for at in range(len(texts)))
 
     def _vectors(self, graph: _Graph, texts: Sequence[str]) -> tuple[bytes, ...]:
         return unit_vectors(

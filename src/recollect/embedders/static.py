@@ -19,9 +19,9 @@ import numpy as np
 from recollect.embedders.local import (
     Loading,
     Rows,
-    aside,
     fingerprint,
     imported,
+    in_stretches,
     nothing,
     package_folder,
     readable,
@@ -75,16 +75,8 @@ class StaticEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """One vector a text, in order."""
-        table = await self._loading.value()
-        vectors: list[bytes] = []
-        for first in range(0, len(texts), _TEXTS_A_STRETCH):
-            stretch = texts[first : first + _TEXTS_A_STRETCH]
-            vectors += await aside(
-                partial(self._vectors, table, stretch),
-                name="static",
-                failing=f"{self.name} failed",
-            )
-        return tuple(vectors)
+        vectors = partial(self._vectors, await self._loading.value())
+        return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
     def _vectors(self, table: _Table, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [table.row(text) for text in texts]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.ports import Clock, Embedder, Recaller, Store, TokenCounter
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
 from recollect.values.batch import Batch
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import (
@@ -30,8 +28,168 @@ if TYPE_CHECKING:
     from recollect.upkeep.jobs import BackgroundJobs
     from recollect.wiring.models import Embedders, OwnModel
 
+QUESTION_SECONDS = 0.4
+"""What embedding a question may take, and of `recall.deadline_seconds` this share: the search
+needs some."""
 
-# Settings into the following of memory files.
+
+def open_memory(
+    *,
+    space: SpaceId = "default",
+    store: str | Path | None = None,
+    config: Path | str | None = None,
+    openclaw: Path | str | None = None,
+    clock: Clock | None = None,
+    workspace: Path | str | None = None,
+    embedders: Sequence[Embedder] | None = None,
+    recaller: Recaller | None = None,
+    counter: TokenCounter | None = None,
+    model: OwnModel | None = None,
+    extraction_model: OwnModel | None = None,
+    compact_in_background: bool = True,
+    off_the_loop: bool = False,
+    settings: Settings | Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Engine:
+    """An engine for one space, with settings from arguments, environment and files.
+
+    Top-level settings are arguments (`window_tokens=200_000`, `preset="openclaw"`); deeper ones go
+    into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
+    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
+    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
+    store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and recalls from
+    what is stored there already. `workspace` is a folder whose memory files are followed; without
+    one only `index.extra_paths` are.
+    `embedders` are your own, in place of those of the settings; so is `model`, which summarises
+    when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
+    nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
+    one that `models.extraction` names does; without either only rules read, whatever `model` is:
+    give the same model twice to have both done by it. A host that compacts between its turns by
+    itself says `compact_in_background=False`.
+    """
+    from recollect.boundary import SystemClock
+    from recollect.engine import Engine
+    from recollect.engine.background import Heard, in_process_jobs
+    from recollect.engine.session import check_space_name
+    from recollect.providers.overflow import recognise_overflow
+    from recollect.wiring.models import (
+        Embedders,
+        cached,
+        choose_embedders,
+        choose_model,
+        forget_cached,
+        own_model,
+    )
+
+    check_space_name(space)
+    summariser = None if model is None else own_model(model)  # before anything is opened
+    reader = None if extraction_model is None else own_model(extraction_model)
+    chosen = _settings(settings, arguments, config, openclaw)
+    heard = Heard()
+    archive = jobs = files = None
+    vectors = Embedders()
+    keeps = chosen.ingest.enabled
+    url = str(store) if store is not None else chosen.store.url
+    if keeps or (chosen.recall.enabled and is_stored(url, space)):
+        archive = open_archive(chosen, space, url)
+        if embedders is not None:
+            vectors = Embedders(used=tuple(embedders))
+        elif chosen.recall.enabled and recaller is None:
+            vectors = choose_embedders(chosen)
+    if keeps and archive is not None:
+        makers = vectors.used
+        if not is_server(url):  # a server's vectors are all in it; many nodes share it
+            file = sqlite_path(url, space)
+            makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
+        reads = reader if reader is not None else choose_model(chosen, "extraction")
+        jobs = in_process_jobs(
+            archive, chosen, clock, makers, model=reads, told=heard.hear, used=heard.use
+        )
+        files = follow_files(
+            archive,
+            chosen,
+            space=space,
+            workspace=None if workspace is None else Path(workspace),
+            clock=clock or SystemClock(),
+            jobs=jobs,
+            embedders=[one.name for one in vectors.used],
+        )
+    if archive is not None and chosen.recall.enabled and recaller is None:
+        recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
+    return Engine(
+        chosen,
+        space=space,
+        clock=clock,
+        recaller=recaller,
+        embedders=tuple(one.name for one in vectors.used),
+        counter=counter,
+        recognise_overflow=recognise_overflow,
+        archive=archive,
+        jobs=jobs,
+        files=files,
+        extracted=heard,
+        cascades=() if archive is None else (forget_cached,),
+        model=summariser if summariser is not None else choose_model(chosen, "summary"),
+        critical_rules=critical_rules_of(workspace),
+        workspace=None if workspace is None else str(workspace),
+        compact_in_background=compact_in_background,
+        deployment_secret=deployment_secret(),
+        off_the_loop=off_the_loop,
+    )
+
+
+def open_blocking_memory(**arguments: Any) -> BlockingEngine:
+    """As `open_memory`, for code without an event loop."""
+    from recollect.blocking import BlockingEngine
+
+    return BlockingEngine(open_memory(**arguments))
+
+
+def _settings(
+    given: Settings | Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    config: Path | str | None,
+    openclaw: Path | str | None,
+) -> Settings:
+    if not isinstance(given, Settings):
+        return load_settings(
+            arguments={**(given or {}), **arguments},
+            file=None if config is None else Path(config),
+            openclaw=None if openclaw is None else Path(openclaw),
+        ).settings
+    if arguments or config or openclaw:
+        raise SettingsError("give either a Settings or what it is to be made of, not both")
+    return given
+
+
+def _recaller(
+    archive: DurableArchive,
+    settings: Settings,
+    vectors: Embedders,
+    clock: Clock,
+    jobs: BackgroundJobs | None,
+) -> MemoryRecaller:
+    from recollect.engine.recaller import MemoryRecaller, QuestionVectors
+    from recollect.engine.vector_upkeep import VectorUpkeep
+
+    deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)
+    return MemoryRecaller(
+        archive,
+        settings,
+        QuestionVectors(
+            vectors.used, seconds=deadline * QUESTION_SECONDS, pii=settings.redaction.pii
+        ),
+        VectorUpkeep(
+            archive,
+            vectors.used,
+            clock,
+            others=vectors.others,
+            queued=jobs.wake if jobs is not None else lambda: None,
+        )
+        if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
+        else None,
+        lacking=vectors.lacking,
+    )
 
 
 def follow_files(
@@ -53,6 +211,8 @@ def follow_files(
     own_files = workspace is not None and "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         return None
+    from recollect.rules.identity import space_secret
+    from recollect.rules.tokens import Weigher
     from recollect.transfer.file_sections import FileRules
     from recollect.transfer.memory_files import Following, MemoryFiles
 
@@ -100,160 +260,3 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
             return ""
 
     return read
-
-
-QUESTION_SECONDS = 0.4
-"""What embedding a question may take, and of `recall.deadline_seconds` this share: the search
-needs some."""
-
-
-def open_memory(
-    *,
-    space: SpaceId = "default",
-    store: str | Path | None = None,
-    config: Path | str | None = None,
-    openclaw: Path | str | None = None,
-    clock: Clock | None = None,
-    workspace: Path | str | None = None,
-    embedders: Sequence[Embedder] | None = None,
-    recaller: Recaller | None = None,
-    counter: TokenCounter | None = None,
-    model: OwnModel | None = None,
-    extraction_model: OwnModel | None = None,
-    compact_in_background: bool = True,
-    off_the_loop: bool = False,
-    settings: Settings | Mapping[str, Any] | None = None,
-    **arguments: Any,
-) -> Engine:
-    """An engine for one space, with settings from arguments, environment and files.
-
-    Top-level settings are arguments (`window_tokens=200_000`, `preset="openclaw"`); deeper ones go
-    into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
-    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
-    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
-    store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and
-    recalls from what is stored there already. `workspace`
-    is a folder whose memory files are followed; without one only `index.extra_paths` are.
-    `embedders` are your own, in place of those of the settings; so is `model`, which summarises
-    when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
-    nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
-    one that `models.extraction` names does; without either only rules read, whatever `model` is:
-    give the same model twice to have both done by it. A host that compacts between its turns by
-    itself says `compact_in_background=False`.
-    """
-    from recollect.boundary import SystemClock
-    from recollect.engine import Engine
-    from recollect.engine.background import Heard, in_process_jobs
-    from recollect.engine.session import check_space_name
-    from recollect.providers.overflow import recognise_overflow
-    from recollect.wiring.models import (
-        Embedders,
-        cached,
-        choose_embedders,
-        choose_model,
-        forget_cached,
-        own_model,
-    )
-
-    check_space_name(space)
-    summariser = None if model is None else own_model(model)  # before anything is opened
-    reader = None if extraction_model is None else own_model(extraction_model)
-    if isinstance(settings, Settings):
-        if arguments or config or openclaw:
-            raise SettingsError("give either a Settings or what it is to be made of, not both")
-        chosen = settings
-    else:
-        chosen = load_settings(
-            arguments={**(settings or {}), **arguments},
-            file=None if config is None else Path(config),
-            openclaw=None if openclaw is None else Path(openclaw),
-        ).settings
-    heard = Heard()
-    archive = jobs = files = None
-    vectors = Embedders()
-    keeps = chosen.ingest.enabled
-    url = str(store) if store is not None else chosen.store.url
-    if keeps or (chosen.recall.enabled and is_stored(url, space)):
-        archive = open_archive(chosen, space, url)
-        if embedders is not None:
-            vectors = Embedders(used=tuple(embedders))
-        elif chosen.recall.enabled and recaller is None:
-            vectors = choose_embedders(chosen)
-    if keeps and archive is not None:
-        makers = vectors.used
-        if not is_server(url):  # a server's vectors are all in it; many nodes share it
-            file = sqlite_path(url, space)
-            makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
-        if reader is None:
-            reader = choose_model(chosen, "extraction")
-        jobs = in_process_jobs(
-            archive, chosen, clock, makers, model=reader, told=heard.hear, used=heard.use
-        )
-        files = follow_files(
-            archive,
-            chosen,
-            space=space,
-            workspace=None if workspace is None else Path(workspace),
-            clock=clock or SystemClock(),
-            jobs=jobs,
-            embedders=[one.name for one in vectors.used],
-        )
-    if archive is not None and chosen.recall.enabled and recaller is None:
-        recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
-    return Engine(
-        chosen,
-        space=space,
-        clock=clock,
-        recaller=recaller,
-        embedders=tuple(one.name for one in vectors.used),
-        counter=counter,
-        recognise_overflow=recognise_overflow,
-        archive=archive,
-        jobs=jobs,
-        files=files,
-        extracted=heard,
-        cascades=() if archive is None else (forget_cached,),
-        model=summariser if summariser is not None else choose_model(chosen, "summary"),
-        critical_rules=critical_rules_of(workspace),
-        workspace=None if workspace is None else str(workspace),
-        compact_in_background=compact_in_background,
-        deployment_secret=deployment_secret(),
-        off_the_loop=off_the_loop,
-    )
-
-
-def open_blocking_memory(**arguments: Any) -> BlockingEngine:
-    """As `open_memory`, for code without an event loop."""
-    from recollect.blocking import BlockingEngine
-
-    return BlockingEngine(open_memory(**arguments))
-
-
-def _recaller(
-    archive: DurableArchive,
-    settings: Settings,
-    vectors: Embedders,
-    clock: Clock,
-    jobs: BackgroundJobs | None,
-) -> MemoryRecaller:
-    from recollect.engine.recaller import MemoryRecaller, QuestionVectors
-    from recollect.upkeep.chores import VectorUpkeep
-
-    deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)
-    return MemoryRecaller(
-        archive,
-        settings,
-        QuestionVectors(
-            vectors.used, seconds=deadline * QUESTION_SECONDS, pii=settings.redaction.pii
-        ),
-        VectorUpkeep(
-            archive,
-            vectors.used,
-            clock,
-            others=vectors.others,
-            queued=jobs.wake if jobs is not None else lambda: None,
-        )
-        if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
-        else None,
-        lacking=vectors.lacking,
-    )

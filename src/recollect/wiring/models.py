@@ -1,7 +1,9 @@
-"""Settings into language models: who summarises, who flushes, who carries our own agent.
+"""Settings into models: who summarises, flushes and reads for facts, and what makes vectors.
 
-Must never import an HTTP client: a model connects when it is first asked. A model is asked only
-where the settings name a provider: nothing is sent anywhere by default.
+Must never import an HTTP client or another heavy package: a language model connects when it is
+first asked, an embedder loads when it is asked to, in a thread. Nothing is sent anywhere by
+default: a language model is asked only where the settings name a provider, and what is remote makes
+vectors only where they name it.
 """
 
 from __future__ import annotations
@@ -40,6 +42,11 @@ OwnModel: TypeAlias = AsksPrompts | Callable[[Prompt], Awaitable[Answer | str]]
 """A model of one's own, or only the async function that asks it."""
 ModelRole: TypeAlias = Literal["main", "summary", "flush", "extraction"]
 
+_LOADED: dict[str, Embedder] = {}
+ONNX_THREADS = 2
+"""Cores that a run of a model may use; a turn's question is one short text."""
+CACHE_WAIT_SECONDS = 5.0
+"""How long forgetting waits for others who use the embedding cache."""
 KEY_VARIABLES: dict[ProviderFormat, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
@@ -195,19 +202,6 @@ def _adapter(
     )
 
 
-# Settings into embedders: which make vectors, which are kept at hand, and where they cache.
-#
-# Must never import a heavy package: an embedder loads when it is asked to, in a thread. What is
-# remote is taken only where the settings name it.
-
-
-_LOADED: dict[str, Embedder] = {}
-ONNX_THREADS = 2
-"""Cores that a run of a model may use; a turn's question is one short text."""
-CACHE_WAIT_SECONDS = 5.0
-"""How long forgetting waits for others who use the embedding cache."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedders:
     """What makes the vectors of a memory."""
@@ -289,7 +283,7 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
     from recollect.embedders.cache import CacheFile
     from recollect.upkeep.forget import Unreached
 
-    cache = CacheFile(file, max_entries=1, cipher_key=None, busy_seconds=CACHE_WAIT_SECONDS)
+    cache = CacheFile(file, max_entries=1, busy_seconds=CACHE_WAIT_SECONDS)
     try:
         await asyncio.to_thread(cache.clear)
     except (apsw.Error, OSError) as error:

@@ -321,17 +321,6 @@ def test_a_file_somebody_deleted_is_made_anew(file: Path) -> None:
     assert file.exists()
 
 
-def test_an_encrypted_cache_shows_no_vector(file: Path) -> None:
-    if not hasattr(apsw, "mc_version"):
-        pytest.skip("apsw has no ciphers here")
-    inner = Counting()
-    for _ in range(2):
-        assert embedded(inner, file, ["one"], cipher_key=b"c" * 32) == [unit("one")]
-    assert inner.asked == [["one"]]
-    assert not in_files(file, unit("one"))
-    assert embedded(inner, file, ["one"]) == [unit("one")], "without the key: without the cache"
-
-
 def test_an_inner_embedder_that_miscounts_is_refused(file: Path) -> None:
     class Miscounting(Counting):
         async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
