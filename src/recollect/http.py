@@ -2,8 +2,8 @@
 
 Owns the driver (httpx2, the extra `remote`), one client an event loop, the pauses between tries and
 which failures of the network there are. Never lets a key into an error or a log: the driver's own
-errors hold the request, so they end here as a `Trouble`. Always holds: nothing is imported before
-the first call; a client is closed with the event loop that used it.
+errors hold the request, so they end here as a `NetworkTrouble`. Always holds: nothing is imported
+before the first call; a client is closed with the event loop that used it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _LONGEST_ASKED_SECONDS: Final = 86_400.0
 
 
-class TroubleKind(Enum):
+class TroubleCause(Enum):
     """Why no answer came."""
 
     ADDRESS = "the address cannot be asked"
@@ -38,16 +38,16 @@ class TroubleKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class NetworkTrouble:
     """An answer that did not come, without the request that the driver's error would hold."""
 
-    kind: TroubleKind
+    kind: TroubleCause
     name: str
     """Of the driver's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailedTry:
     """A try that did not succeed: the error to raise, and whether to try again before."""
 
     error: Exception
@@ -71,7 +71,7 @@ class Retries:
 
 
 async def try_again(
-    once: Callable[[], Awaitable[T | Failure]], *, retries: Retries, until: float
+    once: Callable[[], Awaitable[T | FailedTry]], *, retries: Retries, until: float
 ) -> T:
     """The result of the first try that succeeds; no pause goes beyond `until` (monotonic).
 
@@ -81,7 +81,7 @@ async def try_again(
     tried = 0
     while True:
         result = await once()
-        if not isinstance(result, Failure):
+        if not isinstance(result, FailedTry):
             return result
         pause = max(result.asked_seconds or 0.0, retries.pause(tried))
         late = time.monotonic() + pause >= until
@@ -91,7 +91,7 @@ async def try_again(
         tried += 1
 
 
-async def attempt(work: Awaitable[T]) -> T | Trouble:
+async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
     """What the work gives, or why the network did not give it."""
     try:
         import httpx2
@@ -100,16 +100,16 @@ async def attempt(work: Awaitable[T]) -> T | Trouble:
     try:
         return await work
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-        return Trouble(TroubleKind.ADDRESS, type(error).__name__)
+        return NetworkTrouble(TroubleCause.ADDRESS, type(error).__name__)
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        return Trouble(TroubleKind.UNREACHABLE, type(error).__name__)
+        return NetworkTrouble(TroubleCause.UNREACHABLE, type(error).__name__)
     except (httpx2.TimeoutException, TimeoutError) as error:
-        return Trouble(TroubleKind.LATE, type(error).__name__)
+        return NetworkTrouble(TroubleCause.LATE, type(error).__name__)
     except httpx2.HTTPError as error:
-        return Trouble(TroubleKind.BROKEN, type(error).__name__)
+        return NetworkTrouble(TroubleCause.BROKEN, type(error).__name__)
 
 
-class _Line(NamedTuple):
+class _LoopClient(NamedTuple):
     """What belongs to one event loop."""
 
     client: httpx2.AsyncClient
@@ -126,7 +126,7 @@ class Connections:
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._kept = kept
-        self._lines: PerLoop[_Line] = PerLoop()
+        self._lines: PerLoop[_LoopClient] = PerLoop()
 
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
@@ -147,7 +147,7 @@ class Connections:
         line = self._lines.get()
         if line is None:
             keeper = self._keep()
-            made = _Line(await anext(keeper), keeper)
+            made = _LoopClient(await anext(keeper), keeper)
             # Another task may have been quicker while the driver was imported.
             line = self._lines.put(made)
             if line is not made:

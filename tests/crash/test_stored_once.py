@@ -17,7 +17,7 @@ from tests.harness.crash.places import Place, Site, site
 from tests.harness.crash.verify import read_segments
 
 from recollect.config import Settings
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.formats.transcripts import read_transcript
 from recollect.ports import Spool

@@ -14,7 +14,7 @@ from typing import Any
 
 from recollect import BlockingEngine, Engine, open_memory
 from recollect.config import build
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.errors import BatchRefused, StoreUnavailable
 from recollect.ports import Store

@@ -27,7 +27,7 @@ from recollect.config.settings import Hybrid as Hybrid
 from recollect.config.settings import Index as Index
 from recollect.config.settings import Ingest as Ingest
 from recollect.config.settings import Jobs as Jobs
-from recollect.config.settings import Ledger as Ledger
+from recollect.config.settings import LedgerSettings as LedgerSettings
 from recollect.config.settings import Models as Models
 from recollect.config.settings import PrunedTools as PrunedTools
 from recollect.config.settings import Pruning as Pruning
@@ -36,11 +36,11 @@ from recollect.config.settings import Recall as Recall
 from recollect.config.settings import Redaction as Redaction
 from recollect.config.settings import Remote as Remote
 from recollect.config.settings import Reset as Reset
-from recollect.config.settings import Session as Session
+from recollect.config.settings import SessionSettings as SessionSettings
 from recollect.config.settings import Settings as Settings
 from recollect.config.settings import SoftTrim as SoftTrim
-from recollect.config.settings import Store as Store
+from recollect.config.settings import StoreSettings as StoreSettings
 from recollect.config.settings import Tokens as Tokens
 from recollect.config.settings import Trim as Trim
 from recollect.config.settings import Turn as Turn
-from recollect.config.settings import Workspace as Workspace
+from recollect.config.settings import WorkspaceSettings as WorkspaceSettings

@@ -43,6 +43,7 @@ OPENCLAW_MIN_SCORES: Final = (0.6, 0.7)
 DEFAULTS: Final = "agents.defaults"
 CONTEXT_PLUGIN: Final = "memory-context"
 LANCEDB_PLUGIN: Final = "memory-lancedb"
+_PLUGINS: Final = (CONTEXT_PLUGIN, LANCEDB_PLUGIN)
 ENTRIES: Final = "plugins.entries"
 SLOT: Final = "plugins.slots.memory"
 _MEMORY_CONTEXT: Final = f"{DEFAULTS}.memory_context"
@@ -283,7 +284,7 @@ def _place(path: str) -> int:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _OpenClawFile:
     """One file being read: what is left of it, and what has come of it so far."""
 
     name: str
@@ -301,6 +302,11 @@ class _Reading:
     def say_without_effect(self, spelled: str, why: str) -> None:
         message = f"accepted without effect: {why}"
         self.notices.append(Notice(key=spelled, message=message, without_effect=True))
+
+    def flag(self, spelled: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise SettingsError(f"{self.source(spelled)} must be true or false, not {value!r}")
+        return value
 
     def take(self, path: str) -> tuple[str, Any] | None:
         return self.leaves.pop(path, None)
@@ -327,13 +333,10 @@ class _Reading:
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, Given], list[Notice]]:
     """What an openclaw.json sets, and what is to be said about it."""
     document = _parse(path)
-    reading = _Reading(name=str(path), preset=preset)
+    reading = _OpenClawFile(name=str(path), preset=preset)
     _collect(document, reading)
     _leave_out_unused_search(reading)
-    switches = memory_switches(document, reading.leaves, name=reading.name)
-    reading.notices.extend(switches.notices)
-    for to, spelled, value in switches.votes:
-        reading.put(to, spelled, value)
+    _memory_switches(document, reading)
     _index_sources(reading)
     _extra_paths(reading)
     for foreign, (spelled, value) in list(reading.leaves.items()):
@@ -357,7 +360,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
 
 
 def _collect(
-    table: Mapping[str, Any], reading: _Reading, path: str = "", spelled: str = ""
+    table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled: str = ""
 ) -> None:
     """Gather the values of the blocks that are read; refuse what is unknown inside them."""
     for key, value in table.items():
@@ -378,7 +381,7 @@ def _collect(
             raise _unknown(reading, here, as_spelled)
 
 
-def _unknown(reading: _Reading, path: str, spelled: str) -> SettingsError:
+def _unknown(reading: _OpenClawFile, path: str, spelled: str) -> SettingsError:
     if path in prefixes():
         return SettingsError(f"{reading.source(spelled)} must be an object {{...}}")
     nearest = nearest_key(path, routes())
@@ -386,7 +389,7 @@ def _unknown(reading: _Reading, path: str, spelled: str) -> SettingsError:
     return SettingsError(f"{reading.source(spelled)} is not a key that Recollect knows; {hint}")
 
 
-def _leave_out_unused_search(reading: _Reading) -> None:
+def _leave_out_unused_search(reading: _OpenClawFile) -> None:
     """The keys of QMD count only where QMD is the backend, as in the file's own host."""
     backend = reading.take("memory.backend")
     if backend and backend[1] not in ("builtin", "qmd"):
@@ -403,7 +406,7 @@ def _leave_out_unused_search(reading: _Reading) -> None:
         del reading.leaves[path]
 
 
-def _index_sources(reading: _Reading) -> None:
+def _index_sources(reading: _OpenClawFile) -> None:
     listed = reading.take(f"{_SEARCH}.sources")
     key = known_keys()["index.sources"]
     chosen = list(fit(key, listed[1], reading.source(listed[0])) if listed else key.default)
@@ -412,7 +415,7 @@ def _index_sources(reading: _Reading) -> None:
         leaf = reading.take(path)
         if leaf is None:
             continue
-        wanted = fit(known_keys()["recall.enabled"], leaf[1], reading.source(leaf[0]))
+        wanted = reading.flag(*leaf)
         said.append(leaf[0])
         if not wanted and word in chosen:
             chosen.remove(word)
@@ -423,7 +426,7 @@ def _index_sources(reading: _Reading) -> None:
         reading.put("index.sources", said[0], chosen)
 
 
-def _extra_paths(reading: _Reading) -> None:
+def _extra_paths(reading: _OpenClawFile) -> None:
     key = known_keys()["index.extra_paths"]
     found = {
         path: leaf
@@ -441,7 +444,7 @@ def _extra_paths(reading: _Reading) -> None:
         reading.put("index.extra_paths", spelled, paths)
 
 
-def _follow(reading: _Reading, path: str, route: Route, spelled: str, value: Any) -> None:
+def _follow(reading: _OpenClawFile, path: str, route: Route, spelled: str, value: Any) -> None:
     if route.to is None and route.refused:
         reading.say(spelled, f"refused: {route.remark}")
     elif route.to is None:
@@ -459,7 +462,7 @@ def _follow(reading: _Reading, path: str, route: Route, spelled: str, value: Any
             reading.say(spelled, f"mapped onto {route.to} = {shown(canonical)}{remark}")
 
 
-def _min_score(reading: _Reading, spelled: str, value: Any) -> None:
+def _min_score(reading: _OpenClawFile, spelled: str, value: Any) -> None:
     """Their score is relative and ours absolute, so theirs is mapped in proportion.
 
     Their defaults stand for ours, and a lower one for a lower one: a file that only repeats a
@@ -486,7 +489,7 @@ def _min_score(reading: _Reading, spelled: str, value: Any) -> None:
     )
 
 
-def _provider(reading: _Reading, spelled: str, value: Any) -> None:
+def _provider(reading: _OpenClawFile, spelled: str, value: Any) -> None:
     if value == "local":
         reading.put("recall.embedder", spelled, "transformer")
         reading.say(spelled, "mapped onto recall.embedder = transformer")
@@ -499,10 +502,10 @@ def _provider(reading: _Reading, spelled: str, value: Any) -> None:
         )
 
 
-def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> None:
+def _say_what_is_left_out(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
     if "$include" in document:
         reading.say("$include", "not followed; give the included file's blocks in this one")
-    agents = table_at(document, "agents")
+    agents = _table_at(document, "agents")
     read_there = prefixes() | routes().keys()
     for agent in agents.get("list") or ():
         if isinstance(agent, Mapping):
@@ -512,11 +515,11 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> Non
                     f"agents.list[{agent.get('id', '?')}]",
                     f"{', '.join(over)}; only agents.defaults is read",
                 )
-    models = table_at(document, "agents", "defaults", "models")
+    models = _table_at(document, "agents", "defaults", "models")
     if any(
         snake_case(key) == "cache_control_ttl"
         for model in models.values()
-        for key in table_at({"model": model}, "model", "params")
+        for key in _table_at({"model": model}, "model", "params")
     ):
         reading.say_without_effect(
             "agents.defaults.models.*.params.cacheControlTtl",
@@ -524,88 +527,57 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _Reading) -> Non
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
-    """What the switches come to: (our key, the key in the file, its value), and what to say."""
-
-    votes: list[tuple[str, str, Any]] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-
-
-def table_at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+def _table_at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """The object at a path of the file; an empty one where there is none."""
-    found: Any = document
+    table: Any = document
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table if isinstance(table, Mapping) else {}
 
 
-def memory_switches(
-    document: Mapping[str, Any], leaves: dict[str, tuple[str, Any]], *, name: str
-) -> Switches:
-    """Take the switches and the settings of unused plugins out of the leaves of a named file."""
-    notices: list[Notice] = []
-    slot_key, slot = leaves.pop(SLOT, (SLOT, None))
+def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
+    """Whether memory is on; takes the switches, and the settings of unused plugins, away."""
+    slot_key, slot = reading.take(SLOT) or (SLOT, None)
     if slot is not None and not isinstance(slot, str):
-        raise SettingsError(f"{name}: {slot_key} must be the name of a plugin, not {slot!r}")
-    entries = table_at(document, *ENTRIES.split("."))
-    for plugin in (CONTEXT_PLUGIN, LANCEDB_PLUGIN):
-        _refuse_no_flag(name, *leaves.pop(f"{ENTRIES}.{plugin}.enabled", ("", True)))
-    verdicts = _plugin_verdicts(entries, slot, leaves, notices)
-    cast: dict[str, tuple[str, Any]] = {}
+        raise SettingsError(
+            f"{reading.source(slot_key)} must be the name of a plugin, not {slot!r}"
+        )
+    for plugin in _PLUGINS:
+        reading.flag(*(reading.take(f"{ENTRIES}.{plugin}.enabled") or ("", True)))
+    turned_off_by = _plugins_off(_table_at(document, *ENTRIES.split(".")), slot, reading)
+    votes: dict[str, tuple[str, Any]] = {}
     for path, targets in _SWITCHES.items():
-        spelled, value = leaves.pop(path, (None, None))
-        if spelled is None:
-            continue
-        _refuse_no_flag(name, spelled, value)
-        for to in targets:
-            if to not in cast or not value:
-                cast[to] = (spelled, value)
-    for spelled in verdicts:
-        cast.update({_RECALL: (spelled, False), _INGEST: (spelled, False)})
-    return Switches(votes=[(to, *vote) for to, vote in cast.items()], notices=notices)
+        if switch := reading.take(path):
+            is_on = reading.flag(*switch)
+            votes |= {to: switch for to in targets if to not in votes or not is_on}
+    for spelled in turned_off_by:
+        votes |= {_RECALL: (spelled, False), _INGEST: (spelled, False)}
+    for to, (spelled, value) in votes.items():
+        reading.put(to, spelled, value)
 
 
-def _refuse_no_flag(name: str, spelled: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise SettingsError(f"{name}: {spelled} must be true or false, not {value!r}")
-
-
-def _plugin_verdicts(
-    entries: Mapping[str, Any],
-    slot: str | None,
-    leaves: dict[str, tuple[str, Any]],
-    notices: list[Notice],
-) -> list[str]:
+def _plugins_off(entries: Mapping[str, Any], slot: str | None, reading: _OpenClawFile) -> list[str]:
     """The keys by which the plugins turn memory off; unused settings leave the leaves."""
     off = []
     if slot == "none":
         off.append(SLOT)
-        notices.append(Notice(key=SLOT, message="memory is off, as the slot says"))
-    plugin_ids = (CONTEXT_PLUGIN, LANCEDB_PLUGIN)
-    used = [plugin for plugin in plugin_ids if _is_used(plugin, entries, slot)]
-    for plugin in plugin_ids:
+        reading.say(SLOT, "memory is off, as the slot says")
+    used = [name for name in _PLUGINS if slot == name and _is_enabled(entries.get(name, False))]
+    for plugin in _PLUGINS:
         entry = f"{ENTRIES}.{plugin}"
         if plugin in used or (plugin not in entries and slot != plugin):
             continue
-        for path in [path for path in leaves if path.startswith(f"{entry}.")]:
-            del leaves[path]
+        for path in [path for path in reading.leaves if path.startswith(f"{entry}.")]:
+            del reading.leaves[path]
         # Another memory may hold the slot; OpenClaw's own plugin without it means "off".
         turns_off = not used and (slot == plugin or plugin == CONTEXT_PLUGIN)
         if turns_off:
             off.append(SLOT if slot == plugin else entry)
-        notices.append(Notice(key=entry, message=_why_unused(plugin, turns_off=turns_off)))
+        outcome = "memory is off" if turns_off else "its settings are not used"
+        needs = f"{plugin} needs an entry that is enabled and {SLOT} = {plugin}, both"
+        reading.say(entry, f"{outcome}: {needs}")
     return off
 
 
-def _is_used(plugin: str, entries: Mapping[str, Any], slot: str | None) -> bool:
-    return slot == plugin and plugin in entries and _is_enabled(entries[plugin])
-
-
 def _is_enabled(entry: Any) -> bool:
-    return not isinstance(entry, Mapping) or entry.get("enabled") is not False
-
-
-def _why_unused(plugin: str, *, turns_off: bool) -> str:
-    outcome = "memory is off" if turns_off else "its settings are not used"
-    return f"{outcome}: {plugin} needs an entry that is enabled and {SLOT} = {plugin}, both"
+    return entry.get("enabled") is not False if isinstance(entry, Mapping) else entry is not False

@@ -286,7 +286,7 @@ class Ingest(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store(Validated):
+class StoreSettings(Validated):
     """Where memory is kept."""
 
     url: str | None = setting(
@@ -331,7 +331,7 @@ class Jobs(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger(Validated):
+class LedgerSettings(Validated):
     """What was sent at each turn, so that it can be looked at again."""
 
     enabled: bool = setting(True, "Keep it")
@@ -561,7 +561,7 @@ class Turn(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace(Validated):
+class WorkspaceSettings(Validated):
     """The workspace's files in the system prompt."""
 
     max_chars: Positive = setting(
@@ -598,7 +598,7 @@ class Reset(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session(Validated):
+class SessionSettings(Validated):
     """Sessions of our own chat."""
 
     reset: Reset = field(default_factory=Reset)
@@ -630,11 +630,11 @@ class Settings(Validated):
     redaction: Redaction = field(default_factory=Redaction)
     ingest: Ingest = field(default_factory=Ingest)
     index: Index = field(default_factory=Index)
-    store: Store = field(default_factory=Store)
+    store: StoreSettings = field(default_factory=StoreSettings)
     jobs: Jobs = field(default_factory=Jobs)
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
     facts: Facts = field(default_factory=Facts)
     models: Models = field(default_factory=Models)
     embedding_cache: EmbeddingCache = field(default_factory=EmbeddingCache)
-    workspace: Workspace = field(default_factory=Workspace)
-    session: Session = field(default_factory=Session)
+    workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)

@@ -35,11 +35,11 @@ from recollect.embedders.wires import (
 from recollect.errors import EmbedderError
 from recollect.http import (
     Connections,
-    Failure,
+    FailedTry,
+    NetworkTrouble,
     PerLoop,
     Retries,
-    Trouble,
-    TroubleKind,
+    TroubleCause,
     asked_to_wait,
     attempt,
     import_driver,
@@ -418,16 +418,18 @@ class _Caller:
             until=time.monotonic() + self._bounds.patience_seconds,
         )
 
-    async def _once(self, url: str, headers: Mapping[str, str], content: bytes) -> bytes | Failure:
+    async def _once(
+        self, url: str, headers: Mapping[str, str], content: bytes
+    ) -> bytes | FailedTry:
         answer = await attempt(self._answer(url, headers, content))
-        if isinstance(answer, Trouble):
-            return Failure(error=self._silent(answer), again=True)
+        if isinstance(answer, NetworkTrouble):
+            return FailedTry(error=self._silent(answer), again=True)
         if answer.status == 200:
             return answer.content
         asked = answer.asked_seconds
         if answer.status == 429 and asked:
             self._pace.hold(min(asked, _LONGEST_WAIT_SECONDS))
-        return Failure(
+        return FailedTry(
             error=self._refused(answer, asked),
             again=answer.status in _AGAIN and not answer.is_spent,
             asked_seconds=asked,
@@ -441,10 +443,10 @@ class _Caller:
             finally:
                 await answer.aclose()
 
-    def _silent(self, trouble: Trouble) -> EmbedderError:
-        if trouble.kind is TroubleKind.LATE:
+    def _silent(self, trouble: NetworkTrouble) -> EmbedderError:
+        if trouble.kind is TroubleCause.LATE:
             why = f"did not answer within {self._bounds.timeout_seconds:g} s"
-        elif trouble.kind is TroubleKind.UNREACHABLE:
+        elif trouble.kind is TroubleCause.UNREACHABLE:
             why = "cannot be reached"
         else:
             why = f"broke off ({trouble.name})"

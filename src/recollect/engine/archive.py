@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.boundary import Failure, Part, attempted
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store

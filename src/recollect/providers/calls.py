@@ -24,10 +24,10 @@ from recollect.errors import FormatError, ModelError, ModelRefused, ModelUnavail
 from recollect.formats.json_text import decode, encode
 from recollect.http import (
     Connections,
-    Failure,
+    FailedTry,
+    NetworkTrouble,
     Retries,
-    Trouble,
-    TroubleKind,
+    TroubleCause,
     asked_to_wait,
     attempt,
     try_again,
@@ -118,7 +118,7 @@ class Reply:
         self._rest = rest
         self._opened = opened
 
-    async def piece(self, *, within: float) -> bytes | Trouble | None:
+    async def piece(self, *, within: float) -> bytes | NetworkTrouble | None:
         """The next bytes; None at the end."""
         if self._first is not None:
             first, self._first = self._first, None
@@ -173,7 +173,7 @@ class Calls:
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
         """The next bytes of a reply that was begun; None at its end."""
         piece = await reply.piece(within=self._deadline if within is None else within)
-        if isinstance(piece, Trouble):
+        if isinstance(piece, NetworkTrouble):
             raise self._failure(piece).error
         return piece
 
@@ -209,10 +209,10 @@ class Calls:
 
     async def _once(
         self, path: str, content: bytes, doubtful: tuple[str, ...], until: float
-    ) -> Reply | Failure:
+    ) -> Reply | FailedTry:
         async with AsyncExitStack() as opened:
             begun = await attempt(self._begun(path, content, doubtful, until, opened))
-            return self._failure(begun) if isinstance(begun, Trouble) else begun
+            return self._failure(begun) if isinstance(begun, NetworkTrouble) else begun
 
     async def _begun(
         self,
@@ -221,7 +221,7 @@ class Calls:
         doubtful: tuple[str, ...],
         until: float,
         opened: AsyncExitStack,
-    ) -> Reply | Failure:
+    ) -> Reply | FailedTry:
         async with asyncio.timeout(max(0.0, until - time.monotonic())):
             answer = await self._connections.send(
                 "POST", self.address.url(path), headers=self._headers, content=content
@@ -233,7 +233,7 @@ class Calls:
             opened.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
         if first is None:
-            return Failure(error=self._torn("ended it before its first byte"), again=True)
+            return FailedTry(error=self._torn("ended it before its first byte"), again=True)
         return Reply(answer.headers.get("content-type", ""), first, pieces, opened.pop_all())
 
     async def _rest(self, reply: Reply, until: float | None) -> bytes:
@@ -245,11 +245,11 @@ class Calls:
                 return b"".join(pieces)
             pieces.append(piece)
 
-    async def _refused(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> Failure:
+    async def _refused(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
         content = bytearray()
         await attempt(_read_into(content, answer))  # what has come of the error has to do
         error = read_error_reply(answer.status_code, bytes(content))
-        return Failure(
+        return FailedTry(
             error=classify(error, who=self.address.shown, doubtful=doubtful),
             again=error.may_pass and answer.headers.get("x-should-retry") != "false",
             asked_seconds=asked_to_wait(answer.headers),
@@ -263,19 +263,19 @@ class Calls:
             finally:
                 await answer.aclose()
 
-    def _failure(self, trouble: Trouble) -> Failure:
+    def _failure(self, trouble: NetworkTrouble) -> FailedTry:
         who = self.address.shown
-        if trouble.kind is TroubleKind.ADDRESS:
-            return Failure(error=ModelRefused(f"{who} cannot be asked: check the base URL"))
-        if trouble.kind is TroubleKind.LATE:
+        if trouble.kind is TroubleCause.ADDRESS:
+            return FailedTry(error=ModelRefused(f"{who} cannot be asked: check the base URL"))
+        if trouble.kind is TroubleCause.LATE:
             late = (
                 f"{who} did not answer within {self._deadline:g} s: try again later, or allow more"
             )
-            return Failure(error=ModelUnavailable(late))
-        if trouble.kind is TroubleKind.UNREACHABLE:
+            return FailedTry(error=ModelUnavailable(late))
+        if trouble.kind is TroubleCause.UNREACHABLE:
             away = f"{who} cannot be reached: check the network and the base URL"
-            return Failure(error=ModelUnavailable(away), again=True)
-        return Failure(error=self._torn(trouble.name), again=True)
+            return FailedTry(error=ModelUnavailable(away), again=True)
+        return FailedTry(error=self._torn(trouble.name), again=True)
 
     def _torn(self, how: str) -> ModelError:
         return ModelUnavailable(f"{self.address.shown} broke off its reply ({how}): try again")

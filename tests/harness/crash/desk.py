@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tests.harness.crash.plan import WORDS
 
 from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.config.settings import Compaction, Recall, Redaction, Settings, Store, Turn
+from recollect.config.settings import Compaction, Recall, Redaction, Settings, StoreSettings, Turn
 from recollect.engine import Engine
 from recollect.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.values.model import Prompt
@@ -35,7 +35,7 @@ SETTINGS: Final = Settings(
     window_tokens=6_000,
     recall=Recall(embedder="none"),
     compaction=Compaction(keep_recent_tokens=1_500),
-    store=Store(read_seconds=10.0, write_seconds=10.0),
+    store=StoreSettings(read_seconds=10.0, write_seconds=10.0),
     turn=Turn(deadline_seconds=60.0, stage_deadline_seconds=20.0),
 )
 """A window so small that every few turns fill it, and deadlines that a busy machine keeps: what is

@@ -19,7 +19,7 @@ from tests.harness.crash.places import Place
 from tests.harness.crash.plan import LONG_EVERY, planned_batch
 from tests.harness.crash.verify import read_segments
 
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.formats.stored_records import write_batch
 from recollect.ports import Spool

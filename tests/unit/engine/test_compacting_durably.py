@@ -27,7 +27,7 @@ from tests.integration.long_talk import (
 
 from recollect import Engine
 from recollect.config import build
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings
 from recollect.engine.archive import DurableArchive
 from recollect.errors import StoreUnavailable
 from recollect.formats.summaries import PI_OPENING
