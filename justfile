@@ -78,7 +78,7 @@ live:
 
 # The pages and the picture that are generated from code
 docs:
-    python -m recollect.config.page > docs/settings.md
+    python -m tests.meta.settings_page > docs/settings.md
     recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
     recollect explain "${RECOLLECT_DATA:-../shared/data}/transcripts/pi_before-compaction.jsonl.gz" --window 128k --svg docs/images/explain.svg
 

@@ -2,7 +2,7 @@
 
 Imports nothing of Recollect but its errors. `load_settings` is the way in; `Settings()` is the
 defaults, `preset_settings` a preset's values. docs/settings.md is generated from here
-(`python -m recollect.config.page`).
+(`python -m tests.meta.settings_page`).
 """
 
 from recollect.config.fields import Effect as Effect

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from recollect.config import Settings
 from recollect.config.places import embedding_cache_file, models_folders
@@ -28,6 +28,10 @@ from recollect.rules.budget import window_of
 from recollect.values.history import SpaceId
 from recollect.values.model import Answer, Prompt
 from recollect.values.upkeep import Forgotten
+
+if TYPE_CHECKING:
+    from recollect.providers.anthropic import AnthropicModel
+    from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 
 
 class AsksPrompts(Protocol):
@@ -139,9 +143,8 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
         raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
     # What a user sets is how much to use of it: a reply to a larger request is no overflow.
     window = window_of(name, replace(settings, window_tokens=None))
-    return _adapter(
-        models.provider,
-        name,
+    return _adapter(models.provider)(
+        model=name,
         key=_key(settings),
         base_url=models.base_url,
         deadline_seconds=models.deadline_seconds,
@@ -176,30 +179,12 @@ def _key(settings: Settings) -> str | None:
 
 def _adapter(
     provider: ProviderFormat,
-    name: str,
-    *,
-    key: str | None,
-    base_url: str | None,
-    deadline_seconds: float,
-    window_tokens: int | None,
-) -> ChatModel:
+) -> type[AnthropicModel | OpenAIChatModel | OpenAIResponsesModel]:
     from recollect.providers.anthropic import AnthropicModel
     from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 
-    adapters: dict[
-        ProviderFormat, type[AnthropicModel | OpenAIChatModel | OpenAIResponsesModel]
-    ] = {
-        "anthropic": AnthropicModel,
-        "openai-chat": OpenAIChatModel,
-        "openai-responses": OpenAIResponsesModel,
-    }
-    return adapters[provider](
-        model=name,
-        key=key,
-        base_url=base_url,
-        deadline_seconds=deadline_seconds,
-        window_tokens=window_tokens,
-    )
+    adapters = (AnthropicModel, OpenAIChatModel, OpenAIResponsesModel)
+    return next(adapter for adapter in adapters if adapter.format == provider)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

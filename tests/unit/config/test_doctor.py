@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.meta.settings_page import settings_page
 
 from recollect.config import known_keys
 from recollect.config.load import NOT_RESTORED, PRESETS
-from recollect.config.page import settings_page
 from recollect.surfaces.cli.doctor import doctor
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.meta.settings_page import settings_page
 
 from recollect.config import (
     PRESETS,
@@ -23,7 +24,6 @@ from recollect.config import (
 from recollect.config.fields import Choice, Duration, Flag, Number, Optional, Several, TextValue
 from recollect.config.keys import Key, camel_case, snake_case
 from recollect.config.load import variable_name
-from recollect.config.page import settings_page
 from recollect.errors import SettingsError
 
 EVERY_KEY = [path for path in known_keys() if path != "preset"]
@@ -199,7 +199,7 @@ def test_every_key_has_an_effect_and_a_line_in_the_docs_and_the_other_way_round(
 
 def test_the_settings_page_is_up_to_date() -> None:
     written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_page(), "python -m recollect.config.page > docs/settings.md"
+    assert written == settings_page(), "python -m tests.meta.settings_page > docs/settings.md"
 
 
 def test_active_keys_are_those_of_the_turn_path() -> None:
