@@ -170,7 +170,7 @@ def _recaller(
     jobs: BackgroundJobs | None,
 ) -> MemoryRecaller:
     from recollect.engine.recaller import MemoryRecaller, QuestionVectors
-    from recollect.engine.vector_upkeep import VectorUpkeep
+    from recollect.upkeep.chores import VectorUpkeep
 
     deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)
     return MemoryRecaller(
