@@ -28,7 +28,7 @@ from recollect.stores.postgres.driver import (
     texts,
     vectors,
 )
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.space import SpaceState
 from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
@@ -304,10 +304,10 @@ _READ_TO: Final = """
 class FactLookup:
     """Questions that were sent ahead: which sources are gone, what is there, whose vectors."""
 
-    gone: Cursor
-    held: Cursor
-    unnumbered: Cursor
-    embedders: tuple[Cursor, ...]
+    gone: Statement
+    held: Statement
+    unnumbered: Statement
+    embedders: tuple[Statement, ...]
 
 
 async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:

@@ -1,10 +1,12 @@
 """Connections to one PostgreSQL: a few links, transactions bound to a space, quick refusal.
 
-Owns the links and nothing in the database; it has no task of its own that could outlive the
-event loop. What always holds: every transaction names its space with SET LOCAL before anything
-else, so nothing is left on a connection that PgBouncer hands to somebody else next; no statement
-is prepared on the server; a link the server has closed is not handed out; while PostgreSQL is
-away callers are refused at once, and one at a time tries.
+A transaction queues its statements and sends them when rows are asked for: libpq's pipeline mode,
+one wait for all of them, by psycopg's own generators (its cursors wait at the event loop for every
+statement: docs/decisions/0045). Has no task of its own that could outlive the event loop. Always
+holds: every transaction names its space with SET LOCAL before anything else, so nothing is left on
+a connection that PgBouncer hands to somebody else next; no statement is prepared on the server; a
+link that the server has closed, or whose last use was cut off, is not handed out; while PostgreSQL
+is away callers are refused at once, and one at a time tries.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from functools import lru_cache
 from typing import Any, Final, LiteralString, TypeAlias
 from uuid import UUID
 
+from psycopg import generators
+from psycopg.abc import PQGen
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import wait_async
 
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.stores.postgres.driver import (
@@ -35,21 +40,30 @@ from recollect.stores.postgres.driver import (
     sql_errors,
 )
 
-# One connection, driven in pipeline mode: many statements go out at once, one wait for all.
-#
-# Sits on psycopg's low-level interface: its cursors wait at the event loop for every statement of
-# a pipeline, which took longer than the statements themselves. What always holds: after `run` every
-# result has been read and the first error raised; a link whose last use was cut off, or took
-# longer than it may, is closed, never handed out again.
-
-
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
-_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 SECONDS: Final = 60.0
 """How long the server may take over what it was sent; a generous limit for one that hangs."""
+CONNECT_SECONDS: Final = 5.0
+"""How long it may take to connect before a caller hears that PostgreSQL is away."""
+BUSY_SECONDS: Final = 30.0
+"""How long a caller waits while all connections are in use."""
+PROBE_SECONDS: Final = 0.5
+"""After a failure, how long nobody tries to connect."""
 _CANCEL_SECONDS: Final = 2.0
+_WAKE_SECONDS: Final = 1.0
+_KEEPALIVE: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""A server that is gone without a word is noticed; a URL may name others of these."""
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN: Final = "BEGIN"
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
+_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
 
 @lru_cache(maxsize=512)
@@ -70,23 +84,38 @@ def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 class Statement:
-    """A statement that was queued, and its rows once it has run."""
+    """A statement that was queued; asking for its rows sends what its transaction has queued."""
 
-    __slots__ = ("_connection", "_result", "formats", "query", "types", "values")
+    __slots__ = ("_connection", "_formats", "_query", "_result", "_types", "_values", "_work")
 
-    def __init__(self, connection: Connection, query: str, parameters: Parameters) -> None:
-        self.query, names = _numbered(query)
-        given = (
-            [parameters[name] for name in names]
-            if isinstance(parameters, Mapping)
-            else list(parameters)
-        )
+    def __init__(
+        self,
+        connection: Connection,
+        query: str,
+        parameters: Parameters = (),
+        work: Transaction | None = None,
+    ) -> None:
+        self._query, names = _numbered(query)
+        if isinstance(parameters, Mapping):
+            parameters = [parameters[name] for name in names]
         adapting = Transformer(connection)
-        self.values = adapting.dump_sequence(given, [PyFormat.AUTO] * len(given)) if given else []
-        self.types = adapting.types or ()
-        self.formats = adapting.formats or ()
+        formats = [PyFormat.AUTO] * len(parameters)
+        self._values = adapting.dump_sequence(parameters, formats) if parameters else []
+        self._types = adapting.types or ()
+        self._formats = adapting.formats or ()
         self._connection = connection
+        self._work = work
         self._result: PGresult | None = None
+
+    def send(self, pgconn: PGconn) -> None:
+        """Hand it to libpq."""
+        pgconn.send_query_params(
+            self._query,
+            self._values,
+            param_types=self._types,
+            param_formats=self._formats,
+            result_format=Format.BINARY,
+        )
 
     def take(self, result: PGresult) -> None:
         """Keep the result, or raise the error that it is."""
@@ -100,143 +129,43 @@ class Statement:
         return self._result is not None
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Its rows."""
+        """Its rows, once it has run."""
         assert self._result is not None
         loading = Transformer(self._connection)
         loading.set_pgresult(self._result, format=Format.BINARY)
         return loading.load_rows(0, self._result.ntuples, tuple)
 
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        if self._work is not None:
+            await self._work.flush(self)
+        return self.rows()
 
-class Link:
-    """A connection in pipeline mode."""
+    async def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row."""
+        rows = await self.fetchall()
+        return rows[0] if rows else None
 
-    __slots__ = ("_broken", "_owing", "_pgconn", "connection")
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._pgconn = connection.pgconn
-        self._pgconn.enter_pipeline_mode()
-        self._owing = False
-        self._broken = False
-
-    async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
-        """Send statements and read all their results; raises the first error."""
-        self._send(statements)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._receive(statements)
-        except TimeoutError:
-            # The server may be gone without a word, or busy with it for ever: ask it to stop.
-            self._broken = True
-            with contextlib.suppress(psycopg.Error):
-                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
-            raise
-
-    def leave(self, statements: Sequence[Statement]) -> None:
-        """Send statements and do not wait: the results are read before the next use."""
-        self._send(statements)
-        self._pgconn.flush()
-        self._owing = True
-
-    async def usable(self) -> bool:
-        """Whether it can be used again; costs no round trip."""
-        if self._pgconn.status != ConnStatus.OK:
-            return False
-        if self._owing:
-            self._owing = False
+def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
+    """Hand everything to the socket and read results up to the sync; raises the first error."""
+    yield from generators.send(pgconn)
+    waiting = iter(statements)
+    failed: psycopg.Error | None = None
+    while True:
+        results = yield from generators.fetch_many(pgconn)
+        if not results:
+            if pgconn.status != ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+        elif results[-1].status == ExecStatus.PIPELINE_SYNC:
+            break
+        elif (taker := next(waiting, None)) is not None:
             try:
-                async with asyncio.timeout(SECONDS):
-                    await self._receive(())
-            except (psycopg.Error, TimeoutError):
-                return False
-        watched = select.poll()
-        watched.register(self._pgconn.socket, select.POLLIN)
-        # An idle connection with something to read was closed, or is about to be.
-        idle = self._pgconn.transaction_status == TransactionStatus.IDLE
-        return idle and not watched.poll(0)
-
-    async def undo(self) -> bool:
-        """Roll back what is open; whether the link can be used again."""
-        if self._broken:
-            return False
-        try:
-            if self._pgconn.status == ConnStatus.OK:
-                await self.run((Statement(self.connection, "ROLLBACK", ()),))
-        except (psycopg.Error, TimeoutError):
-            return False
-        return self._pgconn.status == ConnStatus.OK and self.idle
-
-    @property
-    def idle(self) -> bool:
-        """Whether no transaction is open, and no result is missing."""
-        return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
-
-    async def close(self) -> None:
-        """Close the connection; a transaction that was open is undone."""
-        await self.connection.close()
-
-    def _send(self, statements: Sequence[Statement]) -> None:
-        for one in statements:
-            self._pgconn.send_query_params(
-                one.query,
-                one.values,
-                param_types=one.types,
-                param_formats=one.formats,
-                result_format=Format.BINARY,
-            )
-        self._pgconn.pipeline_sync()
-
-    async def _receive(self, statements: Sequence[Statement]) -> None:
-        """Read results up to the sync behind the statements."""
-        loop = asyncio.get_running_loop()
-        moved = asyncio.Event()
-        socket = self._pgconn.socket
-        loop.add_reader(socket, moved.set)
-        try:
-            await self._send_out(moved)
-            await self._read_in(statements, moved)
-        finally:
-            loop.remove_reader(socket)
-
-    async def _send_out(self, moved: asyncio.Event) -> None:
-        """Hand everything to the socket; what the server answers meanwhile is taken in."""
-        if not self._pgconn.flush():
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_writer(self._pgconn.socket, moved.set)
-        try:
-            while True:
-                await moved.wait()
-                moved.clear()
-                self._pgconn.consume_input()
-                if not self._pgconn.flush():
-                    return
-        finally:
-            loop.remove_writer(self._pgconn.socket)
-
-    async def _read_in(self, statements: Sequence[Statement], moved: asyncio.Event) -> None:
-        waiting = iter(statements)
-        failed: psycopg.Error | None = None
-        while True:
-            if self._pgconn.is_busy():
-                await moved.wait()
-                moved.clear()
-                self._pgconn.consume_input()
-                continue
-            result = self._pgconn.get_result()
-            if result is None:
-                if self._pgconn.status != ConnStatus.OK:
-                    raise psycopg.OperationalError("the connection was lost")
-                continue
-            if result.status == ExecStatus.PIPELINE_SYNC:
-                break
-            try:
-                if (taker := next(waiting, None)) is not None:
-                    taker.take(result)
+                taker.take(results[-1])
             except psycopg.Error as error:
                 failed = failed or error
-        if failed is not None:
-            raise failed
+    if failed is not None:
+        raise failed
 
 
 def _error(result: PGresult) -> psycopg.Error:
@@ -252,42 +181,82 @@ def _error(result: PGresult) -> psycopg.Error:
     return kind(message)
 
 
-CONNECT_SECONDS: Final = 5.0
-"""How long it may take to connect before a caller hears that PostgreSQL is away."""
-BUSY_SECONDS: Final = 30.0
-"""How long a caller waits while all connections are in use."""
-PROBE_SECONDS: Final = 0.5
-"""After a failure, how long nobody tries to connect."""
-_KEEPALIVE: Final = {
-    "keepalives": 1,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-}
-"""A server that is gone without a word is noticed; a URL may name others of these."""
-_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_BEGIN: Final = "BEGIN"
+class Link:
+    """A connection in pipeline mode; after `run` all results are read, the first error raised."""
 
+    __slots__ = ("_broken", "_owing", "_pgconn", "connection")
 
-class Cursor:
-    """The rows of a statement of a transaction; asking for them sends what is queued."""
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._pgconn = connection.pgconn
+        self._pgconn.enter_pipeline_mode()
+        self._owing = False
+        self._broken = False
 
-    __slots__ = ("_statement", "_work")
+    async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
+        """Send statements and read all their results; raises the first error."""
+        self._send(statements)
+        try:
+            await self._receive(statements, seconds)
+        except TimeoutError:
+            # The server may be gone without a word, or busy with it for ever: ask it to stop.
+            self._broken = True
+            with contextlib.suppress(psycopg.Error):
+                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            raise
 
-    def __init__(self, work: Transaction, statement: Statement) -> None:
-        self._work = work
-        self._statement = statement
+    def leave(self, statements: Sequence[Statement]) -> None:
+        """Send statements and do not wait: the results are read before the next use."""
+        self._send(statements)
+        self._pgconn.flush()
+        self._owing = True
 
-    async def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows."""
-        await self._work.flush(self._statement)
-        return self._statement.rows()
+    def _send(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            statement.send(self._pgconn)
+        self._pgconn.pipeline_sync()
 
-    async def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row."""
-        rows = await self.fetchall()
-        return rows[0] if rows else None
+    async def _receive(self, statements: Sequence[Statement], seconds: float = SECONDS) -> None:
+        # Not `connection.wait`: cancelled, that would wait for the server to stop.
+        exchange = _exchange(self._pgconn, statements)
+        async with asyncio.timeout(seconds):
+            await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
+
+    async def usable(self) -> bool:
+        """Whether it can be used again; costs no round trip."""
+        if self._pgconn.status != ConnStatus.OK:
+            return False
+        if self._owing:
+            self._owing = False
+            try:
+                await self._receive(())
+            except (psycopg.Error, TimeoutError):
+                return False
+        watched = select.poll()
+        watched.register(self._pgconn.socket, select.POLLIN)
+        # An idle connection with something to read was closed, or is about to be.
+        idle = self._pgconn.transaction_status == TransactionStatus.IDLE
+        return idle and not watched.poll(0)
+
+    async def undo(self) -> bool:
+        """Roll back what is open; whether the link can be used again."""
+        if self._broken:
+            return False
+        try:
+            if self._pgconn.status == ConnStatus.OK:
+                await self.run((Statement(self.connection, "ROLLBACK"),))
+        except (psycopg.Error, TimeoutError):
+            return False
+        return self._pgconn.status == ConnStatus.OK and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open, and no result is missing."""
+        return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def close(self) -> None:
+        """Close the connection; a transaction that was open is undone."""
+        await self.connection.close()
 
 
 class Transaction:
@@ -305,14 +274,14 @@ class Transaction:
         self.vector_oid = vector_oid
         """The number of pgvector's type in this database; binary arrays name it."""
 
-    async def send(self, query: LiteralString, parameters: Parameters = ()) -> Cursor:
+    def _add(self, query: str, parameters: Parameters = ()) -> Statement:
+        statement = Statement(self._link.connection, query, parameters, self)
+        self._queue.append(statement)
+        return statement
+
+    async def send(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
         """Queue a statement."""
         return self._add(query, parameters)
-
-    def _add(self, query: str, parameters: Parameters = ()) -> Cursor:
-        statement = Statement(self._link.connection, query, parameters)
-        self._queue.append(statement)
-        return Cursor(self, statement)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
@@ -328,10 +297,9 @@ class Transaction:
 
     async def flush(self, wanted: Statement | None = None) -> None:
         """Run what is queued, unless the wanted statement has run already."""
-        if wanted is not None and wanted.done:
-            return
-        queued, self._queue = self._queue, []
-        await self._link.run(queued, seconds=self._seconds)
+        if wanted is None or not wanted.done:
+            queued, self._queue = self._queue, []
+            await self._link.run(queued, seconds=self._seconds)
 
     def begin(self, *statements: str) -> None:
         """Queue how the transaction begins."""
@@ -344,8 +312,7 @@ class Transaction:
         if wait:
             await self.flush()
         else:
-            queued, self._queue = self._queue, []
-            self._link.leave(queued)
+            self._link.leave(self._queue)
 
 
 class Pool:

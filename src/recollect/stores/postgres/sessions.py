@@ -19,7 +19,7 @@ from recollect.formats.stored_records import without_quotes
 from recollect.stores.invariants import SessionOutcome
 from recollect.stores.postgres.driver import byteas, escaped, int4s, plain, texts, uuids
 from recollect.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.values.batch import SessionWrite
 from recollect.values.message import EntryKey, MessageId
 
@@ -117,8 +117,8 @@ _TAKE_OUT: Final = """
 class QuoteLookup:
     """Questions that were sent ahead: the chunks that are kept, and whom the last may not quote."""
 
-    held: Cursor
-    newest: Cursor
+    held: Statement
+    newest: Statement
 
 
 async def look_up_quotes(work: Transaction, session: str, about: Sequence[str]) -> QuoteLookup:
@@ -224,8 +224,8 @@ DROP_PATHS: Final = """
 class SessionLookup:
     """Questions that were sent ahead: the stored turn, and the chunk the new path begins in."""
 
-    stored: Cursor
-    chunk: Cursor
+    stored: Statement
+    chunk: Statement
     quotes: QuoteLookup
 
 

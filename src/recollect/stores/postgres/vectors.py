@@ -26,7 +26,7 @@ from recollect.stores.postgres.filters import (
     filters,
     with_files,
 )
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import Floats, Ints
 from recollect.values.recall import AskedVector, CandidateQuery
 
@@ -171,8 +171,8 @@ class _Search:
         self._in_files = in_files
         self._given: dict[str, Any] = {}
         self._seen: _Seen | None = None
-        self._found: Cursor | None = None
-        self._allowing: Cursor | None = None
+        self._found: Statement | None = None
+        self._allowing: Statement | None = None
 
     async def begin(self, seen: _Seen) -> None:
         """Queue the first question."""

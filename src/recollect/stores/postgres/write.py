@@ -26,7 +26,7 @@ from recollect.stores.postgres.driver import (
     plain,
     texts,
 )
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import PACK_AFTER, forward
 from recollect.stores.postgres.space import COUNTERS, SpaceState, advance, lock_space, space_state
 from recollect.stores.postgres.write_vectors import VectorLookup, look_up_vectors, write_vectors
@@ -136,12 +136,12 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceState,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    known: Cursor
-    tombstoned: Cursor
+    known: Statement
+    tombstoned: Statement
     facts: facts.FactLookup | None
     session: sessions.SessionLookup | None
     vectors: tuple[VectorLookup, ...]
-    compacted: Cursor | None
+    compacted: Statement | None
 
 
 async def _look(work: Transaction, batch: Batch) -> _Looked:

@@ -16,7 +16,7 @@ import numpy as np
 from recollect.errors import BatchRefused
 from recollect.stores.postgres import signs
 from recollect.stores.postgres.driver import bools, escaped, int8s, plain, texts, vectors
-from recollect.stores.postgres.pool import Cursor, Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.space import SpaceState
 from recollect.values.fact import FactVectorSet
 from recollect.values.segment import VectorSet
@@ -62,8 +62,8 @@ _COUNTED: Final = """
 class VectorLookup:
     """Questions that were sent ahead: the embedder, and where the passages stand."""
 
-    embedder: Cursor
-    places: Cursor
+    embedder: Statement
+    places: Statement
 
 
 async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
@@ -98,7 +98,7 @@ async def write_vectors(
         await work.send(_COUNTED, (len(new), work.space_id, number))
 
 
-async def look_up_embedder(work: Transaction, name: str) -> Cursor:
+async def look_up_embedder(work: Transaction, name: str) -> Statement:
     """Queue the question what an embedder is known as."""
     return await work.send(_EMBEDDER, (work.space_id, escaped(name)))
 
