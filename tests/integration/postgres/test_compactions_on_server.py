@@ -1,4 +1,4 @@
-"""Compactions on PostgreSQL: a database of the version before gets them; long lists are cheap."""
+"""Compactions on PostgreSQL: long lists are cheap, and spaces are apart."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import psycopg
-import pytest
 
-from recollect.errors import StoreError
-from recollect.formats.stored_records import join_state
-from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
-from recollect.stores.postgres.schema import migrations
-from recollect.stores.postgres.sessions import encode_chunk
+from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract.examples import (
-    SESSION,
     START,
     compaction,
     message_id,
@@ -23,65 +17,7 @@ from recollect.testing.store_contract.examples import (
     session_write,
 )
 from recollect.values.batch import Batch
-from recollect.values.edit import Cut
-from recollect.values.reason import NOT_RUN
-from recollect.values.upkeep import ForgetOrder
-from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
-
-
-def _first_version(database: TestDatabase) -> None:
-    """The database as the version before made it, with a state that quotes two messages."""
-    new = segments(2)
-    cut = Cut(anchor=new[1].segment.key, summary="marker", stage="compact", reason=NOT_RUN, turn=1)
-    write = session_write(new, turn=1, edits=(cut,))
-    space = space_uuid("one")
-    about = [new[0].segment.message_id, message_id("another")]
-    with psycopg.connect(database.admin_url) as connection:
-        connection.execute("CREATE EXTENSION vector")
-        for one in migrations():
-            if one.version == 1:
-                connection.execute(one.sql.encode())
-                connection.execute(
-                    "INSERT INTO recollect.schema_versions VALUES (%s, %s, %s, 0)",
-                    (one.version, one.phase, one.name),
-                )
-        connection.execute("SELECT set_config('app.space_id', %s, true)", (str(space),))
-        connection.execute("INSERT INTO recollect.spaces VALUES (%s, 'one', NULL)", (space,))
-        connection.execute("INSERT INTO recollect.counters (space_id) VALUES (%s)", (space,))
-        connection.execute(
-            "INSERT INTO recollect.sessions VALUES (%s, %s, 1, 2, %s, %s)",
-            (space, SESSION, about, write.state),
-        )
-        connection.execute(
-            "INSERT INTO recollect.session_paths VALUES (%s, %s, 0, %s)",
-            (space, SESSION, encode_chunk(write.path, write.ids)),
-        )
-
-
-def test_database_of_the_version_before_gets_compactions(server: PostgresServer) -> None:
-    database = server.new_database()
-    _first_version(database)
-
-    async def run() -> None:
-        with pytest.raises(StoreError, match="recollect memory migrate"):
-            await PostgresFleet.open(database.admin_url)
-        assert await migrate(database.admin_url, app_password=APP_PASSWORD) == (
-            "002_pre_compactions",
-            "003_pre_facts",
-            "004_pre_model_use",
-        )
-        store = await PostgresStore.open(database.app_url, space="one")
-        await store.write(Batch(at=START, compactions=(compaction(1),)))
-        assert await store.compactions(SESSION) == (compaction(1),)
-        order = ForgetOrder(at=START, message_ids=(message_id("another"),))
-        assert (await store.forget(order)).session_states == 1
-        stored = await store.session(SESSION)
-        assert stored is not None
-        assert join_state(stored.state, (), ()).edits == ()
-        assert (await store.check()).problems == ()
-        await store.close()
-
-    asyncio.run(run())
+from recollect_bench.postgres_server import TestDatabase
 
 
 def test_long_list_of_quotes_is_compact_and_written_when_it_changes(

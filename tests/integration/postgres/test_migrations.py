@@ -1,11 +1,11 @@
-"""Migrations and schema.sql make the same database, and a wrong version is told plainly."""
+"""A database of version 1 is brought to this one in two phases; a wrong version is told plainly."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
-from importlib import resources
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -15,7 +15,11 @@ from recollect import open_memory
 from recollect.errors import StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import VERSION, migrations
+from recollect.stores.postgres.sessions import encode_chunk
+from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
+from recollect.testing.store_contract.examples import START, segments, session_write
+from recollect.values.batch import Batch
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 NO_SCHEMA = "run `recollect memory migrate URL`"
@@ -40,49 +44,69 @@ def test_a_server_without_our_schema_is_told_with_the_command_in_log_and_reports
     assert [NO_SCHEMA in one for one in told] == [True]
 
 
-CATALOGUE = {
-    "columns": """
-        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-               a.attstorage::text, a.attstattarget, a.attnum, a.attcollation,
-               pg_get_expr(d.adbin, d.adrelid)
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-        LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-        WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind IN ('r', 'i')
-        ORDER BY 1, a.attnum
-    """,
-    "indexes": """
-        SELECT tablename, indexname, indexdef FROM pg_indexes
-        WHERE schemaname = 'recollect' ORDER BY 1, 2
-    """,
-    "constraints": """
-        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
-        WHERE connamespace = 'recollect'::regnamespace ORDER BY 1, 2
-    """,
-    "policies": "SELECT * FROM pg_policies WHERE schemaname = 'recollect' ORDER BY 2, 3",
-    "tables": """
-        SELECT relname, reloptions, relrowsecurity, relforcerowsecurity FROM pg_class
-        WHERE relnamespace = 'recollect'::regnamespace ORDER BY 1
-    """,
-}
-
-
-def described(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    with psycopg.connect(url) as connection:
-        return {
-            name: connection.execute(query.encode()).fetchall() for name, query in CATALOGUE.items()
-        }
-
-
-def test_schema_and_migrations_make_the_same_database(server: PostgresServer) -> None:
-    by_migrations, by_schema = server.new_database(), server.new_database()
-    asyncio.run(migrate(by_migrations.admin_url))
-    folder = resources.files("recollect.stores.postgres")
-    with psycopg.connect(by_schema.admin_url) as connection:
+def first_version(database: TestDatabase) -> None:
+    """The database as version 1 made it."""
+    (first,) = (step for step in migrations() if step.version == 1)
+    with psycopg.connect(database.admin_url) as connection:
         connection.execute("CREATE EXTENSION vector")
-        connection.execute((folder / "schema.sql").read_bytes())
-    migrated, made = described(by_migrations.admin_url), described(by_schema.admin_url)
-    for part in CATALOGUE:
-        assert migrated[part] == made[part], part
+        connection.execute(first.sql.encode())
+        connection.execute("INSERT INTO recollect.schema_versions VALUES (1, 'pre', 'schema', 0)")
+
+
+def write_as_first_version(database: TestDatabase, session: str) -> None:
+    """A session as code of version 1 writes it, which knows the column `about`."""
+    space = space_uuid("one")
+    given = session_write(segments(2), turn=1)
+    with psycopg.connect(database.admin_url) as connection:
+        connection.execute("SELECT set_config('app.space_id', %s, true)", (str(space),))
+        for table in ("spaces (space_id, name) VALUES (%s, 'one')", "counters VALUES (%s)"):
+            into = f"INSERT INTO recollect.{table} ON CONFLICT DO NOTHING"
+            connection.execute(into.encode(), (space,))
+        connection.execute(
+            "INSERT INTO recollect.sessions (space_id, session, turn, path_length, about, state)"
+            " VALUES (%s, %s, 1, 2, '{}', %s)",
+            (space, session, given.state),
+        )
+        connection.execute(
+            "INSERT INTO recollect.session_paths VALUES (%s, %s, 0, %s)",
+            (space, session, encode_chunk(given.path, given.ids)),
+        )
+
+
+def test_a_database_of_version_1_becomes_this_one_in_two_phases(server: PostgresServer) -> None:
+    """Between them code of both versions writes; after the second only this one can."""
+    database = server.new_database()
+    first_version(database)
+    write_as_first_version(database, "before")
+
+    async def turns(*sessions: str) -> list[int]:
+        store = await PostgresStore.open(database.app_url, space="one")
+        found = [await store.session(one) for one in sessions]
+        assert (await store.check()).problems == ()
+        await store.close()
+        return [one.turn for one in found if one is not None]
+
+    async def write(session: str) -> None:
+        store = await PostgresStore.open(database.app_url, space="one")
+        given = session_write(segments(2), turn=2)
+        await store.write(Batch(at=START, session=replace(given, session=session)))
+        await store.close()
+
+    async def run() -> None:
+        assert "recollect memory migrate" in await opening(database.admin_url)
+        ran = await migrate(database.admin_url, phase="pre", app_password=APP_PASSWORD)
+        assert ran == ("002_pre_quotes_and_expiry",)
+        await write("ours")
+        await asyncio.to_thread(write_as_first_version, database, "theirs")
+        assert await turns("before", "ours", "theirs") == [1, 2, 1]
+        assert await migrate(database.admin_url) == ("002_post_quotes",)
+        await write("after")
+        assert await turns("before", "ours", "theirs", "after") == [1, 2, 1, 2]
+        assert await migrate(database.admin_url) == ()
+
+    asyncio.run(run())
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        write_as_first_version(database, "too late")
 
 
 def test_every_version_has_a_pre_and_files_are_in_order() -> None:

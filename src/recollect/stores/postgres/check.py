@@ -29,10 +29,9 @@ from recollect.values.upkeep import CheckResult, Stats
 # Tells counts, never content. Must never mend anything.
 
 
-# Facts that older code wrote have no number, and are indexed when facts are next looked for.
 _FACT_WORDS: Final = """
     SELECT fact_no, words FROM recollect.facts
-    WHERE space_id = %s AND fact_no IS NOT NULL AND superseded_by IS NULL AND valid_to IS NULL
+    WHERE space_id = %s AND superseded_by IS NULL AND valid_to IS NULL
 """
 _FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608
 _FACT_TERMS: Final = """

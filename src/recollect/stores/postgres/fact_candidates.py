@@ -31,12 +31,8 @@ _NEAR: Final = 2e-6
 """The server sums in single precision: what is so near the last place is compared again."""
 
 _CURRENT: Final = """
-    SELECT (
-        SELECT count(*) FROM recollect.facts
-        WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
-    ), EXISTS (
-        SELECT FROM recollect.facts WHERE space_id = %(space)s AND fact_no IS NULL
-    )
+    SELECT count(*) FROM recollect.facts
+    WHERE space_id = %s AND superseded_by IS NULL AND valid_to IS NULL
 """
 _HOLDING: Final = """
     SELECT term, string_agg(int8send(fact_no), ''::bytea) FROM recollect.fact_terms
@@ -87,22 +83,19 @@ _CHOSEN: Final = f"""
 """  # noqa: S608
 
 
-async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
-    """What may answer the query; None where older code wrote or closed facts, so that the index is
-    not theirs (see `facts.adopt`)."""
+async def find(work: Transaction, query: FactQuery) -> FactCandidates:
+    """What may answer the query."""
     space = work.space_id
     words = tuple(dict.fromkeys(query.words))
     terms = [word_number(word) for word in words]
-    counting = await work.send(_CURRENT, {"space": space})
+    counting = await work.send(_CURRENT, (space,))
     holding = await work.send(_HOLDING, (space, int8s(terms)))
     pinning = await work.send(_PINNED, (space,))
     allowing = None
     if query.session is not None:
         allowing = await work.send(_IN_SESSION, (space, escaped(query.session)))
     asking = [await work.send(EMBEDDER, (space, escaped(one.embedder))) for one in query.vectors]
-    documents, unnumbered = await counting.fetchone() or (0, False)
-    if unnumbered:
-        return None
+    (documents,) = await counting.fetchone() or (0,)
     allowed = None if allowing is None else _numbers(await allowing.fetchone())
     found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
     postings = [np.sort(found.get(term, NO_NUMBERS)) for term in terms]
@@ -121,8 +114,6 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates | None:
         if embedders[-1] is not None:
             chosen.append(await _nearest(work, one, embedders[-1], query.limit, allowed))
     facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
-    if not all(one.fact.current for one in facts):
-        return None
     return FactCandidates(
         facts=facts,
         documents=documents,
@@ -206,7 +197,7 @@ async def _described(
     return tuple(
         FactCandidate(
             fact=fact,
-            similarities=tuple(None if number is None else near.get(number) for near in similar),
+            similarities=tuple(near.get(number) for near in similar),
         )
         for number, fact in readable_facts(await reading.fetchall())
     )

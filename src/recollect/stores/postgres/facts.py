@@ -1,8 +1,7 @@
 """Facts of a space: written, replaced, forgotten; the revision they are at.
 
 Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
-turn (`write.lock_space`), so the revision that was read stays true. Facts that older code wrote
-have no number and are not indexed, and what it closed is indexed still: `adopt` sees to both.
+turn (`write.lock_space`), so the revision that was read stays true.
 Always holds: only current facts are found by words and vectors; the revision grows with every
 transaction that changes facts, or segments that a fact may be read from.
 """
@@ -104,7 +103,7 @@ def fact_row(space_id: UUID, fact: Fact, number: int) -> tuple[Any, ...]:
     )
 
 
-def readable_facts(rows: Iterable[tuple[Any, ...]]) -> list[tuple[int | None, Fact]]:
+def readable_facts(rows: Iterable[tuple[Any, ...]]) -> list[tuple[int, Fact]]:
     """The number and the fact of each row of `COLUMNS` that can be read."""
     found = []
     for row in rows:
@@ -234,9 +233,6 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-_UNNUMBERED: Final = f"""
-    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND fact_no IS NULL
-"""  # noqa: S608
 # Evidence that is no JSON is taken to name every segment: `forget_facts` looks at it by itself.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
@@ -261,16 +257,9 @@ _MOVE_ON: Final = """
     SET next_fact = next_fact + %(count)s, facts_revision = facts_revision + 1
     WHERE space_id = %(space)s RETURNING next_fact - %(count)s
 """
-_NUMBER: Final = """
-    UPDATE recollect.facts SET fact_no = %s WHERE space_id = %s AND id = %s
-"""
 _LEAVE_SESSIONS: Final = """
     UPDATE recollect.facts SET session = NULL
     WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
-"""
-_CLOSED: Final = """
-    SELECT fact_no FROM recollect.facts
-    WHERE space_id = %s AND (superseded_by IS NOT NULL OR valid_to IS NOT NULL)
 """
 _TERMS: Final = """
     INSERT INTO recollect.fact_terms (space_id, term, fact_no)
@@ -306,7 +295,6 @@ class FactLookup:
 
     gone: Statement
     held: Statement
-    unnumbered: Statement
     embedders: tuple[Statement, ...]
 
 
@@ -319,7 +307,6 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     return FactLookup(
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, texts(ids))),
-        unnumbered=await work.send(_UNNUMBERED, (work.space_id,)),
         embedders=tuple(
             [await write_vectors.look_up_embedder(work, one.embedder) for one in batch.fact_vectors]
         ),
@@ -335,18 +322,10 @@ async def write_facts(
 ) -> None:
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
     gone = refused | {plain(id_) for (id_,) in await meeting.gone.fetchall()}
-    unnumbered = await meeting.unnumbered.fetchall()
-    rows = [*unnumbered, *await meeting.held.fetchall()]
-    if unnumbered:
-        await _drop_closed(work)
+    rows = await meeting.held.fetchall()
     held = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = {
-        fact.id: fact
-        for fact in writable(batch.facts, held, tombstones=ground.tombstoned, gone=gone)
-    }
-    adopted = {fact.id: fact for _, fact in readable_facts(unnumbered)}
-    before = {row_id(row): row[-1] for row in rows}
-    written = await _put(work, [*{**adopted, **changed}.values()], before)
+    changed = writable(batch.facts, held, tombstones=ground.tombstoned, gone=gone)
+    written = await _put(work, changed, {row_id(row): row[-1] for row in rows})
     numbers = {row_id(row): row[-1] for row in rows if row_is_current(row)}
     for id_, (number, fact) in written.items():
         numbers.pop(id_, None)
@@ -358,19 +337,6 @@ async def write_facts(
     for read_to in batch.extracted:
         given_ = (work.space_id, session_mark(read_to.session), read_to.sequence)
         await work.send(_READ_TO, given_)
-
-
-async def adopt(work: Transaction) -> None:
-    """Number and index the facts that older code wrote, and take out of the index what it closed;
-    the caller holds the space's turn."""
-    rows = await work.rows(_UNNUMBERED, (work.space_id,))
-    await _drop_closed(work)
-    known = [fact for _, fact in readable_facts(rows)]
-    await _put(work, known, {})
-    unread = {row_id(row) for row in rows}.difference(fact.id for fact in known)
-    first = await _move_on(work, len(unread)) if unread else 0
-    for number, id_ in enumerate(sorted(unread), first):  # else they would be looked at for ever
-        await work.send(_NUMBER, (number, work.space_id, escaped(id_)))
 
 
 async def forget_facts(
@@ -422,13 +388,8 @@ async def _move_on(work: Transaction, count: int = 0) -> int:
     return int(row[0])
 
 
-async def _drop_closed(work: Transaction) -> None:
-    rows = await work.rows(_CLOSED, (work.space_id,))
-    await _drop_index(work, (number for (number,) in rows))
-
-
 async def _put(
-    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int | None]
+    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int]
 ) -> dict[FactId, tuple[int, Fact]]:
     """Write facts in the place of those that are held, each with its number, under new ones."""
     if not facts:
@@ -447,9 +408,9 @@ async def _put(
     return numbered
 
 
-async def _drop_index(work: Transaction, numbers: Iterable[int | None]) -> None:
-    known = int8s(kept) if (kept := [one for one in numbers if one is not None]) else None
-    if known is not None:
+async def _drop_index(work: Transaction, numbers: Iterable[int]) -> None:
+    if gone := list(numbers):
+        known = int8s(gone)
         await work.send(_DROP_TERMS, (work.space_id, known))
         await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
 
@@ -458,7 +419,7 @@ async def _write_vectors(
     work: Transaction,
     given: FactVectorSet,
     stored: tuple[Any, ...] | None,
-    numbers: Mapping[FactId, int | None],
+    numbers: Mapping[FactId, int],
     ground: SpaceState,
 ) -> None:
     """Keep the vectors of current facts that have none of this embedder yet."""
@@ -467,9 +428,8 @@ async def _write_vectors(
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
     for one in given.vectors:
-        number = numbers.get(one.fact)
-        if number is not None:
-            new.setdefault(number, one.values)
+        if one.fact in numbers:
+            new.setdefault(numbers[one.fact], one.values)
     if not new:
         return
     if known is None:

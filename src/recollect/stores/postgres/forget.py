@@ -56,21 +56,15 @@ _DROP_PIECES: Final = """
 _DROP_JOBS: Final = """
     DELETE FROM recollect.jobs WHERE space_id = %s AND about && %s::text[] RETURNING 1
 """
-# `about` is what older code wrote.
 _QUOTING: Final = """
     SELECT s.session, s.state FROM recollect.sessions AS s
-    WHERE s.space_id = %(space)s AND (s.about && %(texts)s::text[] OR EXISTS (
+    WHERE s.space_id = %(space)s AND EXISTS (
         SELECT FROM recollect.session_quotes AS q
         WHERE q.space_id = %(space)s AND q.session = s.session AND q.ids && %(ids)s::uuid[]
-    )) FOR UPDATE OF s
+    ) FOR UPDATE OF s
 """
 _PUT_STATE: Final = """
-    UPDATE recollect.sessions SET state = %s, about = ARRAY(
-        SELECT u.one FROM unnest(about) AS u (one) WHERE u.one <> ALL(%s::text[])
-    ) WHERE space_id = %s AND session = %s
-"""
-_PUT_BARE_STATE: Final = """
-    UPDATE recollect.sessions SET state = %s, about = '{}' WHERE space_id = %s AND session = %s
+    UPDATE recollect.sessions SET state = %s WHERE space_id = %s AND session = %s
 """
 _PIECES: Final = """
     SELECT hash, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
@@ -169,17 +163,14 @@ async def _forget_jobs_of_sessions(work: Transaction, sessions: Sequence[str]) -
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:
     """Take quotes of these messages out of session states; one that cannot be read goes."""
-    gone = texts(unsaid)
-    quoting = await work.rows(
-        _QUOTING, {"space": work.space_id, "texts": gone, "ids": uuids(unsaid)}
-    )
+    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
     for session, state in quoting:
         name = plain(session)
         left = state_without(state, await path_of(work, name), ((), ()), unsaid)
         if left is None:
             await forget_sessions(work, [name])
         else:
-            await work.send(_PUT_STATE, (left, gone, work.space_id, session))
+            await work.send(_PUT_STATE, (left, work.space_id, session))
     if quoting:
         await quotes.remove_quotes_of(work, [plain(session) for session, _ in quoting], unsaid)
     return len(quoting)
@@ -222,7 +213,7 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
             if left is None:
                 await forget_sessions(work, [plain(session)])
             else:
-                await work.send(_PUT_BARE_STATE, (left, work.space_id, session))
+                await work.send(_PUT_STATE, (left, work.space_id, session))
                 await work.send(quotes.DROP_QUOTES, (work.space_id, texts([plain(session)])))
         last = plain(rows[-1][0])
     return changed

@@ -1,7 +1,8 @@
 """The schema's versions: runs migrations, and says plainly when code and database differ.
 
-Migrations are numbered SQL files: `NNN_pre_*.sql` only adds, and runs before the code that needs
-it; `NNN_post_*.sql` takes away, and runs when no older code is left. Always holds: each runs
+Version 1 is `schema.sql`. What came later are numbered files in `migrations/`: `NNN_pre_*.sql` only
+adds, and runs before the code that needs it; `NNN_post_*.sql` takes away, and runs when no older
+code is left. Always holds: each runs
 once, in order, in one transaction with its record; opening never changes a schema by itself.
 """
 
@@ -21,7 +22,7 @@ from recollect.stores.postgres.pool import Connection, connect
 from recollect.values.upkeep import ScrubResult
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 4
+VERSION: Final = 2
 APP_ROLE: Final = "recollect_app"
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
@@ -69,20 +70,21 @@ class Server:
 
 def migrations() -> tuple[Migration, ...]:
     """All of them in order: by number, and for each number first pre."""
-    folder = resources.files("recollect.stores.postgres") / "migrations"
-    found = []
-    for path in folder.iterdir():
+    package = resources.files("recollect.stores.postgres")
+    first = (package / "schema.sql").read_text("utf-8")
+    found = [Migration(version=1, phase="pre", name="schema", sql=first)]
+    for path in (package / "migrations").iterdir():
         if (named := _NAME.fullmatch(path.name)) is not None:
-            phase = cast(Literal["pre", "post"], named.group(2))
+            number, phase, name = named.groups()
             found.append(
                 Migration(
-                    version=int(named.group(1)),
-                    phase=phase,
-                    name=named.group(3),
+                    version=int(number),
+                    phase=cast(Literal["pre", "post"], phase),
+                    name=name,
                     sql=path.read_text("utf-8"),
                 )
             )
-    return tuple(sorted(found, key=lambda one: (one.version, one.phase == "post", one.name)))
+    return tuple(sorted(found, key=lambda step: (step.version, step.phase == "post", step.name)))
 
 
 async def migrate(

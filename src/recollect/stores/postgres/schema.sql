@@ -1,4 +1,4 @@
--- The schema of the newest version in one piece; a test holds it against the migrations.
+-- Version 1 in one piece; what came later stands in migrations/.
 
 CREATE SCHEMA IF NOT EXISTS recollect;
 
@@ -160,7 +160,8 @@ CREATE TABLE recollect.sign_blocks (
 );
 ALTER TABLE recollect.sign_blocks ALTER COLUMN block SET STATISTICS 0;
 
--- A fact's number is never given again; rows of older code have none until facts are looked for.
+-- A fact that is replaced gets another number, and none is given twice: what was made of the old
+-- fact is never taken for the new one's.
 CREATE TABLE recollect.facts (
     space_id      uuid NOT NULL,
     id            text COLLATE "C" NOT NULL,
@@ -173,17 +174,17 @@ CREATE TABLE recollect.facts (
     trust         text NOT NULL,
     words         text[] NOT NULL,
     foreign_line  text,
-    fact_no       bigint,
+    fact_no       bigint NOT NULL,
     valid_to      double precision,
     recorded_at   double precision,
-    subject       text NOT NULL DEFAULT '',
-    attribute     text NOT NULL DEFAULT '',
+    subject       text NOT NULL,
+    attribute     text NOT NULL,
     evidence      text,
-    made_by       text NOT NULL DEFAULT 'import',
+    made_by       text NOT NULL,
     change        text,
     session       text COLLATE "C",
-    pinned        boolean NOT NULL DEFAULT false,
-    joint         boolean NOT NULL DEFAULT false,
+    pinned        boolean NOT NULL,
+    joint         boolean NOT NULL,
     PRIMARY KEY (space_id, id)
 );
 ALTER TABLE recollect.facts
@@ -195,7 +196,6 @@ ALTER TABLE recollect.facts
     ALTER COLUMN attribute SET STATISTICS 0,
     ALTER COLUMN evidence SET STATISTICS 0;
 CREATE UNIQUE INDEX facts_number ON recollect.facts (space_id, fact_no);
-CREATE INDEX facts_unnumbered ON recollect.facts (space_id) WHERE fact_no IS NULL;
 CREATE INDEX facts_current ON recollect.facts (space_id, session, fact_no)
     WHERE superseded_by IS NULL AND valid_to IS NULL;
 CREATE INDEX facts_pinned ON recollect.facts (space_id, fact_no)
@@ -249,7 +249,7 @@ CREATE TABLE recollect.session_paths (
 );
 ALTER TABLE recollect.session_paths ALTER COLUMN entries SET STATISTICS 0;
 
--- Whom a session's state quotes, in chunks of 16 bytes an identity; sessions.about held it before.
+-- Whom a session's state quotes, in chunks of 16 bytes an identity.
 CREATE TABLE recollect.session_quotes (
     space_id uuid NOT NULL,
     session  text COLLATE "C" NOT NULL,
@@ -401,9 +401,7 @@ $$;
 CREATE POLICY due_work ON recollect.spaces FOR SELECT
     USING (current_setting('app.worker', true) = 'on');
 
--- Rows that are written again and again: vacuum takes the old versions away sooner. Needs no
--- change of code, so it may run after the deployment.
-
+-- Rows that are written again and again: vacuum takes the old versions away sooner.
 ALTER TABLE recollect.counters SET (autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE recollect.sign_blocks SET (autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE recollect.jobs SET (autovacuum_vacuum_scale_factor = 0.05);

@@ -197,10 +197,10 @@ PATH_BEFORE: Final = """
     WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
 """
 _SESSION: Final = """
-    INSERT INTO recollect.sessions (space_id, session, turn, path_length, about, state)
-    VALUES (%s, %s, %s, %s, '{}', %s)
+    INSERT INTO recollect.sessions (space_id, session, turn, path_length, state)
+    VALUES (%s, %s, %s, %s, %s)
     ON CONFLICT (space_id, session) DO UPDATE SET turn = excluded.turn,
-        path_length = excluded.path_length, about = excluded.about, state = excluded.state
+        path_length = excluded.path_length, state = excluded.state
 """
 _CUT_PATH: Final = """
     DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s

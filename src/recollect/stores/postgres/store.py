@@ -359,14 +359,7 @@ class PostgresStore:
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """The current facts that may answer."""
         async with self._reading() as work:
-            found = await fact_candidates.find(work, query)
-        if found is None:  # older code wrote or closed facts, and the index does not know
-            async with self._turn() as work:
-                await space.lock_space(work, self.space)
-                await facts.adopt(work)
-                found = await fact_candidates.find(work, query)
-        assert found is not None
-        return found
+            return await fact_candidates.find(work, query)
 
     async def facts_revision(self) -> int:
         """How often the facts of the space have changed."""
