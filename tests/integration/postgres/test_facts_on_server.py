@@ -17,7 +17,7 @@ from recollect.testing.store_contract.examples import (
     text,
 )
 from recollect.values.batch import Batch
-from recollect.values.lookup import FactQuery
+from recollect.values.recall import FactQuery
 from recollect_bench.postgres_server import TestDatabase
 
 

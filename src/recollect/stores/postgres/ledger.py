@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.formats.held_text import HeldText
-from recollect.stores.marks import compaction_mark
+from recollect.formats.stored_records import SoughtText
+from recollect.stores.invariants import compaction_mark
 from recollect.stores.postgres.driver import (
     bools,
     byteas,
@@ -27,8 +27,8 @@ from recollect.stores.postgres.driver import (
     uuids,
 )
 from recollect.stores.postgres.pool import Statement, Transaction
+from recollect.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.values.compaction import CompactionRecord
-from recollect.values.ledger import Piece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.values.message import MessageId
 
 _AT_ONCE: Final = 64
@@ -153,11 +153,11 @@ def _all_rows(backwards: Sequence[tuple[Any, ...]]) -> tuple[PieceHash, ...] | N
     return tuple(one for stretch in reversed(stretches) for one in stretch)
 
 
-async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, Piece]:
+async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     """These pieces, as far as they are kept."""
     rows = await work.rows(_PIECES, (work.space_id, texts(hashes)))
     return {
-        PieceHash(plain(named)): Piece(
+        PieceHash(plain(named)): LedgerPiece(
             hash=PieceHash(plain(named)),
             kind=kind,
             body=body,
@@ -329,7 +329,7 @@ async def forget_compactions(
     return await _drop(work, [(session, number) for session, number in gone])
 
 
-async def forget_compactions_with(work: Transaction, text: HeldText) -> list[CompactionRecord]:
+async def forget_compactions_with(work: Transaction, text: SoughtText) -> list[CompactionRecord]:
     """Drop those whose body holds a text; what went."""
     gone: list[tuple[str, int]] = []
     last: tuple[str, int] = ("", -(2**62))
@@ -373,7 +373,9 @@ _ADD_TURNS: Final = """
 """
 
 
-async def add_pieces(work: Transaction, given: Sequence[Piece], tombstoned: frozenset[str]) -> None:
+async def add_pieces(
+    work: Transaction, given: Sequence[LedgerPiece], tombstoned: frozenset[str]
+) -> None:
     """Write pieces; what is there stays, and one that was forgotten itself stays away."""
     kept = [one for one in given if tombstoned.isdisjoint((one.hash, *one.about))]
     if kept:
