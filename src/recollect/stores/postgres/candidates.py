@@ -1,9 +1,10 @@
-"""Answers a search: the best passages by words and by each vector, with what scoring needs.
+"""Answers a search: the best passages by words and by each vector, and what stands around them.
 
 Words and vectors are looked for at the same time, each on a connection of its own; the passages
-they name are then described together. Never scores for good: `search` does. Always holds: no way
-waits for a connection while it holds one, so searches cannot block each other; what is left out
-takes nobody's place, and changes no statistic.
+they name are then described together, with what `search` needs to score them. Never scores for
+good. Always holds: no way waits for a connection while it holds one, so searches cannot block each
+other; what is left out takes nobody's place, and changes no statistic; of the same passage and
+query the same is said, whether it was found by words, by vector or as a neighbour.
 """
 
 from __future__ import annotations
@@ -17,15 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from recollect.stores.postgres.driver import (
-    big_endian,
-    escaped,
-    int8s,
-    maybe_plain,
-    plain,
-    texts,
-    vector,
-)
+from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
 from recollect.stores.postgres.filters import InFiles, from_memo
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints, term_of
@@ -47,14 +40,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from recollect.stores.postgres.store import PostgresFleet
-
-
-# Describes passages for a query: what `search` needs to score them, by whatever way they came.
-#
-# Owns the columns of a description and the joins that fill them; a statement is built for the
-# number of asked vectors. Never chooses. Always holds: of the same passage and query the same is
-# said, whether it was found by words, by vector or as a neighbour.
-
 
 DECIMALS: Final = 6
 """The server sums in single precision: about 5e-8 off, so what is alike differs beyond this."""
@@ -109,7 +94,7 @@ def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
         given[f"asked_{place}"] = vector(asked.values) if usable(asked) else None
-        given[f"embedder_{place}"] = escaped(asked.embedder)
+        given[f"embedder_{place}"] = asked.embedder
         given[f"dimensions_{place}"] = len(asked.values) // 4
     return given
 
@@ -141,10 +126,10 @@ def described(
     return tuple(
         [
             Candidate(
-                segment=SegmentId(plain(row[0])),
+                segment=SegmentId(row[0]),
                 ordinal=row[1],
-                key=EntryKey(plain(row[2])),
-                session=plain(row[3]),
+                key=EntryKey(row[2]),
+                session=row[3],
                 sequence=row[4],
                 role=row[5],
                 said_at=row[6],
@@ -154,7 +139,7 @@ def described(
                 length=row[12],
                 counts=held,
                 similarities=similarities,
-                tool=maybe_plain(row[10]),
+                tool=row[10],
                 cold=row[11],
             )
             for row, held, similarities in zip(rows, counts, alike, strict=True)
@@ -293,13 +278,6 @@ async def _ways(
     return words, near
 
 
-# Finds what stands around segments: the places before and behind them in their session.
-#
-# A place is a segment that is warm and indexed, and not left out by the query. One round trip,
-# whatever the number of segments. Always holds: what is said of a neighbour's passage is what
-# `candidates` says of it (see `describe`).
-
-
 _PAIR: Final = struct.Struct(">ii")
 
 # A walk along the index of sessions, which ends when enough places are found; what it met of the
@@ -381,9 +359,7 @@ async def around(
     asked = list(dict.fromkeys(ids))
     if not asked or reach <= 0:
         return Surroundings()
-    embedders = [
-        await work.send(EMBEDDER, (work.space_id, escaped(one.embedder))) for one in query.vectors
-    ]
+    embedders = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
     rows = await work.rows(
         around_statement(len(query.vectors)),
         {
@@ -408,7 +384,7 @@ def _neighbours(
     met: dict[str, bytes] = {row[0]: row[-1] for row in rows}
     return tuple(
         [
-            Neighbour(segment=SegmentId(plain(near)), of=asked[place - 1], distance=distance)
+            Neighbour(segment=SegmentId(near), of=asked[place - 1], distance=distance)
             for near, of in met.items()
             for place, distance in _PAIR.iter_unpack(of)
         ]

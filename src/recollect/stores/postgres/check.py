@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.postgres.driver import big_endian, plain
+from recollect.stores.postgres.driver import big_endian
 from recollect.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import FORWARDS, decode_block, forwards_of
@@ -23,11 +23,6 @@ from recollect.stores.postgres.signs import ALL as ALL_SIGNS
 from recollect.stores.postgres.signs import Layout
 from recollect.stores.scoring import word_numbers
 from recollect.values.upkeep import CheckResult, Stats
-
-# Whether facts can be read, and their index and vectors are those of the current ones.
-#
-# Tells counts, never content. Must never mend anything.
-
 
 _FACT_WORDS: Final = """
     SELECT fact_no, words FROM recollect.facts
@@ -46,7 +41,7 @@ _FACT_VECTORS: Final = """
 
 async def fact_problems(work: Transaction) -> list[str]:
     """What is wrong with facts and their index, a sentence each."""
-    rows = await work.rows(_FACTS, (work.space_id,))
+    rows = await work.records(_FACTS, (work.space_id,))
     unread = len(rows) - len(readable_facts(rows))
     reading = await work.send(_FACT_WORDS, (work.space_id,))
     indexed = await work.send(_FACT_TERMS, (work.space_id,))
@@ -60,7 +55,7 @@ async def fact_problems(work: Transaction) -> list[str]:
     wrong, current = 0, set()
     for fact, words in await reading.fetchall():
         current.add(fact)
-        wrong += sorted(held.pop(fact, [])) != word_numbers([plain(word) for word in words])
+        wrong += sorted(held.pop(fact, [])) != word_numbers(words)
     numbers = big_endian(vectored[0] if vectored is not None else None, "i8").tolist()
     stray = sum(fact not in current for fact in numbers)
     return [
@@ -170,25 +165,22 @@ _RUNS: Final = """
 """
 _BLOCKS: Final = "SELECT block FROM recollect.postings WHERE space_id = %s AND run = %s"
 _STATS: Final = """
-    SELECT
-        (SELECT count(*) FROM recollect.segments x WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.segments x WHERE x.space_id = %(space)s AND x.cold),
-        (SELECT count(*) FROM recollect.segments x
-         WHERE x.space_id = %(space)s AND x.noise IS NOT NULL),
-        (SELECT count(*) FROM recollect.passages x WHERE x.space_id = %(space)s),
-        (SELECT coalesce(sum(x.tokens), 0)::bigint FROM recollect.segments x
-         WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.facts x WHERE x.space_id = %(space)s),
-        (SELECT count(DISTINCT x.session) FROM recollect.segments x
-         WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.turns x WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.pieces x WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.tombstones x WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.compactions x WHERE x.space_id = %(space)s),
-        (SELECT count(*) FROM recollect.jobs x
-         WHERE x.space_id = %(space)s AND x.state = 'waiting'),
-        (SELECT count(*) FROM recollect.jobs x
-         WHERE x.space_id = %(space)s AND x.state = 'dead')
+    SELECT s.*, j.*,
+        (SELECT count(*) FROM recollect.passages WHERE space_id = %(space)s) AS passages,
+        (SELECT count(*) FROM recollect.facts WHERE space_id = %(space)s) AS facts,
+        (SELECT count(*) FROM recollect.turns WHERE space_id = %(space)s) AS turns,
+        (SELECT count(*) FROM recollect.pieces WHERE space_id = %(space)s) AS pieces,
+        (SELECT count(*) FROM recollect.tombstones WHERE space_id = %(space)s) AS tombstones,
+        (SELECT count(*) FROM recollect.compactions WHERE space_id = %(space)s) AS compactions
+    FROM (
+        SELECT count(*) AS segments, count(*) FILTER (WHERE cold) AS cold, count(noise) AS noise,
+            coalesce(sum(tokens), 0)::bigint AS tokens, count(DISTINCT session) AS sessions
+        FROM recollect.segments WHERE space_id = %(space)s
+    ) AS s, (
+        SELECT count(*) FILTER (WHERE state = 'waiting') AS jobs_waiting,
+            count(*) FILTER (WHERE state = 'dead') AS jobs_dead
+        FROM recollect.jobs WHERE space_id = %(space)s
+    ) AS j
 """
 _EMBEDDERS: Final = """
     SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s
@@ -337,24 +329,6 @@ def _places(terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]) ->
 async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
     """What the space holds."""
     counting = await work.send(_STATS, {"space": work.space_id})
-    vectors = await work.rows(_VECTOR_COUNTS, (work.space_id,))
-    row = await counting.fetchone()
-    assert row is not None
-    return Stats(
-        space=space,
-        engine=engine,
-        segments=row[0],
-        cold=row[1],
-        noise=row[2],
-        passages=row[3],
-        tokens=row[4],
-        vectors={plain(name): count for name, count in vectors},
-        facts=row[5],
-        sessions=row[6],
-        turns=row[7],
-        pieces=row[8],
-        tombstones=row[9],
-        compactions=row[10],
-        jobs_waiting=row[11],
-        jobs_dead=row[12],
-    )
+    vectors = dict(await work.rows(_VECTOR_COUNTS, (work.space_id,)))
+    (counted,) = await counting.records()
+    return Stats(space=space, engine=engine, vectors=vectors, **counted)

@@ -1,17 +1,20 @@
-"""The seam to psycopg: the one import of it, and the one place where its errors become ours.
+"""The seam to psycopg: the one import of it, its errors as ours, values in binary form.
 
-Never lets an error of the driver out, nor its message where that may quote a parameter: what
-was said must not reach a log. Importing this without psycopg raises MissingExtra.
+Never lets an error of the driver out, nor its message where that may quote a parameter: what was
+said must not reach a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, and messages
+do: text is written with an escape and read without it, `plain(escaped(x)) == x` for every string.
+Arrays are laid out here as the server reads them: vectors as text cost 14 times as much to write.
+Importing this without psycopg raises MissingExtra.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -36,7 +39,7 @@ __all__ = [
 try:
     import psycopg
     from psycopg import errors as sql_errors
-    from psycopg.adapt import AdaptersMap, Buffer, Dumper
+    from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.pq import Format
 except ImportError as error:  # pragma: no cover - held by a test in a process of its own
@@ -60,10 +63,26 @@ class _RawDumper(Dumper):
         return obj
 
 
+class _TextDumper(Dumper):
+    oid = 0
+
+    def dump(self, obj: str) -> Buffer | None:
+        return escaped(obj).encode()
+
+
+class _TextLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return plain(bytes(data).decode())
+
+
 def adapters() -> AdaptersMap:
-    """The driver's type map with `Raw` in it; of our connections only."""
+    """The driver's type map, of our connections only: `Raw`, and any text there is."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
+    made.register_dumper(str, _TextDumper)
+    made.register_loader("text", _TextLoader)
     return made
 
 
@@ -123,14 +142,6 @@ def _kind(error: Exception) -> str:
     return f"{type(error).__name__} {error.sqlstate}" if error.sqlstate else type(error).__name__
 
 
-# Values in PostgreSQL's binary form: arrays without a detour over text, and any text at all.
-#
-# Pure. Vectors as text cost 14 times as much to write (measured), so arrays are laid out
-# here as the server reads them. PostgreSQL's text holds neither U+0000 nor lone surrogates, and
-# messages do: they are written with an escape, and `plain` takes it away again. Always holds:
-# `plain(escaped(x)) == x` for every string.
-
-
 _INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL, _UUID = 23, 20, 25, 17, 701, 16, 2950
 _ID_BYTES: Final = 16
 _INT4_MAX: Final = 2**31 - 1
@@ -152,16 +163,6 @@ def plain(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda found: chr(int(found.group(1), 16)), text)
-
-
-def maybe_plain(text: str | None) -> str | None:
-    """`plain`, or None."""
-    return None if text is None else plain(text)
-
-
-def maybe_escaped(text: str | None) -> str | None:
-    """`escaped`, or None."""
-    return None if text is None else escaped(text)
 
 
 def _header(count: int, oid: int) -> bytes:
@@ -208,6 +209,15 @@ def texts(values: Iterable[str | None]) -> Raw:
 def byteas(values: Iterable[bytes]) -> Raw:
     """`bytea[]`."""
     return _ragged(list(values), _BYTEA)
+
+
+Kind: TypeAlias = Callable[[Any], Raw]
+"""Makes an array of a column's values."""
+
+
+def columns(rows: Iterable[Sequence[Any]], *kinds: Kind) -> tuple[Raw, ...]:
+    """Rows, of which there is one at least, as an array a column, each made by its kind."""
+    return tuple(kind(held) for kind, held in zip(kinds, zip(*rows, strict=True), strict=True))
 
 
 def id_bytes(identity: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.stores.postgres.driver import big_endian, escaped, int8s, plain, texts, vector
+from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
 from recollect.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
@@ -93,8 +93,8 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     pinning = await work.send(_PINNED, (space,))
     allowing = None
     if query.session is not None:
-        allowing = await work.send(_IN_SESSION, (space, escaped(query.session)))
-    asking = [await work.send(EMBEDDER, (space, escaped(one.embedder))) for one in query.vectors]
+        allowing = await work.send(_IN_SESSION, (space, query.session))
+    asking = [await work.send(EMBEDDER, (space, one.embedder)) for one in query.vectors]
     (documents,) = await counting.fetchone() or (0,)
     allowed = None if allowing is None else _numbers(await allowing.fetchone())
     found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
@@ -127,7 +127,7 @@ async def _of_types(work: Transaction, query: FactQuery) -> Numbers:
         "space": work.space_id,
         "types": texts(query.types),
         "anywhere": query.session is None,
-        "session": escaped(query.session or ""),
+        "session": query.session or "",
         "limit": max(0, query.limit),
     }
     return _numbers(await work.row(_OF_TYPES, given))
@@ -177,16 +177,13 @@ async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -
     if best.settled:
         return np.concatenate([best.sure, best.tied])
     rows = await work.rows(_IDS, (work.space_id, int8s(best.tied)))
-    tied = sorted((plain(id_), number) for id_, number in rows)
+    tied = sorted(rows)
     taken = np.array([number for _, number in tied[: best.wanted]], np.int64)
     return np.concatenate([best.sure, taken])
 
 
 async def _described(
-    work: Transaction,
-    facts: Numbers,
-    asked: Sequence[AskedVector],
-    embedders: Sequence[int | None],
+    work: Transaction, facts: Numbers, asked: Sequence[AskedVector], embedders: Sequence[int | None]
 ) -> tuple[FactCandidate, ...]:
     """What is to be said of these facts, by id."""
     reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
@@ -195,9 +192,6 @@ async def _described(
         for one, embedder in zip(asked, embedders, strict=True)
     ]
     return tuple(
-        FactCandidate(
-            fact=fact,
-            similarities=tuple(near.get(number) for near in similar),
-        )
-        for number, fact in readable_facts(await reading.fetchall())
+        FactCandidate(fact=fact, similarities=tuple(near.get(number) for near in similar))
+        for number, fact in readable_facts(await reading.records())
     )

@@ -1,34 +1,27 @@
-"""Facts of a space: written, replaced, forgotten; the revision they are at.
+"""Facts of a space: written, replaced, read, forgotten; the revision they are at.
 
 Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
-turn (`write.lock_space`), so the revision that was read stays true.
-Always holds: only current facts are found by words and vectors; the revision grows with every
-transaction that changes facts, or segments that a fact may be read from.
+turn (`space.lock_space`), so the revision that was read stays true. A row that cannot be read is
+left out and never hides the others; `check` tells of it. Always holds: what was written comes back
+equal; only current facts are found by words and vectors; the revision grows with every transaction
+that changes facts, or segments that a fact may be read from.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.invariants import pack_evidence, session_mark, unpack_evidence, writable
-from recollect.stores.postgres import write_vectors
-from recollect.stores.postgres.driver import (
-    escaped,
-    int8s,
-    maybe_escaped,
-    maybe_plain,
-    plain,
-    texts,
-    vectors,
-)
+from recollect.stores.postgres.driver import escaped, int8s, plain, texts, vectors
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.space import SpaceState
+from recollect.stores.postgres.vectors import known_embedder, look_up_embedder, new_embedder
 from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
 from recollect.values.fact import (
@@ -41,125 +34,57 @@ from recollect.values.fact import (
 )
 from recollect.values.segment import SegmentId
 
-# Facts as rows, and back.
-#
-# Owns the columns of `facts`. As segments do, a row that cannot be read is left out and never hides
-# the others; `check` tells of it. Always holds: what was written comes back equal.
+_STORED: Final = (
+    "id", "type", "content", "context", "at", "superseded_by", "sources", "trust", "words",
+    "foreign_line", "valid_to", "recorded_at", "subject", "attribute", "evidence", "made_by",
+    "change", "session", "pinned", "joint", "fact_no",
+)  # fmt: skip
+COLUMNS: Final = ", ".join(_STORED)
+"""As `readable_facts` reads them by name."""
+_PUT: Final = f"""
+    INSERT INTO recollect.facts (space_id, {COLUMNS})
+    VALUES (%s, {", ".join(["%s"] * len(_STORED))})
+    ON CONFLICT (space_id, id)
+    DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _STORED)}
+"""  # noqa: S608
 
 
-COLUMNS: Final = (
-    "id, type, content, context, at, superseded_by, sources, trust, words, foreign_line, "
-    "valid_to, recorded_at, subject, attribute, evidence, made_by, change, session, pinned, "
-    "joint, fact_no"
-)
-"""As `stored_fact` reads them; a fact's number stands last."""
-_SUPERSEDED_BY: Final = COLUMNS.split(", ").index("superseded_by")
-_SOURCES: Final = COLUMNS.split(", ").index("sources")
-_EVIDENCE: Final = COLUMNS.split(", ").index("evidence")
-_VALID_TO: Final = COLUMNS.split(", ").index("valid_to")
-PUT: Final = """
-    INSERT INTO recollect.facts (space_id, id, type, content, context, at, superseded_by, sources,
-        trust, words, foreign_line, valid_to, recorded_at, subject, attribute, evidence, made_by,
-        change, session, pinned, joint, fact_no)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s::text[], %s, %s::text[], %s, %s, %s, %s, %s, %s, %s,
-        %s, %s, %s, %s, %s)
-    ON CONFLICT (space_id, id) DO UPDATE SET type = excluded.type, content = excluded.content,
-        context = excluded.context, at = excluded.at, superseded_by = excluded.superseded_by,
-        sources = excluded.sources, trust = excluded.trust, words = excluded.words,
-        foreign_line = excluded.foreign_line, valid_to = excluded.valid_to,
-        recorded_at = excluded.recorded_at, subject = excluded.subject,
-        attribute = excluded.attribute, evidence = excluded.evidence, made_by = excluded.made_by,
-        change = excluded.change, session = excluded.session, pinned = excluded.pinned,
-        joint = excluded.joint, fact_no = excluded.fact_no
-"""
-
-
-def fact_row(space_id: UUID, fact: Fact, number: int) -> tuple[Any, ...]:
-    """A fact for `PUT`."""
+def _row(fact: Fact, number: int) -> tuple[Any, ...]:
+    """A fact in the order of `_STORED`."""
     spans = [replace(one, segment=SegmentId(escaped(one.segment))) for one in fact.evidence]
     return (
-        space_id,
-        escaped(fact.id),
-        fact.type,
-        escaped(fact.content),
-        escaped(fact.context),
-        fact.at,
-        maybe_escaped(fact.superseded_by),
-        texts(fact.sources),
-        fact.trust,
-        texts(fact.words),
-        maybe_escaped(fact.foreign),
-        fact.valid_to,
-        fact.recorded_at,
-        escaped(fact.subject),
-        escaped(fact.attribute),
-        pack_evidence(spans),
-        fact.made_by,
-        fact.change,
-        maybe_escaped(fact.session),
-        fact.pinned,
-        fact.joint,
-        number,
-    )
+        fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
+        texts(fact.sources), fact.trust, texts(fact.words), fact.foreign, fact.valid_to,
+        fact.recorded_at, fact.subject, fact.attribute, pack_evidence(spans), fact.made_by,
+        fact.change, fact.session, fact.pinned, fact.joint, number,
+    )  # fmt: skip
 
 
-def readable_facts(rows: Iterable[tuple[Any, ...]]) -> list[tuple[int, Fact]]:
+def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
     """The number and the fact of each row of `COLUMNS` that can be read."""
     found = []
     for row in rows:
-        try:
-            found.append((row[-1], stored_fact(row)))
-        except (ValueError, TypeError):
-            continue
+        with contextlib.suppress(ValueError, TypeError):
+            found.append((row["fact_no"], _fact(**row)))
     return found
 
 
-def row_id(row: tuple[Any, ...]) -> FactId:
-    """Whose row of `COLUMNS` it is, readable or not."""
-    return FactId(plain(row[0]))
-
-
-def row_names(row: tuple[Any, ...], segments: Iterable[str]) -> bool:
-    """Whether a row that cannot be read names one of these segments."""
-    sources, evidence = row[_SOURCES] or (), row[_EVIDENCE] or ""
-    return any(escaped(one) in sources or escaped(one) in evidence for one in segments)
-
-
-def row_is_current(row: tuple[Any, ...]) -> bool:
-    """Whether nothing has replaced or ended the fact of a row, readable or not."""
-    return row[_SUPERSEDED_BY] is None and row[_VALID_TO] is None
-
-
-def stored_fact(row: tuple[Any, ...]) -> Fact:
-    """A row of `COLUMNS`; ValueError or TypeError when it cannot be read."""
-    spans = unpack_evidence(row[14])
-    return Fact(
-        id=FactId(plain(row[0])),
-        type=row[1],
-        content=plain(row[2]),
-        context=plain(row[3]),
-        at=row[4],
-        superseded_by=None if row[5] is None else FactId(plain(row[5])),
-        sources=tuple(SegmentId(plain(one)) for one in row[6]),
-        trust=row[7],
-        words=tuple(plain(one) for one in row[8]),
-        foreign=maybe_plain(row[9]),
-        valid_to=row[10],
-        recorded_at=row[11],
-        subject=plain(row[12]),
-        attribute=plain(row[13]),
-        evidence=tuple(replace(one, segment=SegmentId(plain(one.segment))) for one in spans),
-        made_by=row[15],
-        change=row[16],
-        session=maybe_plain(row[17]),
-        pinned=row[18],
-        joint=row[19],
+def _fact(**row: Any) -> Fact:
+    """A row as a fact; ValueError or TypeError when it cannot be read."""
+    del row["fact_no"]
+    row["foreign"] = row.pop("foreign_line")
+    row["evidence"] = tuple(
+        replace(span, segment=SegmentId(plain(span.segment)))
+        for span in unpack_evidence(row["evidence"])
     )
+    row["sources"], row["words"] = tuple(row["sources"]), tuple(row["words"])
+    return Fact(**row)
 
 
-# Reads facts of a space, the revision they are at, and how far sessions were read for them.
-#
-# A fact that cannot be read is left out . Must never change anything.
+def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
+    """Whether a row that cannot be read names one of these segments."""
+    sources, evidence = row["sources"] or (), row["evidence"] or ""
+    return any(one in sources or escaped(one) in evidence for one in segments)
 
 
 _ALL_FACTS: Final = f"""
@@ -203,8 +128,8 @@ async def read_facts(
             "about_all": subjects is None,
             "subjects": texts(subjects or ()),
         }
-        return tuple(fact for _, fact in readable_facts(await work.rows(_ALL_FACTS, given)))
-    rows = await work.rows(BY_ID, (work.space_id, texts(ids)))
+        return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
+    rows = await work.records(BY_ID, (work.space_id, texts(ids)))
     by_id = {fact.id: fact for _, fact in readable_facts(rows)}
     found = (by_id[one] for one in ids if one in by_id)
     return tuple(
@@ -216,9 +141,9 @@ async def read_facts(
 
 async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
     """Current facts that have no vector of this embedder, by id."""
-    given = {"space": work.space_id, "name": escaped(embedder), "limit": limit}
+    given = {"space": work.space_id, "name": embedder, "limit": limit}
     rows = await work.rows(_UNEMBEDDED, given)
-    return tuple(FactText(fact=FactId(plain(id_)), text=plain(content)) for id_, content in rows)
+    return tuple(FactText(fact=FactId(id_), text=content) for id_, content in rows)
 
 
 async def facts_revision(work: Transaction) -> int:
@@ -307,9 +232,7 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     return FactLookup(
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, texts(ids))),
-        embedders=tuple(
-            [await write_vectors.look_up_embedder(work, one.embedder) for one in batch.fact_vectors]
-        ),
+        embedders=tuple([await look_up_embedder(work, one.embedder) for one in batch.fact_vectors]),
     )
 
 
@@ -321,12 +244,16 @@ async def write_facts(
     refused: frozenset[str],
 ) -> None:
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
-    gone = refused | {plain(id_) for (id_,) in await meeting.gone.fetchall()}
-    rows = await meeting.held.fetchall()
+    gone = refused | {id_ for (id_,) in await meeting.gone.fetchall()}
+    rows = await meeting.held.records()
     held = {fact.id: fact for _, fact in readable_facts(rows)}
     changed = writable(batch.facts, held, tombstones=ground.tombstoned, gone=gone)
-    written = await _put(work, changed, {row_id(row): row[-1] for row in rows})
-    numbers = {row_id(row): row[-1] for row in rows if row_is_current(row)}
+    written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
+    numbers = {
+        row["id"]: row["fact_no"]
+        for row in rows
+        if row["superseded_by"] is None and row["valid_to"] is None
+    }
     for id_, (number, fact) in written.items():
         numbers.pop(id_, None)
         if fact.current:
@@ -347,10 +274,10 @@ async def forget_facts(
     `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
     cannot be read goes with any segment that it names.
     """
-    rows = await work.rows(BY_ID, (work.space_id, texts(named))) if named else []
+    rows = await work.records(BY_ID, (work.space_id, texts(named))) if named else []
     if gone:
-        rows += await work.rows(_RESTING, {"space": work.space_id, "gone": texts(gone)})
-    numbers = {row_id(row): row[-1] for row in rows}
+        rows += await work.records(_RESTING, {"space": work.space_id, "gone": texts(gone)})
+    numbers = {row["id"]: row["fact_no"] for row in rows}
     held = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}
     left = {
@@ -358,8 +285,8 @@ async def forget_facts(
         for id_, fact in held.items()
     }
     removed = {id_ for id_, fact in left.items() if fact is None}
-    unread = (row for row in rows if row_id(row) not in held)
-    removed.update(row_id(row) for row in unread if row_id(row) in named or row_names(row, gone))
+    unread = (row for row in rows if row["id"] not in held)
+    removed.update(row["id"] for row in unread if row["id"] in named or _names(row, gone))
     await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
     if removed:
         await work.send(_DROP, (work.space_id, texts(sorted(removed))))
@@ -399,7 +326,7 @@ async def _put(
     numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
     places: list[tuple[int, int]] = []
     for number, fact in numbered.values():
-        await work.send(PUT, fact_row(work.space_id, fact, number))
+        await work.send(_PUT, (work.space_id, *_row(fact, number)))
         if fact.current:
             places += ((word, number) for word in word_numbers(fact.words))
     if places:
@@ -423,7 +350,7 @@ async def _write_vectors(
     ground: SpaceState,
 ) -> None:
     """Keep the vectors of current facts that have none of this embedder yet."""
-    known = write_vectors.known_embedder(given, stored, ground)
+    known = known_embedder(given, stored, ground)
     if any(len(one.values) != 4 * given.dimensions for one in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
@@ -433,7 +360,7 @@ async def _write_vectors(
     if not new:
         return
     if known is None:
-        known = await write_vectors.new_embedder(work, given, ground)
+        known = await new_embedder(work, given, ground)
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
     laid = vectors(rows, work.vector_oid)
     await work.send(_VECTORS, (work.space_id, known, int8s(list(new)), laid))

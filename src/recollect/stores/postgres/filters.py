@@ -1,7 +1,12 @@
 """How a query narrows the space: one session, with memory files or without, times, warm or cold.
 
-Owns the statement that says which passages are let through, for words and for vectors alike.
-Always holds: a filter that is not given lets everything through.
+Owns the statement that says which passages are let through, for words and for vectors alike, and
+the memo of which passages are of memory files: every turn asks, there may be thousands, and reading
+them took longer than all else of a search. The memo is never trusted: what the database says in the
+same round trip decides whether it holds. That can be told because a passage gets its number once,
+upwards, and whatever goes, moves to cold or comes back begins a new `index_epoch`. Always holds: a
+filter that is not given lets everything through; whoever asks looks at the session of what was
+found, for a server may have gone back in time.
 """
 
 from __future__ import annotations
@@ -12,19 +17,10 @@ from uuid import UUID
 
 import numpy as np
 
-from recollect.stores.postgres.driver import big_endian, escaped
+from recollect.stores.postgres.driver import big_endian
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints
 from recollect.values.recall import FILE_SESSIONS, CandidateQuery
-
-# Which passages are of memory files: remembered from search to search, read anew when they moved.
-#
-# Every turn asks, and there may be thousands: reading them took longer than all else of a search.
-# Owns the memo, which a fleet has one of. Never trusts it: what the database says in the same round
-# trip decides whether it holds. That can be told because a passage gets its number once, upwards,
-# and whatever goes, moves to cold or comes back begins a new `index_epoch`. Always holds: whoever
-# asks looks at the session of what was found, for a server may have gone back in time.
-
 
 """How the names of their sessions begin. That is a range of the index, because names are compared
 byte by byte; an escaped name begins as the name itself does."""
@@ -151,7 +147,7 @@ def filters(
     """The parameters of `FILTERS`; where the files' passages are known, they are not read."""
     return {
         "space": work.space_id,
-        "session": None if query.session is None else escaped(query.session),
+        "session": query.session,
         "files": query.with_files and in_files is None,
         "after": query.said_after,
         "before": query.said_before,

@@ -1,12 +1,11 @@
 """Removes segments and all that quotes them, in one transaction, and leaves tombstones.
 
-Withdrawing is the lesser thing: segments go with index and vectors, what quotes them stays, and
-nothing keeps them from coming back.
-
 By content an identity goes wherever it was said; by place single segments go, and what quotes
-their words stays while these are said elsewhere. What always holds when it commits: no row of
-the space holds a text that is said nowhere any more, a word of it in the index, its vector, or a
-quote of it; it cannot be written again. The bytes stay in the data files until they are
+their words stays while these are said elsewhere: a fact then rests on the twin there. Withdrawing
+is the lesser thing: segments go with index and vectors, what quotes them stays, and nothing keeps
+them from coming back. What always holds when it commits: no row of the space holds a text that is
+said nowhere any more, a word of it in the index, its vector, or a quote of it; it cannot be written
+again; whatever cannot be read is taken to quote. The bytes stay in the data files until they are
 scrubbed, and `cannot` says so.
 """
 
@@ -23,7 +22,7 @@ from recollect.stores.invariants import KINDS, jobs_of_sessions, marks_of
 from recollect.stores.postgres import facts, ledger
 from recollect.stores.postgres import ledger as compactions
 from recollect.stores.postgres import sessions as quotes
-from recollect.stores.postgres.driver import Raw, escaped, int8s, plain, texts, uuids
+from recollect.stores.postgres.driver import Raw, int8s, texts, uuids
 from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.jobs import settle
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
@@ -36,12 +35,6 @@ from recollect.values.fact import FactId, fact_identity
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder, Forgotten
-
-# Removes what rests on forgotten messages: facts, ledger pieces, jobs, quotes in session states.
-#
-# Runs within the transaction that removed the segments. Always holds: a fact of a segment whose
-# words are said elsewhere rests on its twin there; whatever cannot be read is taken to quote.
-
 
 _ROWS_AT_ONCE: Final = 200
 
@@ -145,7 +138,7 @@ async def remove_quotes(
 
 async def _emptied(work: Transaction, order: ForgetOrder, places: Collection[str]) -> list[str]:
     """The sessions that went as a whole, or have no segment left at any of their places."""
-    said = {plain(one) for (one,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    said = {one for (one,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
     whole = () if order.by_time else order.sessions
     return list(dict.fromkeys([*whole, *(one for one in places if one not in said)]))
 
@@ -155,7 +148,7 @@ async def _forget_jobs_of_sessions(work: Transaction, sessions: Sequence[str]) -
     if not sessions:
         return 0
     rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
-    gone = jobs_of_sessions(((number, plain(key), raw) for number, key, raw in rows), sessions)
+    gone = jobs_of_sessions(rows, sessions)
     if gone:
         await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
     return len(gone)
@@ -165,14 +158,13 @@ async def _unquote(work: Transaction, unsaid: set[str]) -> int:
     """Take quotes of these messages out of session states; one that cannot be read goes."""
     quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
     for session, state in quoting:
-        name = plain(session)
-        left = state_without(state, await path_of(work, name), ((), ()), unsaid)
+        left = state_without(state, await path_of(work, session), ((), ()), unsaid)
         if left is None:
-            await forget_sessions(work, [name])
+            await forget_sessions(work, [session])
         else:
             await work.send(_PUT_STATE, (left, work.space_id, session))
     if quoting:
-        await quotes.remove_quotes_of(work, [plain(session) for session, _ in quoting], unsaid)
+        await quotes.remove_quotes_of(work, [session for session, _ in quoting], unsaid)
     return len(quoting)
 
 
@@ -180,9 +172,9 @@ async def _forget_text_in_pieces(work: Transaction, text: SoughtText, *, at: flo
     """Remove pieces that hold the text, for good: a system prompt comes with each request."""
     gone: list[str] = []
     last = ""
-    while rows := await work.rows(_PIECES, (work.space_id, escaped(last), _ROWS_AT_ONCE)):
-        gone += [plain(hash_) for hash_, body in rows if text.stands_in(body)]
-        last = plain(rows[-1][0])
+    while rows := await work.rows(_PIECES, (work.space_id, last, _ROWS_AT_ONCE)):
+        gone += [hash_ for hash_, body in rows if text.stands_in(body)]
+        last = rows[-1][0]
     if gone:
         await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
         await work.send(TOMBSTONES, (work.space_id, at, texts(gone)))
@@ -194,7 +186,7 @@ async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
     last = 0
     while rows := await work.rows(_JOBS, (work.space_id, last, _ROWS_AT_ONCE)):
         for number, payload, reason in rows:
-            if text.stands_in(payload) or text.stands_in(plain(reason or "")):
+            if text.stands_in(payload) or text.stands_in(reason or ""):
                 gone.append(number)
         last = rows[-1][0]
     if gone:
@@ -204,18 +196,18 @@ async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
 
 async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     changed, last = 0, ""
-    while rows := await work.rows(_STATES, (work.space_id, escaped(last), _ROWS_AT_ONCE)):
+    while rows := await work.rows(_STATES, (work.space_id, last, _ROWS_AT_ONCE)):
         for session, state in rows:
             left = text.taken_out_of(state)
             if left == state:
                 continue
             changed += 1
             if left is None:
-                await forget_sessions(work, [plain(session)])
+                await forget_sessions(work, [session])
             else:
                 await work.send(_PUT_STATE, (left, work.space_id, session))
-                await work.send(quotes.DROP_QUOTES, (work.space_id, texts([plain(session)])))
-        last = plain(rows[-1][0])
+                await work.send(quotes.DROP_QUOTES, (work.space_id, texts([session])))
+        last = rows[-1][0]
     return changed
 
 
@@ -352,15 +344,12 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
         identities=tuple(sorted(identities)),
         rows=tuple(sorted([*by_content, *by_place])),
         places=tuple(by_place),
-        sessions=tuple(plain(row[3]) for row in found),
+        sessions=tuple(row[3] for row in found),
     )
 
 
 def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]]:
-    return [
-        (sequence, SegmentId(plain(id_)), MessageId(plain(identity)))
-        for sequence, id_, identity in rows
-    ]
+    return [(sequence, SegmentId(id_), MessageId(identity)) for sequence, id_, identity in rows]
 
 
 async def _remove_segments(work: Transaction, meant: _Meant, ground: SpaceState) -> tuple[int, int]:
@@ -387,7 +376,7 @@ async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Mean
     """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
     said = {identity for _, _, identity in meant.places}
     twins = {
-        plain(identity): SegmentId(plain(twin))
+        identity: SegmentId(twin)
         for identity, twin in await work.rows(_TWINS, (work.space_id, texts(said)))
     }
     gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}

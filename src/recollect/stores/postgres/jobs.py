@@ -11,21 +11,13 @@ from other spaces.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.stores.postgres.driver import (
-    byteas,
-    escaped,
-    float8s,
-    int8s,
-    json_list,
-    maybe_plain,
-    plain,
-    texts,
-)
+from recollect.stores.postgres.driver import byteas, columns, float8s, int8s, json_list, texts
 from recollect.stores.postgres.pool import Transaction
-from recollect.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64
@@ -39,8 +31,8 @@ _GIVE_UP: Final = """
         AND kind = ANY(%s::text[])
 """
 _DUE: Final = """
-    SELECT job_no, kind, key, payload, cost_tokens, attempts FROM recollect.jobs
-    WHERE space_id = %(space)s AND kind = ANY(%(kinds)s::text[]) AND (
+    SELECT job_no::text AS id, kind, key, payload, cost_tokens, attempts + 1 AS attempt
+    FROM recollect.jobs WHERE space_id = %(space)s AND kind = ANY(%(kinds)s::text[]) AND (
         (state = 'waiting' AND run_at <= %(now)s)
         OR (state = 'leased' AND lease_expires_at <= %(now)s)
     ) AND NOT EXISTS (
@@ -99,12 +91,14 @@ _BURY: Final = """
     WHERE space_id = %s AND job_no = %s
 """
 _LIST: Final = """
-    SELECT job_no, kind, key, state, attempts, run_at, cost_tokens, reason FROM recollect.jobs
-    WHERE space_id = %s ORDER BY run_at, job_no LIMIT %s
+    SELECT job_no::text AS id, kind, key, state, attempts, run_at, cost_tokens, reason
+    FROM recollect.jobs WHERE space_id = %s ORDER BY run_at, job_no LIMIT %s
 """
 _COUNTS: Final = """
-    SELECT count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'leased'),
-           count(*) FILTER (WHERE state = 'dead'), min(run_at) FILTER (WHERE state = 'waiting')
+    SELECT count(*) FILTER (WHERE state = 'waiting') AS waiting,
+           count(*) FILTER (WHERE state = 'leased') AS leased,
+           count(*) FILTER (WHERE state = 'dead') AS dead,
+           min(run_at) FILTER (WHERE state = 'waiting') AS due_at
     FROM recollect.jobs WHERE space_id = %s
 """
 _PAUSED: Final = "SELECT kind FROM recollect.job_pauses WHERE space_id = %s ORDER BY kind"
@@ -119,7 +113,8 @@ _ADD_USE: Final = """
         output_tokens = model_use.output_tokens + excluded.output_tokens
 """
 _USE: Final = """
-    SELECT purpose, sum(calls)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint
+    SELECT purpose, sum(calls)::bigint AS calls, sum(input_tokens)::bigint AS input_tokens,
+           sum(output_tokens)::bigint AS output_tokens
     FROM recollect.model_use WHERE space_id = %s AND day >= %s GROUP BY purpose ORDER BY purpose
 """
 _PAUSE: Final = """
@@ -175,19 +170,21 @@ async def claim(
     spent = await work.row(_LOCK_DAY, (work.space_id, day))
     if day_tokens is not None:
         left = max(0, day_tokens - (spent[0] if spent is not None else 0))
-    rows = await work.rows(
+    rows = await work.records(
         _DUE,
         {"space": work.space_id, "kinds": texts(kinds), "now": now, "left": left,
          "limit": limit if left is None else max(limit, _SCAN_LEAST)},
     )  # fmt: skip
-    chosen = _within(rows, left, limit)
-    leases = tuple(_lease(row, now + lease_seconds) for row in chosen)
+    expires_at = now + lease_seconds
+    leases = tuple(
+        Lease(**row, token=secrets.token_hex(16), expires_at=expires_at)
+        for row in _within(rows, left, limit)
+    )
     if leases:
-        numbers = int8s([row[0] for row in chosen])
+        numbers = int8s([int(lease.id) for lease in leases])
         tokens = texts(lease.token for lease in leases)
-        await work.send(_LEASE, (now + lease_seconds, numbers, tokens, work.space_id))
-        charged = sum(lease.cost_tokens for lease in leases)
-        if charged:
+        await work.send(_LEASE, (expires_at, numbers, tokens, work.space_id))
+        if charged := sum(lease.cost_tokens for lease in leases):
             await work.send(_CHARGE, (charged, work.space_id, day))
     await settle(work)
     if not leases:
@@ -196,32 +193,16 @@ async def claim(
     return leases
 
 
-def _lease(row: tuple[Any, ...], expires_at: float) -> Lease:
-    number, kind, key, payload, cost, attempts = row
-    return Lease(
-        id=JobId(str(number)),
-        kind=plain(kind),
-        key=plain(key),
-        payload=payload,
-        cost_tokens=cost,
-        attempt=attempts + 1,
-        token=secrets.token_hex(16),
-        expires_at=expires_at,
-    )
-
-
-def _within(rows: Sequence[tuple[Any, ...]], left: int | None, limit: int) -> list[tuple[Any, ...]]:
-    """The first of them that fit what is left of the day."""
-    chosen: list[tuple[Any, ...]] = []
+def _within(
+    rows: Iterable[dict[str, Any]], left: int | None, limit: int
+) -> Iterator[dict[str, Any]]:
+    """The first of these jobs that fit what is left of the day."""
     for row in rows:
-        if len(chosen) == limit:
-            break
-        if left is not None and row[4]:
-            if row[4] > left:
-                continue
-            left -= row[4]
-        chosen.append(row)
-    return chosen
+        cost = row["cost_tokens"]
+        if limit and (left is None or cost <= left):
+            limit -= 1
+            left = None if left is None else left - cost
+            yield row
 
 
 async def settle(work: Transaction) -> None:
@@ -247,39 +228,24 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
     held = await work.row(_HELD, (work.space_id, number, lease.token))
     if held is None:
         return False
-    why = escaped(reason)
     if retry_at is None:
-        await work.send(_BURY, (why, work.space_id, number))
+        await work.send(_BURY, (reason, work.space_id, number))
     elif (twin := await work.row(_TWIN, (work.space_id, *held))) is not None:
         # The same job was asked for meanwhile and waits: the two are one again.
         await work.send(
-            _JOIN_TWIN,
-            (retry_at, why, work.space_id, number, work.space_id, twin[0]),
+            _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
         )
         await work.send(_DROP, (work.space_id, int8s([number])))
     else:
-        await work.send(_RETRY, (retry_at, why, work.space_id, number))
+        await work.send(_RETRY, (retry_at, reason, work.space_id, number))
     await settle(work)
     return True
 
 
 async def listed(work: Transaction, *, limit: int) -> tuple[JobRecord, ...]:
     """Jobs by the time they run at."""
-    return tuple(
-        JobRecord(
-            id=JobId(str(number)),
-            kind=plain(kind),
-            key=plain(key),
-            state=state,
-            attempts=attempts,
-            run_at=run_at,
-            cost_tokens=cost,
-            reason=maybe_plain(reason),
-        )
-        for number, kind, key, state, attempts, run_at, cost, reason in await work.rows(
-            _LIST, (work.space_id, limit)
-        )
-    )
+    rows = await work.records(_LIST, (work.space_id, limit))
+    return tuple(JobRecord(**row) for row in rows)
 
 
 async def queue(work: Transaction, *, day: str) -> QueueState:
@@ -287,15 +253,12 @@ async def queue(work: Transaction, *, day: str) -> QueueState:
     counts = await work.send(_COUNTS, (work.space_id,))
     paused = await work.send(_PAUSED, (work.space_id,))
     spent = await work.send(_SPENT, (work.space_id, day))
-    waiting, leased, dead, due_at = await counts.fetchone() or (0, 0, 0, None)
     tokens = await spent.fetchone()
+    (counted,) = await counts.records()
     return QueueState(
-        waiting=waiting,
-        leased=leased,
-        dead=dead,
-        paused=tuple(plain(kind) for (kind,) in await paused.fetchall()),
+        paused=tuple(kind for (kind,) in await paused.fetchall()),
         spent_tokens_today=tokens[0] if tokens is not None else 0,
-        due_at=due_at,
+        **counted,
     )
 
 
@@ -307,21 +270,18 @@ async def add_model_use(work: Transaction, use: ModelUse, *, day: str) -> None:
 
 async def model_use(work: Transaction, *, since: str) -> tuple[ModelUse, ...]:
     """What was asked of models from a day on, by purpose."""
-    return tuple(
-        ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
-        for purpose, calls, read, written in await work.rows(_USE, (work.space_id, since))
-    )
+    return tuple(ModelUse(**row) for row in await work.records(_USE, (work.space_id, since)))
 
 
 async def pause(work: Transaction, kind: str) -> None:
     """Hand out no more jobs of this kind."""
-    await work.send(_PAUSE, (work.space_id, escaped(kind)))
+    await work.send(_PAUSE, (work.space_id, kind))
     await settle(work)
 
 
 async def resume(work: Transaction, kind: str) -> None:
     """Undo `pause`."""
-    await work.send(_RESUME, (work.space_id, escaped(kind)))
+    await work.send(_RESUME, (work.space_id, kind))
     await settle(work)
 
 
@@ -360,24 +320,18 @@ _BRING_FORWARD: Final = """
 
 
 async def add_jobs(
-    work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: frozenset[str]
+    work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
     """Enqueue jobs that do not wait already; the next free number."""
     kept = [one for one in given if tombstoned.isdisjoint(one.about)]
-    if not kept:
-        return next_job
-    await work.send(
-        _ADD,
-        (
-            work.space_id,
-            int8s(list(range(next_job, next_job + len(kept)))),
-            texts(one.kind for one in kept),
-            texts(one.key for one in kept),
-            byteas(one.payload for one in kept),
-            texts(json_list(one.about) for one in kept),
-            int8s([one.cost_tokens for one in kept]),
-            float8s([one.run_at for one in kept]),
-        ),
-    )
-    await work.send(_BRING_FORWARD, {"at": min(one.run_at for one in kept), "space": work.space_id})
+    if kept:
+        rows = [
+            (number, one.kind, one.key, one.payload, json_list(one.about), one.cost_tokens,
+             one.run_at)
+            for number, one in enumerate(kept, next_job)
+        ]  # fmt: skip
+        laid = columns(rows, int8s, texts, texts, byteas, texts, int8s, float8s)
+        await work.send(_ADD, (work.space_id, *laid))
+        first = min(one.run_at for one in kept)
+        await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
     return next_job + len(kept)

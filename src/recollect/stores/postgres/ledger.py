@@ -1,7 +1,9 @@
-"""The ledger of a space: turns by number, and the pieces they name.
+"""What was sent: turns by number, the pieces they name, and the compactions of sessions.
 
-A turn that only grew names only what it added; here its rows are named in full again. Always
-holds: expiring a turn leaves every later one complete.
+A turn that only grew names only what it added; here its rows are named in full again. The record
+of a compaction is never changed, and stays when the ledger expires. Always holds: expiring a turn
+leaves every later one complete; no compaction stands for a message that was forgotten, nor for one
+of its session whose place was; and what was removed does not come back.
 """
 
 from __future__ import annotations
@@ -13,16 +15,15 @@ from typing import Any, Final
 from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import compaction_mark
 from recollect.stores.postgres.driver import (
+    Kind,
     bools,
     byteas,
-    escaped,
+    columns,
     float8s,
     id_bytes,
     ids_of,
     int8s,
     json_list,
-    maybe_plain,
-    plain,
     texts,
     uuids,
 )
@@ -37,8 +38,9 @@ _NUMBERS: Final = """
     SELECT number FROM recollect.turns WHERE space_id = %s AND session = %s ORDER BY number
 """
 _BACKWARDS: Final = """
-    SELECT number, at, format, model, system_hash, tools_hash, rest_hash, edits_hash,
-           report_hash, kept_rows, row_hashes
+    SELECT session, number, at, format, model, system_hash AS system, tools_hash AS tools,
+           rest_hash AS rest, edits_hash AS edits, report_hash AS report, kept_rows,
+           row_hashes AS rows
     FROM recollect.turns WHERE space_id = %s AND session = %s AND number <= %s
     ORDER BY number DESC LIMIT %s
 """
@@ -86,86 +88,56 @@ _DROP_PIECES: Final = """
 
 async def turns(work: Transaction, session: str) -> tuple[int, ...]:
     """The numbers of a session's turns."""
-    rows = await work.rows(_NUMBERS, (work.space_id, escaped(session)))
+    rows = await work.rows(_NUMBERS, (work.space_id, session))
     return tuple(number for (number,) in rows)
 
 
 async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
     """One turn with all its rows named."""
-    rows = await _backwards(work, session, number)
-    if not rows or rows[0][0] != number:
+    found = await _backwards(work, session, number)
+    if not found or found[0].number != number:
         return None
-    newest = rows[0]
-    record = TurnRecord(
-        session=session,
-        number=newest[0],
-        at=newest[1],
-        format=plain(newest[2]),
-        model=maybe_plain(newest[3]),
-        system=_hash(newest[4]),
-        tools=_hash(newest[5]),
-        rest=_hash(newest[6]),
-        edits=_hash(newest[7]),
-        report=_hash(newest[8]),
-        kept_rows=newest[9],
-        rows=_hashes(newest[10]),
-    )
-    whole = _all_rows(rows)
-    if whole is None:  # a record it rests on is damaged or gone, which `check` tells
-        return None
-    return RebuiltTurn(record=record, rows=whole)
+    rows = _all_rows(found)
+    # A record it rests on may be damaged or gone, which `check` tells.
+    return None if rows is None else RebuiltTurn(record=found[0], rows=rows)
 
 
-async def _backwards(work: Transaction, session: str, number: int) -> list[tuple[Any, ...]]:
+async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
     """A turn and those before it, as far back as its rows reach."""
-    found: list[tuple[Any, ...]] = []
-    below = number
+    found: list[TurnRecord] = []
     while True:
-        given = (work.space_id, escaped(session), below, _AT_ONCE)
-        some = await work.rows(_BACKWARDS, given)
-        found.extend(some)
-        if len(some) < _AT_ONCE or any(row[9] == 0 for row in some):
+        below = found[-1].number - 1 if found else number
+        given = (work.space_id, session, below, _AT_ONCE)
+        some = [
+            TurnRecord(**{**row, "rows": tuple(row["rows"])})
+            for row in await work.records(_BACKWARDS, given)
+        ]
+        found += some
+        if len(some) < _AT_ONCE or any(record.kept_rows == 0 for record in some):
             return found
-        below = some[-1][0] - 1
 
 
-def _all_rows(backwards: Sequence[tuple[Any, ...]]) -> tuple[PieceHash, ...] | None:
+def _all_rows(backwards: Sequence[TurnRecord]) -> tuple[PieceHash, ...] | None:
     """The rows of the newest of these records: its own after those it kept of the ones before.
 
     None when those before it do not have as many.
     """
-    stretches: list[tuple[PieceHash, ...]] = []
-    wanted: int | None = None
-    for row in backwards:
-        own, kept = _hashes(row[10]), row[9]
-        if wanted is None:
-            stretches.append(own)
-            wanted = kept
-        else:
-            if wanted - kept > len(own):
-                return None
-            stretches.append(own[: max(0, wanted - kept)])
-            wanted = min(wanted, kept)
+    newest, *before = backwards
+    rows, wanted = newest.rows, newest.kept_rows
+    for record in before:
         if not wanted:
             break
-    if wanted:
-        return None
-    return tuple(one for stretch in reversed(stretches) for one in stretch)
+        if wanted - record.kept_rows > len(record.rows):
+            return None
+        rows = record.rows[: max(0, wanted - record.kept_rows)] + rows
+        wanted = min(wanted, record.kept_rows)
+    return None if wanted else rows
 
 
 async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     """These pieces, as far as they are kept."""
-    rows = await work.rows(_PIECES, (work.space_id, texts(hashes)))
-    return {
-        PieceHash(plain(named)): LedgerPiece(
-            hash=PieceHash(plain(named)),
-            kind=kind,
-            body=body,
-            about=tuple(MessageId(plain(one)) for one in about),
-            exact=exact,
-        )
-        for named, kind, body, about, exact in rows
-    }
+    rows = await work.records(_PIECES, (work.space_id, texts(hashes)))
+    return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
 
 
 async def expire(work: Transaction, *, before: float) -> int:
@@ -176,11 +148,11 @@ async def expire(work: Transaction, *, before: float) -> int:
     heirs = await work.rows(
         _HEIRS,
         {"space": work.space_id, "before": before,
-         "sessions": texts(plain(session) for session, _ in old),
+         "sessions": texts(session for session, _ in old),
          "numbers": int8s([number for _, number in old])},
     )  # fmt: skip
     for session, number in heirs:
-        whole = _all_rows(await _backwards(work, plain(session), number))
+        whole = _all_rows(await _backwards(work, session, number))
         if whole is None:  # damaged: it is not made to look whole
             continue
         await work.send(_HAND_ON, (texts(whole), work.space_id, session, number))
@@ -197,24 +169,9 @@ async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
 
 async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
     """Remove the pieces that turns named which are gone, and no other does."""
-    named = {plain(one) for (hashes,) in gone for one in hashes if one is not None}
+    named = {one for (hashes,) in gone for one in hashes if one is not None}
     given = {"space": work.space_id, "hashes": texts(named)}
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
-
-
-def _hash(value: str | None) -> PieceHash | None:
-    return None if value is None else PieceHash(plain(value))
-
-
-def _hashes(values: Sequence[str]) -> tuple[PieceHash, ...]:
-    return tuple(PieceHash(plain(one)) for one in values)
-
-
-# The compactions of sessions, as they are kept for receipts, diffs and undo.
-#
-# A record that is there is never changed. Always holds: no record stands for a message that was
-# forgotten, nor for one of its session whose place was; and what was removed does not come back.
-# They stay when the ledger expires.
 
 
 _BODIES_AT_ONCE: Final = 50
@@ -275,7 +232,7 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
     """The answer, without those that are `said` again."""
-    return {plain(one) for (one,) in await looked.fetchall()} - said
+    return {one for (one,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
@@ -287,7 +244,7 @@ async def add_compactions(
             named = None if all(map(_is_number, record.about)) else texts(record.about)
             await work.send(
                 _ADD,
-                (work.space_id, escaped(record.session), record.number, record.at,
+                (work.space_id, record.session, record.number, record.at,
                  uuids(record.about), named, record.body),
             )  # fmt: skip
 
@@ -298,15 +255,15 @@ def _is_number(identity: str) -> bool:
 
 async def read_compactions(work: Transaction, session: str) -> tuple[CompactionRecord, ...]:
     """The compactions of a session by number."""
-    rows = await work.rows(_OF_SESSION, (work.space_id, escaped(session)))
+    rows = await work.rows(_OF_SESSION, (work.space_id, session))
     return tuple(_record(row) for row in rows)
 
 
 def _record(row: tuple[Any, ...]) -> CompactionRecord:
     session, number, at, named, body, packed = row
-    about = ids_of(packed) if named is None else [plain(one) for one in named]
+    about = ids_of(packed) if named is None else named
     return CompactionRecord(
-        session=plain(session), number=number, at=at, body=bytes(body),
+        session=session, number=number, at=at, body=bytes(body),
         about=tuple(map(MessageId, about)),
     )  # fmt: skip
 
@@ -346,7 +303,7 @@ async def _drop(work: Transaction, gone: Sequence[tuple[str, int]]) -> list[Comp
     rows = await work.rows(
         _DROP,
         {"space": work.space_id, "numbers": int8s([number for _, number in gone]),
-         "sessions": texts(plain(session) for session, _ in gone)},
+         "sessions": texts(session for session, _ in gone)},
     )  # fmt: skip
     return [_record(row) for row in rows]
 
@@ -374,42 +331,26 @@ _ADD_TURNS: Final = """
 
 
 async def add_pieces(
-    work: Transaction, given: Sequence[LedgerPiece], tombstoned: frozenset[str]
+    work: Transaction, given: Sequence[LedgerPiece], tombstoned: AbstractSet[str]
 ) -> None:
     """Write pieces; what is there stays, and one that was forgotten itself stays away."""
-    kept = [one for one in given if tombstoned.isdisjoint((one.hash, *one.about))]
-    if kept:
-        await work.send(
-            _ADD_PIECES,
-            (
-                work.space_id,
-                texts(one.hash for one in kept),
-                texts(one.kind for one in kept),
-                byteas(one.body for one in kept),
-                texts(json_list(one.about) for one in kept),
-                bools([one.exact for one in kept]),
-            ),
-        )
+    rows = [
+        (one.hash, one.kind, one.body, json_list(one.about), one.exact)
+        for one in given
+        if tombstoned.isdisjoint((one.hash, *one.about))
+    ]
+    if rows:
+        laid = columns(rows, texts, texts, byteas, texts, bools)
+        await work.send(_ADD_PIECES, (work.space_id, *laid))
 
 
 async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
     """Record turns; what is recorded stays."""
-    if given:
-        await work.send(
-            _ADD_TURNS,
-            (
-                work.space_id,
-                texts(one.session for one in given),
-                int8s([one.number for one in given]),
-                float8s([one.at for one in given]),
-                texts(one.format for one in given),
-                texts(one.model for one in given),
-                texts(one.system for one in given),
-                texts(one.tools for one in given),
-                texts(one.rest for one in given),
-                texts(one.edits for one in given),
-                texts(one.report for one in given),
-                int8s([one.kept_rows for one in given]),
-                texts(json_list(one.rows) for one in given),
-            ),
-        )
+    rows = [
+        (one.session, one.number, one.at, one.format, one.model, one.system, one.tools, one.rest,
+         one.edits, one.report, one.kept_rows, json_list(one.rows))
+        for one in given
+    ]  # fmt: skip
+    if rows:
+        kinds: tuple[Kind, ...] = (texts, int8s, float8s, *[texts] * 7, int8s, texts)
+        await work.send(_ADD_TURNS, (work.space_id, *columns(rows, *kinds)))

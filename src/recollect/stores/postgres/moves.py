@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.postgres import signs
-from recollect.stores.postgres.driver import floats_of, int8s, plain, texts
+from recollect.stores.postgres.driver import floats_of, int8s, texts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import mark_dead
 from recollect.stores.postgres.space import SpaceState, advance, lock_space
@@ -167,13 +167,13 @@ async def replace_passages(
     """Index segments anew; vectors stay where a passage's span is what it was."""
     ground = await lock_space(work, name)
     rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(given)})
-    spans = {(plain(row[0]), row[5], row[6], row[7]): row[4] for row in rows if row[4] is not None}
+    spans = {(row[0], row[5], row[6], row[7]): row[4] for row in rows if row[4] is not None}
     if not rows:
         return
     old = np.array(sorted(spans.values()), np.int64)
     await drop_index(work, old, ground)
     await mark_dead(work, old[old <= ground.packed_to])
-    segments = {plain(row[0]): (row[1], row[2], row[3]) for row in rows}
+    segments = {row[0]: (row[1], row[2], row[3]) for row in rows}
     await insert_passages(
         work,
         [

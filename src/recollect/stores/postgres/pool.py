@@ -146,6 +146,13 @@ class Statement:
         rows = await self.fetchall()
         return rows[0] if rows else None
 
+    async def records(self) -> list[dict[str, Any]]:
+        """All rows by the names of their columns."""
+        rows = await self.fetchall()
+        assert self._result is not None
+        names = [(self._result.fname(at) or b"").decode() for at in range(self._result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
 
 def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
     """Hand everything to the socket and read results up to the sync; raises the first error."""
@@ -294,6 +301,12 @@ class Transaction:
     ) -> tuple[Any, ...] | None:
         """The first row of a statement."""
         return await self._add(query, parameters).fetchone()
+
+    async def records(
+        self, query: LiteralString, parameters: Parameters = ()
+    ) -> list[dict[str, Any]]:
+        """The rows of a statement by the names of their columns."""
+        return await self._add(query, parameters).records()
 
     async def flush(self, wanted: Statement | None = None) -> None:
         """Run what is queued, unless the wanted statement has run already."""

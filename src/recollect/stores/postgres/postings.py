@@ -1,8 +1,12 @@
-"""Keeps the inverted index of a space: packs the newest passages, merges runs, takes passages out.
+"""The inverted index of a space: words as numbers, posting blocks, packed, merged and emptied.
 
+A word is a 32-bit hash that its space keys: words that were chosen to share a number in one space
+do not in another. A passage has a forward row: its terms, sorted, with their counts. A run turns
+the forward rows of a range of passages around: postings by term, cut into blocks that fit a page.
 Packing works from the forward rows alone, so a merged run never holds what has left the index.
-What always holds: a passage stands in the tail (its number is above `packed_to`) or in exactly
-one run; a pack whose ground moved under it (`index_epoch`) is thrown away whole.
+Never tokenizes, and never orders: see `words`. Always holds: a passage stands in the tail (its
+number is above `packed_to`) or in exactly one run; its number in a block is relative to the first
+of the run, below 65,536; a pack whose ground moved under it (`index_epoch`) is thrown away whole.
 """
 
 from __future__ import annotations
@@ -22,16 +26,6 @@ from numpy.typing import NDArray
 
 from recollect.stores.postgres.driver import big_endian, byteas, int4s, int8s
 from recollect.stores.postgres.pool import Transaction
-
-# Words as numbers: forward rows and posting blocks. Pure.
-#
-# A word is a 32-bit hash that its space keys: words that were chosen to share a number in one space
-# do not in another. A passage has a forward row: its terms, sorted, with their counts. A run
-# turns the forward rows of a range of passages around: postings sorted by term, cut into blocks
-# that fit a page. Never tokenizes, and never orders: see `ordering`.
-# Always holds: a block's postings are sorted by term and passage, and a passage's number in it is
-# relative to the first of its run, below 65,536.
-
 
 RUN_SPAN: Final = 65_536
 """How many passage numbers a run covers at most: relative numbers are 16 bits."""

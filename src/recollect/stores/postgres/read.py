@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from recollect.stores.postgres.driver import escaped, floats_of, maybe_plain, plain, texts
+from recollect.stores.postgres.driver import floats_of, plain, texts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.sessions import join_chunks
 from recollect.values.batch import StoredSession
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.message import MessageId
 from recollect.values.segment import (
     NewPassage,
     PassageText,
@@ -26,36 +26,18 @@ from recollect.values.upkeep import SessionSummary
 _WORTH_NOTING: Final = 1_000
 _MOST: Final = 9_223_372_036_854_775_807
 
-_SEGMENTS: Final = """
-    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
-           noise, tool, tags, origin, foreign_line, cold
-    FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
+_SEGMENT: Final = """
+    SELECT sequence, id, session, key, message_id, role, body AS text, tokens, said_at, source,
+           trust, noise, tool, tags, origin, foreign_line AS "foreign", cold
+    FROM recollect.segments WHERE space_id = %(space)s
 """
-_PAGE: Final = """
-    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
-           noise, tool, tags, origin, foreign_line, cold
-    FROM recollect.segments WHERE space_id = %(space)s AND sequence > %(after)s
-    ORDER BY sequence LIMIT %(limit)s
+_SEGMENTS: Final = f"{_SEGMENT} AND id = ANY(%(ids)s::text[])"
+_IN_SESSION: Final = "AND (%(session)s::text IS NULL OR session = %(session)s)"
+_PAGE: Final = f"""
+    {_SEGMENT} AND sequence > %(after)s {_IN_SESSION} ORDER BY sequence LIMIT %(limit)s
 """
-_PAGE_DOWN: Final = """
-    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
-           noise, tool, tags, origin, foreign_line, cold
-    FROM recollect.segments WHERE space_id = %(space)s AND sequence < %(after)s
-    ORDER BY sequence DESC LIMIT %(limit)s
-"""
-_PAGE_OF_SESSION: Final = """
-    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
-           noise, tool, tags, origin, foreign_line, cold
-    FROM recollect.segments
-    WHERE space_id = %(space)s AND session = %(session)s AND sequence > %(after)s
-    ORDER BY sequence LIMIT %(limit)s
-"""
-_PAGE_OF_SESSION_DOWN: Final = """
-    SELECT sequence, id, session, key, message_id, role, body, tokens, said_at, source, trust,
-           noise, tool, tags, origin, foreign_line, cold
-    FROM recollect.segments
-    WHERE space_id = %(space)s AND session = %(session)s AND sequence < %(after)s
-    ORDER BY sequence DESC LIMIT %(limit)s
+_PAGE_DOWN: Final = f"""
+    {_SEGMENT} AND sequence < %(after)s {_IN_SESSION} ORDER BY sequence DESC LIMIT %(limit)s
 """
 _KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
@@ -72,12 +54,13 @@ _PATH: Final = """
     ORDER BY chunk
 """
 _SESSIONS: Final = """
-    SELECT session, count(*), min(said_at), max(said_at)
+    SELECT session, count(*) AS segments, min(said_at) AS first_said_at,
+           max(said_at) AS last_said_at
     FROM recollect.segments WHERE space_id = %s GROUP BY session
     ORDER BY min(said_at), min(sequence)
 """
 _PASSAGES: Final = """
-    SELECT p.start_char, p.end_char, p.embedded
+    SELECT p.start_char AS start, p.end_char AS "end", p.embedded
     FROM recollect.segments AS s
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.id = %(id)s ORDER BY p.ordinal
@@ -115,9 +98,9 @@ _VECTORS: Final = """
 
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     """These segments, in this order."""
-    found = _readable(await work.rows(_SEGMENTS, (work.space_id, texts(ids))))
-    by_id = {row.segment.id: row for row in found}
-    return tuple(by_id[one] for one in ids if one in by_id)
+    rows = await work.records(_SEGMENTS, {"space": work.space_id, "ids": texts(ids)})
+    by_id = {stored.segment.id: stored for stored in _readable(rows)}
+    return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
 async def page(
@@ -128,30 +111,26 @@ async def page(
         "space": work.space_id,
         "after": (after or _MOST) if descending else after,
         "limit": limit,
+        "session": session,
     }
-    if session is None:
-        rows = await work.rows(_PAGE_DOWN if descending else _PAGE, given)
-    else:
-        statement = _PAGE_OF_SESSION_DOWN if descending else _PAGE_OF_SESSION
-        rows = await work.rows(statement, {**given, "session": escaped(session)})
-    return tuple(_readable(rows))
+    return tuple(_readable(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     """Which of these are stored."""
     rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
-    return frozenset(SegmentId(plain(one)) for (one,) in rows)
+    return frozenset(SegmentId(one) for (one,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
     """Which of these identities were forgotten."""
     rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
-    return frozenset(MessageId(plain(one)) for (one,) in rows)
+    return frozenset(MessageId(one) for (one,) in rows)
 
 
 async def session(work: Transaction, named: str) -> StoredSession | None:
     """What is remembered of a session."""
-    given = (work.space_id, escaped(named))
+    given = (work.space_id, named)
     stored = await work.send(_SESSION, given)
     chunks = await work.send(_PATH, given)
     row = await stored.fetchone()
@@ -166,19 +145,14 @@ async def session(work: Transaction, named: str) -> StoredSession | None:
 
 async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:
     """The sessions that have segments, oldest first."""
-    return tuple(
-        SessionSummary(session=plain(name), segments=count, first_said_at=first, last_said_at=last)
-        for name, count, first, last in await work.rows(_SESSIONS, (work.space_id,))
-    )
+    rows = await work.records(_SESSIONS, (work.space_id,))
+    return tuple(SessionSummary(**row) for row in rows)
 
 
 async def passages(work: Transaction, id_: SegmentId) -> tuple[NewPassage, ...]:
     """The spans of a segment; the words themselves are not kept."""
-    rows = await work.rows(_PASSAGES, {"space": work.space_id, "id": escaped(id_)})
-    return tuple(
-        NewPassage(start=start, end=end, words=(), embedded=embedded)
-        for start, end, embedded in rows
-    )
+    rows = await work.records(_PASSAGES, {"space": work.space_id, "id": id_})
+    return tuple(NewPassage(words=(), **row) for row in rows)
 
 
 async def unembedded(
@@ -188,7 +162,7 @@ async def unembedded(
 
     Also up to which passage none is missing, where that is worth writing down; else 0.
     """
-    row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
+    row = await work.row(_EMBEDDER, (work.space_id, embedder))
     number, complete_to = row if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
     found: list[PassageText] = []
@@ -215,45 +189,42 @@ def _texts_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[PassageText]:
         with contextlib.suppress(ValueError):
             read_tags(tags)
             yield PassageText(
-                segment=SegmentId(plain(id_)),
-                ordinal=ordinal,
-                text=plain(body)[start:end],
-                start=start,
-                end=end,
+                segment=SegmentId(id_), ordinal=ordinal, text=body[start:end], start=start, end=end
             )
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
     """Write down up to which passage no vector is missing: the next search for one starts there."""
-    await work.send(_COMPLETE, (upto, work.space_id, escaped(embedder)))
+    await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
 async def vectors(
     work: Transaction, embedder: str, *, after: tuple[SegmentId, int] | None, limit: int
 ) -> tuple[Vector, ...]:
     """The vectors of an embedder, ordered by segment and ordinal."""
-    row = await work.row(_EMBEDDER, (work.space_id, escaped(embedder)))
+    row = await work.row(_EMBEDDER, (work.space_id, embedder))
     if row is None:
         return ()
     from_id, from_ordinal = after if after is not None else ("", -1)
     rows = await work.rows(
         _VECTORS,
-        {"space": work.space_id, "embedder": row[0], "id": escaped(from_id),
+        {"space": work.space_id, "embedder": row[0], "id": from_id,
          "ordinal": from_ordinal, "limit": limit},
     )  # fmt: skip
     return tuple(
-        Vector(segment=SegmentId(plain(id_)), ordinal=ordinal, values=floats_of(raw))
+        Vector(segment=SegmentId(id_), ordinal=ordinal, values=floats_of(raw))
         for id_, ordinal, raw in rows
     )
 
 
-def _readable(rows: Iterable[tuple[Any, ...]]) -> list[StoredSegment]:
+def _readable(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     """Segments from rows; one that cannot be read is left out, and `check` tells of it."""
-    made = []
     for row in rows:
         with contextlib.suppress(ValueError):
-            made.append(_segment(row))
-    return made
+            topics, entities = read_tags(row.pop("tags"))
+            sequence, cold = row.pop("sequence"), row.pop("cold")
+            segment = Segment(topics=topics, entities=entities, **row)
+            yield StoredSegment(segment=segment, sequence=sequence, cold=cold)
 
 
 def read_tags(tags: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -262,26 +233,3 @@ def read_tags(tags: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), ()
     topics, entities = msgspec.json.decode(tags, type=tuple[list[str], list[str]])
     return tuple(map(plain, topics)), tuple(map(plain, entities))
-
-
-def _segment(row: tuple[Any, ...]) -> StoredSegment:
-    topics, entities = read_tags(row[13])
-    kept = Segment(
-        id=SegmentId(plain(row[1])),
-        session=plain(row[2]),
-        key=EntryKey(plain(row[3])),
-        message_id=MessageId(plain(row[4])),
-        role=row[5],
-        text=plain(row[6]),
-        tokens=row[7],
-        said_at=row[8],
-        source=row[9],
-        trust=row[10],
-        noise=maybe_plain(row[11]),
-        tool=maybe_plain(row[12]),
-        topics=topics,
-        entities=entities,
-        origin=maybe_plain(row[14]),
-        foreign=maybe_plain(row[15]),
-    )
-    return StoredSegment(segment=kept, sequence=row[0], cold=row[16])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
-from recollect.stores.postgres.driver import escaped, int8s, maybe_escaped, plain, texts
+from recollect.stores.postgres.driver import int8s, texts
 from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passages_of
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
@@ -86,12 +86,7 @@ async def held(
     """What a room holds beyond an id."""
     rows = await work.rows(_HELD[room], (work.space_id, *_key(room, after or ""), limit))
     return tuple(
-        StoredBody(
-            room=room,
-            id=_named(room, id_, name),
-            body=_bytes(body),
-            session=None if name is None else plain(name),
-        )
+        StoredBody(room=room, id=_named(room, id_, name), body=_bytes(body), session=name)
         for id_, name, body in rows
     )
 
@@ -108,7 +103,7 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
         bodies += await _put(work, new)
     given = {new.segment.id: new for new in order.segments}
     rows = await work.rows(_FIND, (work.space_id, texts(given)))
-    found = {SegmentId(plain(id_)): (sequence, cold) for id_, sequence, cold in rows}
+    found = {SegmentId(id_): (sequence, cold) for id_, sequence, cold in rows}
     vectors = 0
     if found:
         vectors = await _reindexed(work, given, found, ground)
@@ -130,7 +125,7 @@ async def _put(work: Transaction, new: NewBody) -> bool:
     body: Any = new.body
     was: Any = new.was
     if new.room == "job reasons":
-        body, was = (escaped(one.decode("utf-8", "surrogatepass")) for one in (body, was))
+        body, was = (one.decode("utf-8", "surrogatepass") for one in (body, was))
     given = (body, work.space_id, *_key(new.room, new.id), was)
     return bool(await work.rows(_PUT[new.room], given))
 
@@ -161,15 +156,7 @@ async def _put_segment(work: Transaction, new: NewSegment, sequence: int) -> Non
     one = new.segment
     await work.send(
         _PUT_SEGMENT,
-        (
-            escaped(one.text),
-            maybe_escaped(one.tool),
-            tags_of(one),
-            maybe_escaped(one.foreign),
-            one.tokens,
-            work.space_id,
-            sequence,
-        ),
+        (one.text, one.tool, tags_of(one), one.foreign, one.tokens, work.space_id, sequence),
     )
 
 
@@ -179,15 +166,15 @@ def _key(room: Room, id_: str) -> tuple[Any, ...]:
         return (int(id_ or 0),)
     if room == "compactions":
         number, _, session = id_.partition(_NUMBER_BEFORE_NAME)
-        return escaped(session), int(number or 0)
-    return (escaped(id_),)
+        return session, int(number or 0)
+    return (id_,)
 
 
 def _named(room: Room, id_: Any, session: str | None) -> str:
     if room == "compactions":
-        return f"{id_}{_NUMBER_BEFORE_NAME}{plain(session or '')}"
-    return plain(str(id_))
+        return f"{id_}{_NUMBER_BEFORE_NAME}{session or ''}"
+    return str(id_)
 
 
 def _bytes(body: bytes | str) -> bytes:
-    return body if isinstance(body, bytes) else plain(body).encode("utf-8", "surrogatepass")
+    return body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass")

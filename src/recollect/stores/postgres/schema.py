@@ -213,12 +213,6 @@ async def _grant(connection: Connection, role: str, password: str | None) -> Non
         await connection.execute(statement.format(name))
 
 
-# Rewrites our tables so that removed rows are in no data file either. Needs their owner.
-#
-# A plain VACUUM leaves most removed bytes where they are (measured: 197 of 200 rows), so every
-# table is rewritten; that locks it meanwhile, for all spaces. WAL that others hold is out of reach.
-
-
 _OUR_TABLES: Final = """
     SELECT c.relname FROM pg_class c
     WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind = 'r'
@@ -233,7 +227,11 @@ _LOCK_SECONDS: Final = 60
 
 
 async def scrub(admin_url: str | None) -> ScrubResult:
-    """Rewrite every table of ours, then ask for a checkpoint and a new WAL file."""
+    """Rewrite every table of ours, then ask for a checkpoint and a new WAL file.
+
+    A plain VACUUM leaves most removed bytes where they are (measured: 197 of 200 rows). Rewriting
+    locks a table meanwhile, for all spaces. WAL that others hold is out of reach.
+    """
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
     done: list[str] = []

@@ -1,7 +1,10 @@
-"""What a session is remembered as: its state, and the chunks of its path that changed.
+"""What a session is remembered as: its state, its path, and whom the state quotes.
 
-Older writes never replace newer ones. A state that quotes a forgotten message is stored without
-the quotes; one that cannot be read is not stored at all then.
+Path and quotes stand in chunks, of which a turn writes those that changed: a state whose past was
+cut stands for thousands of messages and is written every turn. Older writes never replace newer
+ones. A state that quotes a forgotten message is stored without the quotes; one that cannot be read
+is not stored at all then. Always holds: an identity in `session_quotes` was not forgotten when it
+was written, and forgetting takes it out, so a chunk that has not changed needs no second look.
 """
 
 from __future__ import annotations
@@ -17,14 +20,11 @@ import msgspec
 from recollect.errors import FormatError
 from recollect.formats.stored_records import without_quotes
 from recollect.stores.invariants import SessionOutcome
-from recollect.stores.postgres.driver import byteas, escaped, int4s, plain, texts, uuids
+from recollect.stores.postgres.driver import byteas, int4s, texts, uuids
 from recollect.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.values.batch import SessionWrite
 from recollect.values.message import EntryKey, MessageId
-
-# A session's path in chunks: a turn rewrites only its last one. Pure.
-
 
 CHUNK: Final = 256
 _HEX: Final = b"H"
@@ -55,9 +55,7 @@ def decode_chunk(raw: bytes) -> tuple[list[str], list[str]]:
     return keys, ids
 
 
-def join_chunks(
-    chunks: Iterable[bytes],
-) -> tuple[tuple[EntryKey, ...], tuple[MessageId, ...]]:
+def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[MessageId, ...]]:
     """The whole path of chunks in their order."""
     keys: list[EntryKey] = []
     ids: list[MessageId] = []
@@ -77,14 +75,6 @@ def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tup
         )
         for start in range(0, len(keys), CHUNK)
     ]
-
-
-# Whom a session's state quotes: identities at 16 bytes each, in chunks.
-#
-# A state whose past was cut stands for thousands of messages and is written every turn; only
-# chunks that changed are looked at and written. Always holds: an identity that stands here was not
-# forgotten when it was written, and forgetting takes it out, so a chunk that has not changed needs
-# no second look_up_quotes.
 
 
 QUOTES_CHUNK: Final = 256
@@ -125,7 +115,7 @@ async def look_up_quotes(work: Transaction, session: str, about: Sequence[str]) 
     """Queue the questions about a state that quotes these; the last chunk is the likely one."""
     last = about[max(0, len(about) - 1) // QUOTES_CHUNK * QUOTES_CHUNK :]
     return QuoteLookup(
-        held=await work.send(_KEPT_QUOTES, (work.space_id, escaped(session))),
+        held=await work.send(_KEPT_QUOTES, (work.space_id, session)),
         newest=await look_up_unquotable(work, last),
     )
 
@@ -146,7 +136,7 @@ async def may_not_quote(
     if doubtful:
         asked = {"space": work.space_id, "about": texts(doubtful)}
         rows = await work.rows(UNQUOTABLE, asked)
-        found |= {plain(one) for (one,) in rows} - said
+        found |= {one for (one,) in rows} - said
     return found
 
 
@@ -159,10 +149,10 @@ async def write_quotes(
     for number, some in enumerate(chunks):
         digest = _digest(some)
         if held.get(number) != digest:
-            given = (work.space_id, escaped(session), number, digest, uuids(some))
+            given = (work.space_id, session, number, digest, uuids(some))
             await work.send(_PUT_QUOTES, given)
     if any(number >= len(chunks) for number in held):
-        await work.send(_DROP_QUOTES_FROM, (work.space_id, escaped(session), len(chunks)))
+        await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
 
 
 async def remove_quotes_of(
@@ -231,7 +221,7 @@ class SessionLookup:
 
 async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
     """Queue the questions about the session."""
-    session = escaped(given.session)
+    session = given.session
     return SessionLookup(
         stored=await work.send(_STORED, (work.space_id, session)),
         chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
@@ -272,7 +262,7 @@ async def write_session(
     if state is None:  # it cannot be told what it quotes
         await forget_sessions(work, [given.session])
         return SessionOutcome(stale=True, cleaned=True)
-    session = escaped(given.session)
+    session = given.session
     about = [one for one in given.about if one not in quoted]
     await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
     await write_quotes(work, given.session, about, meeting.quotes)
@@ -322,7 +312,7 @@ async def _write_path(
 
 async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
     """The chunks of a session's path, as far as they stand below one."""
-    rows = await work.rows(PATH_BEFORE, (work.space_id, escaped(session), below))
+    rows = await work.rows(PATH_BEFORE, (work.space_id, session, below))
     return [raw for (raw,) in rows]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from recollect.stores.postgres.driver import escaped
 from recollect.stores.postgres.pool import Transaction
 
 
@@ -64,7 +63,7 @@ async def lock_space(work: Transaction, name: str) -> SpaceState:
     """Take the space's turn; it is made where it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
-        await work.send(_NEW_SPACE, (work.space_id, escaped(name)))
+        await work.send(_NEW_SPACE, (work.space_id, name))
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(COUNTERS, (work.space_id,))
     assert row is not None

@@ -1,8 +1,9 @@
-"""The memory of one space on PostgreSQL: `recollect.ports.Store`, each method one transaction.
+"""A fleet of spaces on one PostgreSQL behind one pool, and the memory of one space.
 
-Owns nothing but, when it was opened by itself, its fleet. What a method does stands in the
-module of its name; here it gets its transaction. Always holds: every transaction names this
-space and no other, and errors of the driver come out as ours.
+`PostgresFleet` owns the pool and never reads what a space holds: across spaces it knows only which
+of them have work that is due. `PostgresStore` is `recollect.ports.Store`, each method one
+transaction; what it does stands in the module of its name. Always holds: every transaction of a
+store names its space and no other, and errors of the driver come out as ours.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from recollect.stores.postgres import (
     space,
     write,
 )
-from recollect.stores.postgres.driver import driver_errors, plain
+from recollect.stores.postgres.driver import driver_errors
 from recollect.stores.postgres.filters import FileMemo
 from recollect.stores.postgres.pool import CONNECT_SECONDS, SECONDS, Pool, Transaction, connect
 from recollect.stores.postgres.schema import (
@@ -82,13 +83,6 @@ if TYPE_CHECKING:
         Stats,
         StoredBody,
     )
-
-
-# A fleet: many spaces on one PostgreSQL, behind one pool.
-#
-# Owns the pool; the stores it hands out own nothing. Never reads what a space holds: across
-# spaces it knows only which of them have work that is due.
-
 
 POOL_SIZE: Final = 8
 
@@ -153,7 +147,7 @@ class PostgresFleet:
     async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> tuple[str, ...]:
         """Names of spaces with jobs that may run, the longest waiting first."""
         async with self._pool.workers_view() as view:
-            return tuple(plain(name) for (name,) in await view.rows(_DUE, (now, limit)))
+            return tuple(name for (name,) in await view.rows(_DUE, (now, limit)))
 
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS

@@ -1,23 +1,34 @@
-"""Finds passages by vector: every warm one exactly in a small space, by signs in a large one.
+"""The vectors of passages: written, and found exactly in a small space, by signs in a large one.
 
 Never decides what a similarity is worth. Beyond `EXACT_NUMBERS` the signs of the vectors are
 compared first (`signs`), and those that are the most alike are compared exactly; what that
-misses is printed by `recollect bench store` as agreement. Always holds: which of those at the
-last place are chosen is decided in double precision, then by segment id and ordinal.
+misses is printed by `recollect bench store` as agreement. Vectors of passages that are not stored,
+or have another span than the vector was made of, are left out. Always holds: which of those at the
+last place are chosen is decided in double precision, then by segment id and ordinal; the first
+vector of a passage stays, whatever is written later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import StoreError
+from recollect.errors import BatchRefused, StoreError
 from recollect.stores.postgres import signs
-from recollect.stores.postgres.driver import big_endian, escaped, floats_of, int8s, plain, vector
+from recollect.stores.postgres.driver import (
+    big_endian,
+    bools,
+    floats_of,
+    int8s,
+    texts,
+    vector,
+    vectors,
+)
 from recollect.stores.postgres.filters import (
     ALLOWED,
     FILTERS,
@@ -28,7 +39,10 @@ from recollect.stores.postgres.filters import (
 )
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import Floats, Ints
+from recollect.stores.postgres.space import SpaceState
+from recollect.values.fact import FactVectorSet
 from recollect.values.recall import AskedVector, CandidateQuery
+from recollect.values.segment import VectorSet
 
 EXACT_NUMBERS: Final = 4_000 * 384
 """Vectors times dimensions up to which all are compared exactly."""
@@ -132,7 +146,7 @@ async def nearest(
 ) -> list[int]:
     """The nearest passages; none where the embedder has no vectors here."""
     search = _Search(work, query, asked, left_out, in_files)
-    asking = await work.send(EMBEDDER, (work.space_id, escaped(asked.embedder)))
+    asking = await work.send(EMBEDDER, (work.space_id, asked.embedder))
     sought = query.vector_limit > 0 and usable(asked)
     guessed = memo.guess(work.space_id, asked) if sought else None
     if guessed is not None:
@@ -148,108 +162,96 @@ async def nearest(
     return await search.finish()
 
 
+@dataclass(slots=True)
 class _Search:
     """One search by one vector, in as few round trips as what is known of the embedder allows."""
 
-    __slots__ = (
-        "_allowing", "_asked", "_found", "_given", "_in_files", "_left_out", "_query", "_seen",
-        "_work",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        work: Transaction,
-        query: CandidateQuery,
-        asked: AskedVector,
-        left_out: Ints,
-        in_files: InFiles | None,
-    ) -> None:
-        self._work = work
-        self._query = query
-        self._asked = asked
-        self._left_out = left_out
-        self._in_files = in_files
-        self._given: dict[str, Any] = {}
-        self._seen: _Seen | None = None
-        self._found: Statement | None = None
-        self._allowing: Statement | None = None
+    work: Transaction
+    query: CandidateQuery
+    asked: AskedVector
+    left_out: Ints
+    in_files: InFiles | None
+    given: dict[str, Any] = field(default_factory=dict)
+    seen: _Seen | None = None
+    found: Statement | None = None
+    allowing: Statement | None = None
 
     async def begin(self, seen: _Seen) -> None:
         """Queue the first question."""
-        self._seen = seen
-        self._given = {
-            **filters(self._work, self._query),
-            "asked": vector(self._asked.values),
+        self.seen = seen
+        self.given = {
+            **filters(self.work, self.query),
+            "asked": vector(self.asked.values),
             "embedder": seen.number,
-            "left_out": int8s(self._left_out),
-            "limit": self._query.vector_limit,
+            "left_out": int8s(self.left_out),
+            "limit": self.query.vector_limit,
             "near": _NEAR,
         }
-        narrowed = filtered(self._query)
-        if seen.by_signs(self._query):
-            self._found = await self._work.send(signs.ALL, (self._work.space_id, seen.number))
+        narrowed = filtered(self.query)
+        if seen.by_signs(self.query):
+            self.found = await self.work.send(signs.ALL, (self.work.space_id, seen.number))
             if narrowed:
-                given = filters(self._work, self._query, self._in_files)
-                self._allowing = await self._work.send(ALLOWED, given)
+                given = filters(self.work, self.query, self.in_files)
+                self.allowing = await self.work.send(ALLOWED, given)
         else:
-            self._found = await self._work.send(_FILTERED if narrowed else _EXACT, self._given)
+            self.found = await self.work.send(_FILTERED if narrowed else _EXACT, self.given)
 
     def began_with(self, seen: _Seen) -> bool:
         """Whether what was queued is what this asks for."""
-        begun = self._seen
-        self._seen = seen
+        begun = self.seen
+        self.seen = seen
         return (
             begun is not None
             and begun.number == seen.number
-            and begun.by_signs(self._query) == seen.by_signs(self._query)
+            and begun.by_signs(self.query) == seen.by_signs(self.query)
         )
 
     async def finish(self) -> list[int]:
         """The nearest passages."""
-        assert self._found is not None and self._seen is not None
-        if self._seen.by_signs(self._query):
-            numbers = await self._by_signs(self._seen)
-            packed = await self._work.row(_RERANK, {**self._given, "numbers": int8s(numbers)})
+        assert self.found is not None and self.seen is not None
+        if self.seen.by_signs(self.query):
+            numbers = await self._by_signs(self.seen)
+            packed = await self.work.row(_RERANK, {**self.given, "numbers": int8s(numbers)})
         else:
-            packed = await self._found.fetchone()
+            packed = await self.found.fetchone()
         assert packed is not None
         return await self._choose(big_endian(packed[0], "i8"), big_endian(packed[1], "f8"))
 
     async def _by_signs(self, seen: _Seen) -> Ints:
         """Those to compare exactly: whose signs are the most alike."""
-        assert self._found is not None
+        assert self.found is not None
         rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(seen.count * _RERANK_SHARE)))
-        limit = max(rerank, _RERANK_EACH * self._query.vector_limit)
+        limit = max(rerank, _RERANK_EACH * self.query.vector_limit)
         allowed: Ints | None = None
-        blocks = await self._found.fetchall()
-        if self._allowing is not None:
-            packed, _ = await self._allowing.fetchone() or (None, 0)
-            allowed = with_files(big_endian(packed, "i8"), self._in_files, cold=False)
+        blocks = await self.found.fetchall()
+        if self.allowing is not None:
+            packed, _ = await self.allowing.fetchone() or (None, 0)
+            allowed = with_files(big_endian(packed, "i8"), self.in_files, cold=False)
             if len(allowed) <= limit:
-                return np.setdiff1d(allowed, self._left_out)
+                return np.setdiff1d(allowed, self.left_out)
         return signs.nearest_by_signs(
             blocks,
             seen.dimensions,
-            np.frombuffer(self._asked.values, "<f4"),
+            np.frombuffer(self.asked.values, "<f4"),
             limit=limit,
             allowed=allowed,
-            left_out=self._left_out,
+            left_out=self.left_out,
         )
 
     async def _choose(self, numbers: Ints, distances: Floats) -> list[int]:
         """As many as were asked for, of these that are near enough."""
-        limit = self._query.vector_limit
+        limit = self.query.vector_limit
         if len(numbers) <= limit:
             return [int(one) for one in numbers]
         edge = np.partition(distances, limit - 1)[limit - 1]
         sure = [int(one) for one in numbers[distances < edge - _NEAR]]
         near = numbers[distances >= edge - _NEAR]
-        rows = await self._work.rows(_TIED, {**self._given, "numbers": int8s(near)})
+        rows = await self.work.rows(_TIED, {**self.given, "numbers": int8s(near)})
         if not rows:
             return sure
-        alike = cosines(self._asked, [row[3] for row in rows])
+        alike = cosines(self.asked, [row[3] for row in rows])
         order = sorted(
-            (-cosine, plain(row[1]), row[2], row[0])
+            (-cosine, row[1], row[2], row[0])
             for cosine, row in zip(alike.tolist(), rows, strict=True)
         )
         return sure + [row[3] for row in order[: limit - len(sure)]]
@@ -282,3 +284,152 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
             f"embedder {asked.embedder!r} has {known[1]} dimensions here, "
             f"the asked vector {len(asked.values) // 4}"
         )
+
+
+_KNOWN_EMBEDDER: Final = """
+    SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND name = %s
+"""
+# Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
+_PLACES: Final = """
+    SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, p.cold, v.there IS NOT NULL
+    FROM unnest(%(ids)s::text[]) AS u (id)
+    CROSS JOIN LATERAL (
+        SELECT sequence FROM recollect.segments
+        WHERE space_id = %(space)s AND id = u.id OFFSET 0
+    ) AS s
+    CROSS JOIN LATERAL (
+        SELECT ordinal, passage_no, start_char, end_char, cold FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = s.sequence OFFSET 0
+    ) AS p
+    LEFT JOIN LATERAL (
+        SELECT true AS there FROM recollect.vectors
+        WHERE space_id = %(space)s AND passage_no = p.passage_no AND embedder_no = (
+            SELECT embedder_no FROM recollect.embedders
+            WHERE space_id = %(space)s AND name = %(name)s
+        ) OFFSET 0
+    ) AS v ON true
+"""
+_NEW_EMBEDDER: Final = """
+    INSERT INTO recollect.embedders (space_id, embedder_no, name, dimensions)
+    VALUES (%s, %s, %s, %s)
+"""
+_VECTORS: Final = """
+    INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, cold, v)
+    SELECT %s, %s, * FROM unnest(%s::bigint[], %s::boolean[], %s::vector[])
+    ON CONFLICT DO NOTHING
+"""
+_COUNTED: Final = """
+    UPDATE recollect.embedders SET vectors = vectors + %s WHERE space_id = %s AND embedder_no = %s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorLookup:
+    """Questions that were sent ahead: the embedder, and where the passages stand."""
+
+    embedder: Statement
+    places: Statement
+
+
+async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
+    """Queue the questions about one set."""
+    name = given.embedder
+    segments = {one.segment for one in given.vectors}
+    return VectorLookup(
+        embedder=await look_up_embedder(work, given.embedder),
+        places=await work.send(
+            _PLACES, {"space": work.space_id, "name": name, "ids": texts(segments)}
+        ),
+    )
+
+
+async def write_vectors(
+    work: Transaction, given: VectorSet, meeting: VectorLookup, ground: SpaceState
+) -> None:
+    """Write one set of vectors."""
+    known = known_embedder(given, await meeting.embedder.fetchone(), ground)
+    chosen = _chosen(given, await meeting.places.fetchall(), ground)
+    if not chosen:
+        return
+    number = await new_embedder(work, given, ground) if known is None else known
+    new = {
+        place: values
+        for place, values in chosen.items()
+        if (number, place[0]) not in ground.vectored
+    }
+    if new:
+        ground.vectored.update((number, passage) for passage, _ in new)
+        await _insert(work, number, given.dimensions, new)
+        await work.send(_COUNTED, (len(new), work.space_id, number))
+
+
+async def look_up_embedder(work: Transaction, name: str) -> Statement:
+    """Queue the question what an embedder is known as."""
+    return await work.send(_KNOWN_EMBEDDER, (work.space_id, name))
+
+
+def known_embedder(
+    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, ground: SpaceState
+) -> int | None:
+    """The number of a set's embedder, given as it is stored; None where it is new."""
+    known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
+    if known is None:
+        return None
+    if known[1] != given.dimensions:
+        raise BatchRefused(
+            f"embedder {given.embedder!r} has {known[1]} dimensions here, not {given.dimensions}"
+        )
+    return known[0]
+
+
+async def new_embedder(
+    work: Transaction, given: VectorSet | FactVectorSet, ground: SpaceState
+) -> int:
+    """Note a new embedder; its number."""
+    number = ground.next_embedder
+    ground.next_embedder += 1
+    ground.embedders[given.embedder] = (number, given.dimensions)
+    await work.send(_NEW_EMBEDDER, (work.space_id, number, given.embedder, given.dimensions))
+    return number
+
+
+def _chosen(
+    given: VectorSet, rows: Sequence[tuple[Any, ...]], ground: SpaceState
+) -> dict[tuple[int, bool], bytes]:
+    """Vectors of passages that have none, by the passage's number and whether it is cold."""
+    places: dict[tuple[str, int], tuple[int, tuple[int, int], bool]] = {
+        (segment, ordinal): (number, (start, end), cold)
+        for segment, ordinal, number, start, end, cold, there in rows
+        if not there
+    }
+    places.update(
+        (place, (number, (start, end), False))
+        for place, (number, start, end) in ground.places.items()
+    )
+    chosen: dict[tuple[int, bool], bytes] = {}
+    for one in given.vectors:
+        if len(one.values) != 4 * given.dimensions:
+            raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
+        place = places.get((one.segment, one.ordinal))
+        if place is not None and one.span in (None, place[1]):
+            chosen.setdefault((place[0], place[2]), one.values)
+    return chosen
+
+
+async def _insert(
+    work: Transaction, embedder: int, dimensions: int, new: dict[tuple[int, bool], bytes]
+) -> None:
+    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
+    cold = np.array([is_cold for _, is_cold in new])
+    numbers = np.array([number for number, _ in new], np.int64)
+    await work.send(
+        _VECTORS,
+        (
+            work.space_id,
+            embedder,
+            int8s(numbers),
+            bools(cold.tolist()),
+            vectors(rows, work.vector_oid),
+        ),
+    )
+    await signs.put(work, embedder, dimensions, numbers[~cold], rows[~cold])

@@ -1,8 +1,9 @@
 """Finds passages by words: posting blocks of the runs, and the newest passages word by word.
 
-Never scores for good: it chooses the best by BM25, and `search` scores what was chosen. Always
-holds: the statistics are those of the space's warm index at the moment the words were looked up,
-whatever the filters, and whatever is left out.
+Never scores for good: it chooses the best by Okapi BM25, and `search` scores what was chosen.
+Always holds: the statistics are those of the space's warm index at the moment the words were
+looked up, whatever the filters, and whatever is left out; passages with the same words have the
+very same score, in whatever run they stand.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.stores.postgres.driver import big_endian, int8s
 from recollect.stores.postgres.filters import ALLOWED, InFiles, filtered, filters, with_files
 from recollect.stores.postgres.pool import Transaction
@@ -30,10 +30,8 @@ from recollect.stores.postgres.postings import (
 )
 from recollect.values.recall import CandidateQuery
 
-# Orders passages by the words they share with a query (Okapi BM25). Pure.
-#
-# Never has the last word: `search` scores what is found here. Always holds: passages with the same
-# words have the very same score, in whatever run they stand; what is left out takes no place.
+_SATURATION, _LENGTH_SHARE = 1.2, 0.75
+"""Okapi's k1 and b as in `search/bm25.py`, which a test compares with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,11 @@ def _score(
     totals = np.zeros(high - low + 1)
     for hit in hits:
         held = frequencies[hit.term]
-        worth = inverse_document_frequency(document_frequency=held, documents=documents)
-        damping = length_damping(hit.lengths.astype(np.float64), average_length)
-        gains = worth * saturated(hit.counts.astype(np.float64), damping)
-        totals[hit.numbers.astype(np.int64) - low] += gains
+        worth = np.log1p((documents - held + 0.5) / (held + 0.5)) * (_SATURATION + 1.0)
+        share = _LENGTH_SHARE / average_length if average_length else 0.0
+        damping = _SATURATION * (1.0 - _LENGTH_SHARE + share * hit.lengths)
+        counts = hit.counts.astype(np.float64)
+        totals[hit.numbers.astype(np.int64) - low] += worth * counts / (counts + damping)
     return low, totals
 
 
@@ -223,10 +222,7 @@ class FoundByWords:
 
 
 async def find_by_words(
-    work: Transaction,
-    query: CandidateQuery,
-    left_out: NDArray[np.int64],
-    in_files: InFiles | None,
+    work: Transaction, query: CandidateQuery, left_out: NDArray[np.int64], in_files: InFiles | None
 ) -> FoundByWords:
     """The best passages by words, without those that are left out, and the statistics."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})

@@ -17,28 +17,24 @@ from recollect.errors import StaleFacts
 from recollect.stores.invariants import SessionOutcome, compaction_mark, require_storable
 from recollect.stores.postgres import facts, jobs, ledger, sessions
 from recollect.stores.postgres.driver import (
+    Kind,
     bools,
     byteas,
+    columns,
     escaped,
     float8s,
     int4s,
     int8s,
-    plain,
     texts,
 )
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import PACK_AFTER, forward
 from recollect.stores.postgres.space import COUNTERS, SpaceState, advance, lock_space, space_state
-from recollect.stores.postgres.write_vectors import VectorLookup, look_up_vectors, write_vectors
+from recollect.stores.postgres.vectors import VectorLookup, look_up_vectors, write_vectors
 from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.fact import fact_identity
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
-
-# The smaller parts of a batch: jobs, ledger pieces and turns.
-#
-# Each leaves out what a tombstone stands for: a piece or job that quotes a forgotten message.
-
 
 _KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
@@ -129,8 +125,8 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceState,
         looked = await _look(work, batch)
     else:
         ground = space_state(row)
-    ground.known = frozenset([plain(one) for (one,) in await looked.known.fetchall()])
-    ground.tombstoned = frozenset([plain(one) for (one,) in await looked.tombstoned.fetchall()])
+    ground.known = frozenset([one for (one,) in await looked.known.fetchall()])
+    ground.tombstoned = frozenset([one for (one,) in await looked.tombstoned.fetchall()])
     return ground, looked
 
 
@@ -195,74 +191,46 @@ def _sort_out(
 async def _insert_segments(
     work: Transaction, new: Sequence[NewSegment], ground: SpaceState
 ) -> None:
-    kept = [one.segment for one in new]
-    sequences = range(ground.next_sequence, ground.next_sequence + len(kept))
-    ground.next_sequence += len(kept)
-    await work.send(
-        _SEGMENTS,
-        (
-            work.space_id,
-            int8s(list(sequences)),
-            texts(one.id for one in kept),
-            texts(one.session for one in kept),
-            texts(one.key for one in kept),
-            texts(one.message_id for one in kept),
-            texts(one.role for one in kept),
-            texts(one.text for one in kept),
-            int8s([one.tokens for one in kept]),
-            float8s([one.said_at for one in kept]),
-            texts(one.source for one in kept),
-            texts(one.trust for one in kept),
-            texts(one.noise for one in kept),
-            texts(one.tool for one in kept),
-            texts(tags_of(one) for one in kept),
-            texts(one.origin for one in kept),
-            texts(one.foreign for one in kept),
-        ),
-    )
-    await insert_passages(
-        work,
-        [
-            (sequence, one, False)
-            for sequence, one in zip(sequences, new, strict=True)
-            if one.passages
-        ],
-        ground,
-    )
+    sequences = range(ground.next_sequence, ground.next_sequence + len(new))
+    ground.next_sequence += len(new)
+    numbered = list(zip(sequences, new, strict=True))
+    rows = [
+        (sequence, one.id, one.session, one.key, one.message_id, one.role, one.text, one.tokens,
+         one.said_at, one.source, one.trust, one.noise, one.tool, tags_of(one), one.origin,
+         one.foreign)
+        for sequence, one in ((sequence, given.segment) for sequence, given in numbered)
+    ]  # fmt: skip
+    kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 7)
+    await work.send(_SEGMENTS, (work.space_id, *columns(rows, *kinds)))
+    indexed = [(sequence, given, False) for sequence, given in numbered if given.passages]
+    await insert_passages(work, indexed, ground)
 
 
 async def insert_passages(
     work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], ground: SpaceState
 ) -> None:
     """Index the passages of segments, each with its sequence and whether it is cold."""
-    rows: list[tuple[Any, ...]] = []
+    passages: list[tuple[Any, ...]] = []
+    terms: list[tuple[Any, ...]] = []
     for sequence, new, cold in given:
         for ordinal, passage in enumerate(new.passages):
             number = ground.next_passage
             ground.next_passage += 1
             ground.places[new.segment.id, ordinal] = (number, passage.start, passage.end)
-            held = forward(work.space_id, passage.words)
+            words = forward(work.space_id, passage.words)
             if not cold:
                 ground.documents += 1
-                ground.total_length += held.length
-            rows.append(
+                ground.total_length += words.length
+            passages.append(
                 (number, sequence, ordinal, passage.start, passage.end, new.segment.said_at,
-                 passage.embedded, cold, held.length, held.terms, held.counts)
+                 passage.embedded, cold)
             )  # fmt: skip
-    if not rows:
-        return
-    columns = list(zip(*rows, strict=True))
-    numbers, cold_flags = int8s(columns[0]), bools(columns[7])
-    await work.send(
-        PASSAGES,
-        (work.space_id, numbers, int8s(columns[1]), int4s(columns[2]), int4s(columns[3]),
-         int4s(columns[4]), float8s(columns[5]), bools(columns[6]), cold_flags),
-    )  # fmt: skip
-    await work.send(
-        TERMS,
-        (work.space_id, numbers, int4s(columns[8]), byteas(columns[9]), byteas(columns[10]),
-         cold_flags),
-    )  # fmt: skip
+            terms.append((number, words.length, words.terms, words.counts, cold))
+    if passages:
+        kinds = (int8s, int8s, int4s, int4s, int4s, float8s, bools, bools)
+        await work.send(PASSAGES, (work.space_id, *columns(passages, *kinds)))
+        laid = columns(terms, int8s, int4s, byteas, byteas, bools)
+        await work.send(TERMS, (work.space_id, *laid))
 
 
 def tags_of(segment: Segment) -> str | None:
