@@ -20,7 +20,7 @@ from recollect.errors import BatchRefused
 from recollect.stores.invariants import pack_evidence, session_mark, unpack_evidence, writable
 from recollect.stores.postgres.driver import escaped, int8s, plain, texts, vectors
 from recollect.stores.postgres.pool import Statement, Transaction
-from recollect.stores.postgres.space import SpaceState
+from recollect.stores.postgres.space import SpaceCounters
 from recollect.stores.postgres.vectors import known_embedder, look_up_embedder, new_embedder
 from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
@@ -239,15 +239,15 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
 async def write_facts(
     work: Transaction,
     batch: Batch,
-    meeting: FactLookup,
-    ground: SpaceState,
+    lookup: FactLookup,
+    counters: SpaceCounters,
     refused: frozenset[str],
 ) -> None:
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
-    gone = refused | {id_ for (id_,) in await meeting.gone.fetchall()}
-    rows = await meeting.held.records()
+    gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
+    rows = await lookup.held.records()
     held = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = writable(batch.facts, held, tombstones=ground.tombstoned, gone=gone)
+    changed = writable(batch.facts, held, tombstones=counters.tombstoned, gone=gone)
     written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
     numbers = {
         row["id"]: row["fact_no"]
@@ -258,9 +258,9 @@ async def write_facts(
         numbers.pop(id_, None)
         if fact.current:
             numbers[id_] = number
-    for given, asking in zip(batch.fact_vectors, meeting.embedders, strict=True):
+    for given, asking in zip(batch.fact_vectors, lookup.embedders, strict=True):
         stored = await asking.fetchone()
-        await _write_vectors(work, given, stored, numbers, ground)
+        await _write_vectors(work, given, stored, numbers, counters)
     for read_to in batch.extracted:
         given_ = (work.space_id, session_mark(read_to.session), read_to.sequence)
         await work.send(_READ_TO, given_)
@@ -347,10 +347,10 @@ async def _write_vectors(
     given: FactVectorSet,
     stored: tuple[Any, ...] | None,
     numbers: Mapping[FactId, int],
-    ground: SpaceState,
+    counters: SpaceCounters,
 ) -> None:
     """Keep the vectors of current facts that have none of this embedder yet."""
-    known = known_embedder(given, stored, ground)
+    known = known_embedder(given, stored, counters)
     if any(len(one.values) != 4 * given.dimensions for one in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
@@ -360,7 +360,7 @@ async def _write_vectors(
     if not new:
         return
     if known is None:
-        known = await new_embedder(work, given, ground)
+        known = await new_embedder(work, given, counters)
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
     laid = vectors(rows, work.vector_oid)
     await work.send(_VECTORS, (work.space_id, known, int8s(list(new)), laid))

@@ -29,7 +29,7 @@ from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import Ints, erase, mark_dead, purge_dead
 from recollect.stores.postgres.sessions import forget_sessions, path_of, state_without
-from recollect.stores.postgres.space import SpaceState, advance, lock_space
+from recollect.stores.postgres.space import SpaceCounters, advance, lock_space
 from recollect.stores.postgres.write import GONE
 from recollect.values.fact import FactId, fact_identity
 from recollect.values.message import MessageId
@@ -267,13 +267,13 @@ class _Meant:
 
 async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
     """Carry out an order."""
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     meant = await _meant(work, order)
-    passages, vectors = await _remove_segments(work, meant, ground)
+    passages, vectors = await _remove_segments(work, meant, counters)
     marks = [*meant.identities, *(id_ for _, id_, _ in meant.places)]
     await work.send(TOMBSTONES, (work.space_id, order.at, texts(dict.fromkeys(marks))))
     removed = await _remove_what_rests(work, order, meant)
-    await advance(work, ground)
+    await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
     return Forgotten(
@@ -292,19 +292,19 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
 
 async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
     """Remove segments with their passages, words and vectors, and leave no mark; how many went."""
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     found = await work.rows(_BY_ID, (work.space_id, texts(ids)))
     if not found:
         return 0
     sequences = int8s([sequence for (sequence,) in found])
     numbers = await passages_of(work, sequences)
-    await drop_index(work, numbers, ground)
+    await drop_index(work, numbers, counters)
     await drop_vectors(work, numbers)
     # Nobody asked for these words to be gone for good: the next merge takes them out of the runs.
-    await mark_dead(work, numbers[numbers <= ground.packed_to])
+    await mark_dead(work, numbers[numbers <= counters.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
     await segments_changed(work)
-    await advance(work, ground)
+    await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     return len(found)
 
@@ -352,15 +352,17 @@ def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]
     return [(sequence, SegmentId(id_), MessageId(identity)) for sequence, id_, identity in rows]
 
 
-async def _remove_segments(work: Transaction, meant: _Meant, ground: SpaceState) -> tuple[int, int]:
+async def _remove_segments(
+    work: Transaction, meant: _Meant, counters: SpaceCounters
+) -> tuple[int, int]:
     """Remove the segments, their passages, words and vectors; how many passages and vectors."""
     if not meant.rows:
         return 0, 0
     sequences = int8s([sequence for sequence, _, _ in meant.rows])
     numbers = await passages_of(work, sequences)
-    terms = await drop_index(work, numbers, ground)
+    terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
-    await erase(work, numbers[numbers <= ground.packed_to], terms)
+    await erase(work, numbers[numbers <= counters.packed_to], terms)
     # Under numbers they had before they were cold, or indexed otherwise, they may stand there too.
     await purge_dead(work)
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))

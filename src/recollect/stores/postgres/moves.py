@@ -19,7 +19,7 @@ from recollect.stores.postgres import signs
 from recollect.stores.postgres.driver import floats_of, int8s, texts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import mark_dead
-from recollect.stores.postgres.space import SpaceState, advance, lock_space
+from recollect.stores.postgres.space import SpaceCounters, advance, lock_space
 from recollect.stores.postgres.write import insert_passages
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
@@ -113,7 +113,7 @@ async def evict(
     work: Transaction, name: str, *, max_segments: int | None, said_before: float | None
 ) -> int:
     """Move the oldest segments to cold; how many went."""
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     going: set[int] = set()
     if said_before is not None:
         going.update(row[0] for row in await work.rows(_OLD, (work.space_id, said_before)))
@@ -130,16 +130,16 @@ async def evict(
     lengths = await work.rows(_COOL_TERMS, (work.space_id, packed))
     await work.send(_COOL_VECTORS, (work.space_id, packed, work.space_id))
     await signs.clear(work, numbers)
-    await mark_dead(work, numbers[numbers <= ground.packed_to])
-    ground.documents -= len(lengths)
-    ground.total_length -= sum(length for (length,) in lengths)
-    await _finish(work, ground)
+    await mark_dead(work, numbers[numbers <= counters.packed_to])
+    counters.documents -= len(lengths)
+    counters.total_length -= sum(length for (length,) in lengths)
+    await _finish(work, counters)
     return len(going)
 
 
 async def warm(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
     """Take cold segments back; how many came."""
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     coming = [row[0] for row in await work.rows(_COLD, (work.space_id, texts(ids)))]
     if not coming:
         return 0
@@ -148,16 +148,16 @@ async def warm(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
     rows = await work.rows(_COLD_PASSAGES, (work.space_id, sequences))
     old = [number for (number,) in rows]
     if old:
-        new = list(range(ground.next_passage, ground.next_passage + len(old)))
-        ground.next_passage += len(old)
+        new = list(range(counters.next_passage, counters.next_passage + len(old)))
+        counters.next_passage += len(old)
         pair = (int8s(old), int8s(new))
         await work.send(_RENUMBER_PASSAGES, (*pair, work.space_id))
         lengths = await work.rows(_RENUMBER_TERMS, (*pair, work.space_id))
         await work.send(_RENUMBER_VECTORS, (False, *pair, work.space_id, work.space_id))
         await _sign_again(work, new)
-        ground.documents += len(lengths)
-        ground.total_length += sum(length for (length,) in lengths)
-    await _finish(work, ground)
+        counters.documents += len(lengths)
+        counters.total_length += sum(length for (length,) in lengths)
+    await _finish(work, counters)
     return len(coming)
 
 
@@ -165,14 +165,14 @@ async def replace_passages(
     work: Transaction, name: str, given: Mapping[SegmentId, tuple[NewPassage, ...]]
 ) -> None:
     """Index segments anew; vectors stay where a passage's span is what it was."""
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(given)})
     spans = {(row[0], row[5], row[6], row[7]): row[4] for row in rows if row[4] is not None}
     if not rows:
         return
     old = np.array(sorted(spans.values()), np.int64)
-    await drop_index(work, old, ground)
-    await mark_dead(work, old[old <= ground.packed_to])
+    await drop_index(work, old, counters)
+    await mark_dead(work, old[old <= counters.packed_to])
     segments = {row[0]: (row[1], row[2], row[3]) for row in rows}
     await insert_passages(
         work,
@@ -180,15 +180,15 @@ async def replace_passages(
             (sequence, _stand_in(SegmentId(id_), said_at, given[SegmentId(id_)]), cold)
             for id_, (sequence, said_at, cold) in segments.items()
         ],
-        ground,
+        counters,
     )
     moved: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
-    for (id_, ordinal), (number, start, end) in ground.places.items():
+    for (id_, ordinal), (number, start, end) in counters.places.items():
         if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
             moved[segments[id_][2]].append((was, number))
     await _move_vectors(work, moved)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
-    await _finish(work, ground)
+    await _finish(work, counters)
 
 
 async def _move_vectors(work: Transaction, moved: dict[bool, list[tuple[int, int]]]) -> None:
@@ -217,15 +217,15 @@ async def _sign_again(work: Transaction, numbers: Sequence[int]) -> None:
 
 
 async def drop_index(
-    work: Transaction, numbers: NDArray[np.int64], ground: SpaceState
+    work: Transaction, numbers: NDArray[np.int64], counters: SpaceCounters
 ) -> NDArray[Any]:
     """Remove passages, their words and signs; the terms they had. Vectors and runs stay."""
     packed = int8s(numbers)
     await work.send(DROP_PASSAGES, (work.space_id, packed))
     await signs.clear(work, numbers)
     rows = await work.rows(DROP_TERMS, (work.space_id, packed))
-    ground.documents -= sum(not cold for _, cold, _ in rows)
-    ground.total_length -= sum(length for length, cold, _ in rows if not cold)
+    counters.documents -= sum(not cold for _, cold, _ in rows)
+    counters.total_length -= sum(length for length, cold, _ in rows if not cold)
     return np.unique(np.frombuffer(b"".join(terms for _, _, terms in rows), "<u4"))
 
 
@@ -240,8 +240,8 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     return len(gone)
 
 
-async def _finish(work: Transaction, ground: SpaceState) -> None:
-    await advance(work, ground)
+async def _finish(work: Transaction, counters: SpaceCounters) -> None:
+    await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
 
 

@@ -6,7 +6,7 @@ the forward rows of a range of passages around: postings by term, cut into block
 Packing works from the forward rows alone, so a merged run never holds what has left the index.
 Never tokenizes, and never orders: see `words`. Always holds: a passage stands in the tail (its
 number is above `packed_to`) or in exactly one run; its number in a block is relative to the first
-of the run, below 65,536; a pack whose ground moved under it (`index_epoch`) is thrown away whole.
+of the run, below 65,536; a pack that meets another `index_epoch` is thrown away whole.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ _BUCKETS: Final = """
 _BLOCKS_AT_ONCE: Final = 2_000
 
 
-class GroundMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
+class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
     """The index changed while a run was built; the transaction is to be rolled back."""
 
 
@@ -414,10 +414,10 @@ async def _swap(
     for run in build_runs(rows):
         await _insert_run(work, run)
     if await work.row(_LOCK_STATE, (work.space_id,)) is None:
-        raise GroundMoved
+        raise IndexMoved
     locked = await work.row(_STATE, (work.space_id,))
     if locked is None or locked[1:] != state[1:]:
-        raise GroundMoved
+        raise IndexMoved
     if drop:
         await work.send(_DROP_POSTINGS, (work.space_id, int8s(drop)))
         await work.send(_DROP_RUNS, (work.space_id, int8s(drop)))

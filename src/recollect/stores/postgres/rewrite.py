@@ -16,7 +16,7 @@ from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passa
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import erase, purge_dead
-from recollect.stores.postgres.space import SpaceState, advance, lock_space
+from recollect.stores.postgres.space import SpaceCounters, advance, lock_space
 from recollect.stores.postgres.write import insert_passages, tags_of, write_batch
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
@@ -97,7 +97,7 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
     if order.facts or order.facts_revision is not None:
         facts = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         await write_batch(work, facts, name)
-    ground = await lock_space(work, name)
+    counters = await lock_space(work, name)
     bodies = 0
     for new in order.bodies:
         bodies += await _put(work, new)
@@ -106,12 +106,12 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
     found = {SegmentId(id_): (sequence, cold) for id_, sequence, cold in rows}
     vectors = 0
     if found:
-        vectors = await _reindexed(work, given, found, ground)
+        vectors = await _reindexed(work, given, found, counters)
     for id_, (sequence, _) in found.items():
         await _put_segment(work, given[id_], sequence)
     if found:  # a fact that was read from an old text would bring it back
         await segments_changed(work)
-    await advance(work, ground)
+    await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
@@ -134,13 +134,13 @@ async def _reindexed(
     work: Transaction,
     given: Mapping[SegmentId, NewSegment],
     found: Mapping[SegmentId, tuple[int, bool]],
-    ground: SpaceState,
+    counters: SpaceCounters,
 ) -> int:
     """Take the old passages out to the last posting and index the new; how many vectors went."""
     numbers = await passages_of(work, int8s([sequence for sequence, _ in found.values()]))
-    terms = await drop_index(work, numbers, ground)
+    terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
-    await erase(work, numbers[numbers <= ground.packed_to], terms)
+    await erase(work, numbers[numbers <= counters.packed_to], terms)
     # Under numbers they had before they were cold, or indexed otherwise, they may stand there too.
     await purge_dead(work)
     indexed = [
@@ -148,7 +148,7 @@ async def _reindexed(
         for id_, (sequence, cold) in found.items()
         if given[id_].passages
     ]
-    await insert_passages(work, indexed, ground)
+    await insert_passages(work, indexed, counters)
     return vectors
 
 

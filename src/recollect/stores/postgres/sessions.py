@@ -121,10 +121,10 @@ async def look_up_quotes(work: Transaction, session: str, about: Sequence[str]) 
 
 
 async def may_not_quote(
-    work: Transaction, about: Sequence[str], meeting: QuoteLookup, said: AbstractSet[str]
+    work: Transaction, about: Sequence[str], lookup: QuoteLookup, said: AbstractSet[str]
 ) -> set[str]:
     """Whom of these a state may not quote any more; `said` are those that this batch stores."""
-    held = dict(await meeting.held.fetchall())
+    held = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     doubtful = [
         one
@@ -132,7 +132,7 @@ async def may_not_quote(
         if held.get(number) != _digest(some)
         for one in some
     ]
-    found = await unquotable(meeting.newest, said)
+    found = await unquotable(lookup.newest, said)
     if doubtful:
         asked = {"space": work.space_id, "about": texts(doubtful)}
         rows = await work.rows(UNQUOTABLE, asked)
@@ -141,10 +141,10 @@ async def may_not_quote(
 
 
 async def write_quotes(
-    work: Transaction, session: str, about: Sequence[str], meeting: QuoteLookup
+    work: Transaction, session: str, about: Sequence[str], lookup: QuoteLookup
 ) -> None:
     """Keep whom a state quotes: the chunks that changed."""
-    held = dict(await meeting.held.fetchall())
+    held = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     for number, some in enumerate(chunks):
         digest = _digest(some)
@@ -232,7 +232,7 @@ async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLook
 async def write_session(
     work: Transaction,
     given: SessionWrite,
-    meeting: SessionLookup,
+    lookup: SessionLookup,
     forgotten: frozenset[str],
     said: frozenset[str],
 ) -> SessionOutcome:
@@ -240,17 +240,17 @@ async def write_session(
 
     It may quote none of the `forgotten`; `said` are the identities this batch stores.
     """
-    stored = await meeting.stored.fetchone()
+    stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
-    gone = await may_not_quote(work, given.about, meeting.quotes, said)
+    gone = await may_not_quote(work, given.about, lookup.quotes, said)
     quoted = (forgotten | gone).intersection(given.about)
     if stored is not None and stored[0] == given.turn:
         return await _met_again(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0
     if given.path_from > length:  # what lies between was never written: no path with a hole
         return SessionOutcome(stale=True)
-    chunk = await meeting.chunk.fetchone()
+    chunk = await lookup.chunk.fetchone()
     start, within = given.path_from, given.path_from % CHUNK
     try:
         kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
@@ -265,7 +265,7 @@ async def write_session(
     session = given.session
     about = [one for one in given.about if one not in quoted]
     await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
-    await write_quotes(work, given.session, about, meeting.quotes)
+    await write_quotes(work, given.session, about, lookup.quotes)
     if start != length or given.path:
         await _write_path(work, session, start // CHUNK, keys, ids)
     return SessionOutcome(cleaned=state != given.state)

@@ -1,4 +1,4 @@
-"""What a batch meets in a space: counters, what is known, what was forgotten."""
+"""The counters of a space, which writers lock in turn, and what a batch meets there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from recollect.stores.postgres.pool import Transaction
 
 
 @dataclass(slots=True, kw_only=True)
-class SpaceState:
-    """What a batch meets: the counters, what is known, what was forgotten."""
+class SpaceCounters:
+    """The next numbers of a space, and what a batch meets there and adds to it."""
 
     next_sequence: int
     next_passage: int
@@ -59,7 +59,7 @@ async def take_turn(work: Transaction) -> bool:
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
 
-async def lock_space(work: Transaction, name: str) -> SpaceState:
+async def lock_space(work: Transaction, name: str) -> SpaceCounters:
     """Take the space's turn; it is made where it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
@@ -67,21 +67,21 @@ async def lock_space(work: Transaction, name: str) -> SpaceState:
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(COUNTERS, (work.space_id,))
     assert row is not None
-    return space_state(row)
+    return space_counters(row)
 
 
-def space_state(row: tuple[Any, ...]) -> SpaceState:
+def space_counters(row: tuple[Any, ...]) -> SpaceCounters:
     """A row of `COUNTERS`."""
-    return SpaceState(
+    return SpaceCounters(
         next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
         packed_to=row[4], facts_revision=row[5],
     )  # fmt: skip
 
 
-async def advance(work: Transaction, ground: SpaceState) -> None:
+async def advance(work: Transaction, counters: SpaceCounters) -> None:
     """Write the counters back."""
     await work.send(
         _ADVANCE,
-        (ground.next_sequence, ground.next_passage, ground.next_embedder, ground.next_job,
-         ground.documents, ground.total_length, work.space_id),
+        (counters.next_sequence, counters.next_passage, counters.next_embedder, counters.next_job,
+         counters.documents, counters.total_length, work.space_id),
     )  # fmt: skip

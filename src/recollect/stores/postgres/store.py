@@ -231,7 +231,7 @@ class PostgresStore:
         The effect of a job of kind "pack". May run beside anything: what loses a race is undone.
         """
         steps = 0
-        with contextlib.suppress(postings.GroundMoved):
+        with contextlib.suppress(postings.IndexMoved):
             async with self._writing() as work:
                 steps += await postings.pack_tail(work, least=least)
             while True:

@@ -39,7 +39,7 @@ from recollect.stores.postgres.filters import (
 )
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import Floats, Ints
-from recollect.stores.postgres.space import SpaceState
+from recollect.stores.postgres.space import SpaceCounters
 from recollect.values.fact import FactVectorSet
 from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import VectorSet
@@ -344,21 +344,21 @@ async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
 
 
 async def write_vectors(
-    work: Transaction, given: VectorSet, meeting: VectorLookup, ground: SpaceState
+    work: Transaction, given: VectorSet, lookup: VectorLookup, counters: SpaceCounters
 ) -> None:
     """Write one set of vectors."""
-    known = known_embedder(given, await meeting.embedder.fetchone(), ground)
-    chosen = _chosen(given, await meeting.places.fetchall(), ground)
+    known = known_embedder(given, await lookup.embedder.fetchone(), counters)
+    chosen = _chosen(given, await lookup.places.fetchall(), counters)
     if not chosen:
         return
-    number = await new_embedder(work, given, ground) if known is None else known
+    number = await new_embedder(work, given, counters) if known is None else known
     new = {
         place: values
         for place, values in chosen.items()
-        if (number, place[0]) not in ground.vectored
+        if (number, place[0]) not in counters.vectored
     }
     if new:
-        ground.vectored.update((number, passage) for passage, _ in new)
+        counters.vectored.update((number, passage) for passage, _ in new)
         await _insert(work, number, given.dimensions, new)
         await work.send(_COUNTED, (len(new), work.space_id, number))
 
@@ -369,10 +369,10 @@ async def look_up_embedder(work: Transaction, name: str) -> Statement:
 
 
 def known_embedder(
-    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, ground: SpaceState
+    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> int | None:
     """The number of a set's embedder, given as it is stored; None where it is new."""
-    known = ground.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
+    known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
     if known is None:
         return None
     if known[1] != given.dimensions:
@@ -383,18 +383,18 @@ def known_embedder(
 
 
 async def new_embedder(
-    work: Transaction, given: VectorSet | FactVectorSet, ground: SpaceState
+    work: Transaction, given: VectorSet | FactVectorSet, counters: SpaceCounters
 ) -> int:
     """Note a new embedder; its number."""
-    number = ground.next_embedder
-    ground.next_embedder += 1
-    ground.embedders[given.embedder] = (number, given.dimensions)
+    number = counters.next_embedder
+    counters.next_embedder += 1
+    counters.embedders[given.embedder] = (number, given.dimensions)
     await work.send(_NEW_EMBEDDER, (work.space_id, number, given.embedder, given.dimensions))
     return number
 
 
 def _chosen(
-    given: VectorSet, rows: Sequence[tuple[Any, ...]], ground: SpaceState
+    given: VectorSet, rows: Sequence[tuple[Any, ...]], counters: SpaceCounters
 ) -> dict[tuple[int, bool], bytes]:
     """Vectors of passages that have none, by the passage's number and whether it is cold."""
     places: dict[tuple[str, int], tuple[int, tuple[int, int], bool]] = {
@@ -404,7 +404,7 @@ def _chosen(
     }
     places.update(
         (place, (number, (start, end), False))
-        for place, (number, start, end) in ground.places.items()
+        for place, (number, start, end) in counters.places.items()
     )
     chosen: dict[tuple[int, bool], bytes] = {}
     for one in given.vectors:

@@ -29,7 +29,13 @@ from recollect.stores.postgres.driver import (
 )
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.postings import PACK_AFTER, forward
-from recollect.stores.postgres.space import COUNTERS, SpaceState, advance, lock_space, space_state
+from recollect.stores.postgres.space import (
+    COUNTERS,
+    SpaceCounters,
+    advance,
+    lock_space,
+    space_counters,
+)
 from recollect.stores.postgres.vectors import VectorLookup, look_up_vectors, write_vectors
 from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.fact import fact_identity
@@ -73,18 +79,18 @@ TERMS: Final = """
 async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[WriteResult, int]:
     """Write a batch in this transaction; also how many passages wait to be packed."""
     require_storable(batch)
-    ground, looked = await _meet(work, batch, name)
-    if batch.facts_revision not in (None, ground.facts_revision):
+    counters, looked = await _meet(work, batch, name)
+    if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
-    before = ground.tail
-    stored, known, forgotten = _sort_out(batch.segments, ground)
+    before = counters.tail
+    stored, known, forgotten = _sort_out(batch.segments, counters)
     if forgotten:  # what rests on one alone may come in a later batch
         await work.send(GONE, (work.space_id, texts(forgotten), texts(forgotten.values())))
-    unquotable = ground.tombstoned.union(forgotten.values())
+    unquotable = counters.tombstoned.union(forgotten.values())
     if stored:
-        await _insert_segments(work, stored, ground)
-    for given, meeting in zip(batch.vectors, looked.vectors, strict=True):
-        await write_vectors(work, given, meeting, ground)
+        await _insert_segments(work, stored, counters)
+    for given, lookup in zip(batch.vectors, looked.vectors, strict=True):
+        await write_vectors(work, given, lookup, counters)
     said = frozenset(new.segment.message_id for new in stored)
     refused = unquotable
     if looked.compacted is not None:
@@ -95,39 +101,39 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Write
         kept = await sessions.write_session(work, batch.session, looked.session, refused, said)
         stale = batch.session.session if kept.stale else None
     if looked.facts is not None:
-        await facts.write_facts(work, batch, looked.facts, ground, frozenset(forgotten))
+        await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
     # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
     new_jobs = list(batch.jobs) if stored or not batch.segments else []
-    if ground.tail // PACK_AFTER > before // PACK_AFTER:
+    if counters.tail // PACK_AFTER > before // PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
-    ground.next_job = await jobs.add_jobs(work, new_jobs, ground.next_job, unquotable)
+    counters.next_job = await jobs.add_jobs(work, new_jobs, counters.next_job, unquotable)
     await ledger.add_pieces(work, batch.pieces, unquotable)
     await ledger.add_turns(work, [one for one in batch.turns if one.session != stale])
     current = [one for one in batch.compactions if one.session != stale]
     await ledger.add_compactions(work, current, refused)
-    await advance(work, ground)
+    await advance(work, counters)
     return WriteResult(
         stored=tuple(new.segment.id for new in stored),
         known=tuple(known),
         forgotten=tuple(forgotten),
         session_stale=kept.stale,
         session_cleaned=kept.cleaned,
-    ), ground.tail
+    ), counters.tail
 
 
-async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceState, _Looked]:
+async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounters, _Looked]:
     """Take the space's turn and look at what the batch meets, in one round trip."""
     locking = await work.send(COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
     row = await locking.fetchone()
     if row is None:
-        ground = await lock_space(work, name)
+        counters = await lock_space(work, name)
         looked = await _look(work, batch)
     else:
-        ground = space_state(row)
-    ground.known = frozenset([one for (one,) in await looked.known.fetchall()])
-    ground.tombstoned = frozenset([one for (one,) in await looked.tombstoned.fetchall()])
-    return ground, looked
+        counters = space_counters(row)
+    counters.known = frozenset([one for (one,) in await looked.known.fetchall()])
+    counters.tombstoned = frozenset([one for (one,) in await looked.tombstoned.fetchall()])
+    return counters, looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +177,7 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
 
 
 def _sort_out(
-    given: Sequence[NewSegment], ground: SpaceState
+    given: Sequence[NewSegment], counters: SpaceCounters
 ) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
     """Which segments are new, which known, and for which, with their identity, a tombstone
     stands."""
@@ -179,9 +185,9 @@ def _sort_out(
     known: dict[SegmentId, None] = {}
     forgotten: dict[SegmentId, MessageId] = {}
     for new in given:
-        if not ground.tombstoned.isdisjoint((new.segment.id, new.segment.message_id)):
+        if not counters.tombstoned.isdisjoint((new.segment.id, new.segment.message_id)):
             forgotten[new.segment.id] = new.segment.message_id
-        elif new.segment.id in ground.known:
+        elif new.segment.id in counters.known:
             known[new.segment.id] = None
         else:
             stored.setdefault(new.segment.id, new)
@@ -189,10 +195,10 @@ def _sort_out(
 
 
 async def _insert_segments(
-    work: Transaction, new: Sequence[NewSegment], ground: SpaceState
+    work: Transaction, new: Sequence[NewSegment], counters: SpaceCounters
 ) -> None:
-    sequences = range(ground.next_sequence, ground.next_sequence + len(new))
-    ground.next_sequence += len(new)
+    sequences = range(counters.next_sequence, counters.next_sequence + len(new))
+    counters.next_sequence += len(new)
     numbered = list(zip(sequences, new, strict=True))
     rows = [
         (sequence, one.id, one.session, one.key, one.message_id, one.role, one.text, one.tokens,
@@ -203,24 +209,24 @@ async def _insert_segments(
     kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 7)
     await work.send(_SEGMENTS, (work.space_id, *columns(rows, *kinds)))
     indexed = [(sequence, given, False) for sequence, given in numbered if given.passages]
-    await insert_passages(work, indexed, ground)
+    await insert_passages(work, indexed, counters)
 
 
 async def insert_passages(
-    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], ground: SpaceState
+    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], counters: SpaceCounters
 ) -> None:
     """Index the passages of segments, each with its sequence and whether it is cold."""
     passages: list[tuple[Any, ...]] = []
     terms: list[tuple[Any, ...]] = []
     for sequence, new, cold in given:
         for ordinal, passage in enumerate(new.passages):
-            number = ground.next_passage
-            ground.next_passage += 1
-            ground.places[new.segment.id, ordinal] = (number, passage.start, passage.end)
+            number = counters.next_passage
+            counters.next_passage += 1
+            counters.places[new.segment.id, ordinal] = (number, passage.start, passage.end)
             words = forward(work.space_id, passage.words)
             if not cold:
-                ground.documents += 1
-                ground.total_length += words.length
+                counters.documents += 1
+                counters.total_length += words.length
             passages.append(
                 (number, sequence, ordinal, passage.start, passage.end, new.segment.said_at,
                  passage.embedded, cold)
