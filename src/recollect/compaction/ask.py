@@ -13,7 +13,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from recollect.compaction.render import defuse
@@ -32,7 +32,7 @@ REQUIRED_HEADINGS: Final = (
     "## Pending user asks",
     IDENTIFIERS_HEADING,
 )
-"""What the audit asks for; all but the first as OpenClaw spells them (notes/formats.md B)."""
+"""What the audit asks for; all but the first as OpenClaw spells them."""
 PROGRESS_HEADING: Final = "## Progress"
 FOCUS_CHARS: Final = 1000
 WORDS_A_TOKEN: Final = 0.55
@@ -219,7 +219,6 @@ class Rejected:
     reason: Reason
     terminal: bool = False
     """Nothing that could be tried would help."""
-    overflow: bool = False
     limit_tokens: int | None = None
     """The window that the provider named."""
 
@@ -268,11 +267,8 @@ def _noise(text: str) -> Cause | None:
         return Cause.ANSWER_NO_LETTERS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if line.strip("-* .").casefold() not in {"none", "n/a"}]
-    if len(said) >= _LOOP_LINES and len(set(said)) < len(said) / 2:
-        return Cause.ANSWER_REPEATS
-    if _loops(text):
-        return Cause.ANSWER_REPEATS
-    return None
+    repeats = len(said) >= _LOOP_LINES and len(set(said)) < len(said) / 2
+    return Cause.ANSWER_REPEATS if repeats or _loops(text) else None
 
 
 def _loops(text: str) -> bool:
@@ -294,10 +290,10 @@ def _echoes(text: str, material: str) -> bool:
 
 def _without_focus(text: str, focus: str, material: str) -> str:
     """The text without lines that repeat what `/compact` was told: it would be done again."""
-    told = " ".join(focus.split()).casefold()
-    if len(told.split()) < _LEAST_FOCUS_WORDS or told in " ".join(material.split()).casefold():
+    asked = " ".join(focus.split()).casefold()
+    if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
         return text
-    kept = [line for line in text.splitlines() if told not in " ".join(line.split()).casefold()]
+    kept = [line for line in text.splitlines() if asked not in " ".join(line.split()).casefold()]
     return "\n".join(kept).strip()
 
 
@@ -306,9 +302,7 @@ CountTokens: TypeAlias = Callable[[str], int]
 
 
 class SummaryAsker:
-    """The calls of one compaction."""
-
-    __slots__ = ("_ask", "_count", "_deadline", "_focus", "_now", "_spare", "_spent")
+    """The calls of one compaction; a model that is away is asked once more in all."""
 
     def __init__(
         self,
@@ -326,21 +320,16 @@ class SummaryAsker:
         self._deadline = deadline
         self._focus = focus
         self._spare = 1
-        self._spent = Spent(max_calls=max_calls)
-
-    @property
-    def spent(self) -> Spent:
-        """What was spent so far."""
-        return self._spent
+        self.spent = Spent(max_calls=max_calls)
 
     async def put(self, prompt: Prompt, material: str, previous: str = "") -> Accepted | Rejected:
         """Ask, and hold the answer against its material."""
         while True:
-            if self._spent.calls >= self._spent.max_calls:
+            if self.spent.calls >= self.spent.max_calls:
                 return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
             if self._now() >= self._deadline:
                 return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
-            self._add(calls=1)
+            self.spent = replace(self.spent, calls=self.spent.calls + 1)
             try:
                 async with asyncio.timeout(self._deadline - self._now()):
                     answer = await self._ask(prompt)
@@ -354,11 +343,9 @@ class SummaryAsker:
             except ModelRefused as error:
                 return Rejected(reason=Reason(Cause.MODEL_REFUSED, error=str(error)), terminal=True)
             except ModelOverflow as error:
-                limit = (
-                    error.overflow.limit_tokens if isinstance(error.overflow, Overflow) else None
-                )
-                reason = Reason(Cause.MODEL_OVERFLOW)
-                return Rejected(reason=reason, overflow=True, limit_tokens=limit)
+                found = error.overflow
+                limit = found.limit_tokens if isinstance(found, Overflow) else None
+                return Rejected(reason=Reason(Cause.MODEL_OVERFLOW), limit_tokens=limit)
             except ModelError as error:
                 return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
             self._account(prompt, answer)
@@ -368,16 +355,12 @@ class SummaryAsker:
 
     def _account(self, prompt: Prompt, answer: Answer) -> None:
         if answer.usage is not None:
-            self._add(read=answer.usage.input_tokens, written=answer.usage.output_tokens)
+            read, written = answer.usage.input_tokens, answer.usage.output_tokens
         else:
             read = self._count(prompt.system) + self._count(prompt.text)
-            self._add(read=read, written=self._count(answer.text))
-
-    def _add(self, *, calls: int = 0, read: int = 0, written: int = 0) -> None:
-        before = self._spent
-        self._spent = Spent(
-            calls=before.calls + calls,
-            input_tokens=before.input_tokens + read,
-            output_tokens=before.output_tokens + written,
-            max_calls=before.max_calls,
+            written = self._count(answer.text)
+        self.spent = replace(
+            self.spent,
+            input_tokens=self.spent.input_tokens + read,
+            output_tokens=self.spent.output_tokens + written,
         )

@@ -37,7 +37,7 @@ from recollect.values.message import CallId, ToolCall, ToolResult
 
 MOST_FAILURES: Final = 8
 FAILURE_CHARS: Final = 240
-"""Both OpenClaw's (notes/formats.md B)."""
+"""Both OpenClaw's."""
 _ATTEMPT_CHARS: Final = 90
 _EDGE_CHARS: Final = 600
 """An exit code stands at the beginning or the end of a result; in between it is quoted."""
@@ -256,7 +256,7 @@ def _newest(paths: Iterable[str], leaving_out: Iterable[str] = ()) -> list[str]:
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""These three and the quarter are OpenClaw's (notes/formats.md B)."""
+"""These three and the quarter are OpenClaw's."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 """Ours: four full quarters would leave nothing of the summary itself."""

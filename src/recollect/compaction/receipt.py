@@ -29,6 +29,7 @@ from recollect.search.tokenize import tokenize
 from recollect.values.compaction import Probe, ProbeFinding, Receipt, Standing
 from recollect.values.history import Entry
 from recollect.values.message import Text, text_of
+from recollect.values.reason import Cause, Reason
 
 MOST_IDENTIFIERS: Final = 12
 LAST_MESSAGES: Final = 10
@@ -278,7 +279,7 @@ async def receipt(
         receipt=Receipt(
             findings=_findings(probes, frozenset(missing), asked.recalled, pinned),
             pinned_tokens=pinned.tokens,
-            notes=_notes(asked, questions[most_recalls:]),
+            notes=tuple(_notes(asked, questions[most_recalls:])),
         ),
         pinned=pinned.text,
     )
@@ -359,13 +360,11 @@ def _findings(
     return tuple(map(finding, probes))
 
 
-def _notes(asked: _Asked, over: Sequence[_Question]) -> tuple[str, ...]:
-    notes = []
+def _notes(asked: _Asked, over: Sequence[_Question]) -> Iterator[str]:
     if asked.failures:
-        reasons = "; ".join(islice(dict.fromkeys(asked.failures), 3))
-        count = len(asked.failures) + asked.unasked
-        notes.append(f"{count} of the questions to memory could not be checked: {reasons}")
+        errors = "; ".join(islice(dict.fromkeys(asked.failures), 3))
+        questions = len(asked.failures) + asked.unasked
+        yield str(Reason(Cause.PROBES_UNCHECKED, questions=questions, errors=errors))
     if over:
         probes = sum(len(question.probes) for question in over)
-        notes.append(f"{probes} probes were not asked of memory: there were too many")
-    return tuple(notes)
+        yield str(Reason(Cause.PROBES_UNASKED, probes=probes))

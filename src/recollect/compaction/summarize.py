@@ -37,7 +37,7 @@ from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
 from recollect.values.history import Entry
 from recollect.values.model import Prompt, WireRules
-from recollect.values.reason import Cause, Reason
+from recollect.values.reason import Cause, Number, Reason
 
 SIMPLE_AFTER = 3
 """Failures after which only the simplest prompt is tried: whole, half, quarter."""
@@ -48,7 +48,7 @@ MERGED_AFTER_FAILURE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StretchSummary:
     """The summary of a stretch, and the last question that led to it."""
 
     text: str = field(repr=False)
@@ -68,7 +68,7 @@ class Stages:
     asker: SummaryAsker
     failures: int = 0
     merged_at_once: int = MERGED_AT_ONCE
-    notes: list[str] = field(default_factory=list)
+    notes: list[Reason] = field(default_factory=list)
 
     @property
     def simple(self) -> bool:
@@ -77,11 +77,11 @@ class Stages:
 
     async def summary_of(
         self, entries: Sequence[Entry], previous: str, kind: Kind = "history"
-    ) -> Staged | Rejected:
+    ) -> StretchSummary | Rejected:
         """One summary of `entries` and of the summary before them."""
         previous = fit_tokens(previous, self.sizes.previous_tokens, self.sizes.count_tokens)
         waiting = list(self.sizes.pieces(entries, kind))
-        partials: list[Staged] = []
+        partials: list[StretchSummary] = []
         oversized: list[Entry] = []
         while waiting:
             before = "" if partials else previous
@@ -94,13 +94,13 @@ class Stages:
             partials.append(done)
             oversized += waiting.pop(0).oversized
         if not partials:
-            return Staged(text=previous)
+            return StretchSummary(text=previous)
         merged = await self._merged(partials, kind)
         if isinstance(merged, Rejected):
             return merged
         return replace(merged, pieces=len(partials), oversized=tuple(oversized))
 
-    async def _read(self, piece: Piece, previous: str, kind: Kind) -> Staged | Rejected:
+    async def _read(self, piece: Piece, previous: str, kind: Kind) -> StretchSummary | Rejected:
         wanted = self.sizes.wanted(kind)
         if self.simple:
             prompt = simple_prompt(piece.text, previous, wanted)
@@ -112,15 +112,17 @@ class Stages:
             prompt = initial_prompt(piece.text, wanted)
         return await self._asked(prompt, piece.text, previous)
 
-    async def _merged(self, partials: Sequence[Staged], kind: Kind) -> Staged | Rejected:
+    async def _merged(
+        self, partials: Sequence[StretchSummary], kind: Kind
+    ) -> StretchSummary | Rejected:
         """One summary from those of the pieces, neighbours first."""
         waiting = list(partials)
         while len(waiting) > 1:
-            level: list[Staged] = []
+            level: list[StretchSummary] = []
             while waiting:
                 some = waiting[: self.merged_at_once]
                 done = some[0] if len(some) == 1 else await self._merge(some, kind)
-                if isinstance(done, Staged):
+                if isinstance(done, StretchSummary):
                     level.append(done)
                     del waiting[: len(some)]
                 elif self._gives_up(done):
@@ -130,7 +132,7 @@ class Stages:
             waiting = level
         return waiting[0]
 
-    async def _merge(self, some: Sequence[Staged], kind: Kind) -> Staged | Rejected:
+    async def _merge(self, some: Sequence[StretchSummary], kind: Kind) -> StretchSummary | Rejected:
         wanted, count = self.sizes.wanted(kind), self.sizes.count_tokens
         fitted = [fit_tokens(one.text, wanted.summary_tokens, count) for one in some]
         material = "\n\n".join(fitted)
@@ -141,13 +143,15 @@ class Stages:
         )
         return await self._asked(prompt, material, "")
 
-    async def _asked(self, prompt: Prompt, material: str, previous: str) -> Staged | Rejected:
+    async def _asked(
+        self, prompt: Prompt, material: str, previous: str
+    ) -> StretchSummary | Rejected:
         done = await self.asker.put(prompt, material, previous)
         if isinstance(done, Rejected):
             return done
         if done.cut_off:
-            self.note("an answer was cut off at its limit")
-        return Staged(text=done.text, prompt=prompt, material=material, previous=previous)
+            self.note(Cause.SUMMARY_CUT_OFF)
+        return StretchSummary(text=done.text, prompt=prompt, material=material, previous=previous)
 
     def _gives_up(self, failed: Rejected) -> bool:
         """Count a failure and learn from it; whether it was the last that is allowed."""
@@ -157,10 +161,9 @@ class Stages:
         before = self.sizes
         self.sizes = before.after_failure(failed.limit_tokens)
         if self.sizes.window_tokens < before.window_tokens:
-            window = self.sizes.window_tokens
-            self.note(f"the window of the model that summarises is {window:,} tokens")
+            self.note(Cause.SUMMARY_WINDOW, tokens=self.sizes.window_tokens)
         if self.simple:
-            self.note(f"a simpler prompt was used: {failed.reason}")
+            self.note(Cause.SIMPLER_PROMPT, why=failed.reason)
         return False
 
     def _smaller(self, waiting: Sequence[Piece], kind: Kind, failed: Rejected) -> list[Piece]:
@@ -168,16 +171,17 @@ class Stages:
         rest = [entry for piece in waiting for entry in piece.entries]
         pieces = list(self.sizes.pieces(rest, kind))
         if pieces[0].text != waiting[0].text:
-            self.note(f"smaller chunks were used: {failed.reason}")
+            self.note(Cause.SMALLER_CHUNKS, why=failed.reason)
         elif not self.simple:
             self.failures = SIMPLE_AFTER
-            self.note(f"a simpler prompt was used: {failed.reason}")
+            self.note(Cause.SIMPLER_PROMPT, why=failed.reason)
         return pieces
 
-    def note(self, said: str) -> None:
-        """What had to be done differently, told once."""
-        if said not in self.notes:
-            self.notes.append(said)
+    def note(self, cause: Cause, **numbers: Number) -> None:
+        """Say once what had to be done differently."""
+        reason = Reason(cause, **numbers)
+        if reason not in self.notes:
+            self.notes.append(reason)
 
 
 NO_HISTORY = "No prior history."
@@ -198,8 +202,8 @@ _Stretch = tuple[tuple[Entry, ...], Kind]
 class _Draft:
     """The parts of a summary as the model made them."""
 
-    history: Staged
-    turn: Staged | None = None
+    history: StretchSummary
+    turn: StretchSummary | None = None
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
     pieces: int = 0
 
@@ -270,13 +274,21 @@ async def summarize(
     )
     thinned = sizes.scribe.thin(plan.summarised, sizes.readable_tokens)
     stretches = _stretches(plan, sizes, settings)
-    stages = _ready(sizes, stretches, settings, ask, now)
+    asker = SummaryAsker(
+        ask,
+        count_tokens=count_tokens,
+        max_calls=_max_calls(stretches, sizes, settings),
+        now=now,
+        deadline=now() + settings.deadline_seconds,
+        focus=instructions,
+    )
+    stages = Stages(sizes=sizes, asker=asker)
     if thinned:
-        stages.note(f"there was more than can be read: {thinned} messages by beginning and end")
+        stages.note(Cause.HISTORY_THINNED, messages=thinned)
     history, turn = _parted(strip_carried(previous_summary), plan)
     draft = await _drafted(stages, stretches, plan, history, turn)
     if isinstance(draft, Rejected):
-        return NoSummary(reason=draft.reason, spent=stages.asker.spent)
+        return NoSummary(reason=draft.reason, spent=asker.spent)
     carried = await asyncio.to_thread(carry, plan.summarised, previous_carried, kept=plan.kept)
     frame = _Frame(
         plan=plan,
@@ -285,38 +297,15 @@ async def summarize(
         sizes=stages.sizes,
         lines_tokens=lines_tokens,
     )
-    return await _completed(draft, frame, stages, audited=settings.audit)
-
-
-def _ready(
-    sizes: Sizes,
-    stretches: Sequence[_Stretch],
-    settings: Compaction,
-    ask: Ask,
-    now: Callable[[], float],
-) -> Stages:
-    """Set the calls aside that all of it may take, before the first one."""
-    asker = SummaryAsker(
-        ask,
-        count_tokens=sizes.count_tokens,
-        max_calls=_max_calls(stretches, sizes, settings),
-        now=now,
-        deadline=now() + settings.deadline_seconds,
-        focus=sizes.focus,
-    )
-    return Stages(sizes=sizes, asker=asker)
-
-
-async def _completed(draft: _Draft, frame: _Frame, stages: Stages, *, audited: bool) -> Summarised:
     text = frame.text(draft)
-    if audited:
+    if settings.audit:
         text = await _improved(text, draft, frame, stages)
     return Summarised(
         text=text,
-        carried=frame.carried,
-        spent=stages.asker.spent,
+        carried=carried,
+        spent=asker.spent,
         chunks=draft.pieces,
-        notes=tuple(stages.notes),
+        notes=tuple(map(str, stages.notes)),
         oversized=len(draft.oversized),
     )
 
@@ -377,8 +366,8 @@ async def _drafted(
     stages: Stages, stretches: Sequence[_Stretch], plan: CutPlan, previous: str, turn_before: str
 ) -> _Draft | Rejected:
     """All stretches, oldest first; each history enters the next as what came before."""
-    history = Staged(text=previous)
-    turn: Staged | None = None
+    history = StretchSummary(text=previous)
+    turn: StretchSummary | None = None
     oversized: list[Entry] = []
     pieces = 0
     for entries, kind in stretches:
@@ -394,7 +383,7 @@ async def _drafted(
             turn = done
     if turn is None and plan.turn_prefix:
         said = stages.sizes.scribe.text(plan.turn_prefix)
-        turn = Staged(text="\n\n".join(one for one in (turn_before, said) if one))
+        turn = StretchSummary(text="\n\n".join(one for one in (turn_before, said) if one))
     if not history.text and (turn is None or not turn.text):
         return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)
@@ -410,7 +399,7 @@ async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> 
         prompt = audit_prompt(again.prompt, found.missing())
         done = await stages.asker.put(prompt, again.material, again.previous)
         if isinstance(done, Rejected):
-            stages.note(f"the second version of the summary failed: {done.reason}")
+            stages.note(Cause.SECOND_FAILED, why=done.reason)
         else:
             second = replace(again, text=done.text)
             of_turn = again is draft.turn
@@ -420,11 +409,11 @@ async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> 
             if left.faults < found.faults:
                 text, found = other, left
     if not found.passed:
-        stages.note(f"the summary lacks: {found.said}")
+        stages.note(Cause.SUMMARY_LACKS, missing=found.said)
     return text
 
 
-def _second(draft: _Draft, found: AuditResult) -> Staged:
+def _second(draft: _Draft, found: AuditResult) -> StretchSummary:
     """The part to ask for again: the split turn's where only its ask is missing."""
     if draft.turn is not None and draft.turn.prompt is not None and found.ask:
         return draft.history if found.sections else draft.turn

@@ -71,7 +71,7 @@ def trigger(
 
 
 REFILLS = 3
-"""So many rapid refills in a row open the breaker; the figure of notes/formats.md F 14."""
+"""So many rapid refills in a row open the breaker."""
 RAPID_TURNS = 2
 """A window that is full again within so many turns was refilled rapidly."""
 LEAST_FREED_SHARE = 0.05

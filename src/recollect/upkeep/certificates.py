@@ -133,7 +133,7 @@ class Redacted:
 
 
 class Findings:
-    """Counts on the way; `told` is what came of it."""
+    """Counts on the way; `result` is what came of it."""
 
     def __init__(self, *, applied: bool, progress: Progress | None) -> None:
         self.changed: Counter[str] = Counter()
@@ -174,7 +174,7 @@ class Findings:
         if self._progress is not None:
             self._progress(place, self._looked_at[place], total)
 
-    def told(self) -> Redacted:
+    def result(self) -> Redacted:
         """What was found and done."""
         lines = [
             f"{count:,} {place} that could not be read here" for place, count in self.unread.items()
@@ -217,7 +217,7 @@ _LATER: Final[Mapping[str, Any]] = {
 
 def seal(certificate: Certificate) -> Certificate:
     """The certificate with its checksum."""
-    return replace(certificate, checksum=_checksum(certificate))
+    return replace(certificate, checksum=_checksum(certificate_json(certificate)))
 
 
 def extended(
@@ -243,7 +243,7 @@ def extended(
 
 def is_intact(certificate: Certificate) -> bool:
     """Whether it is as it was sealed."""
-    return certificate.checksum == _checksum(certificate)
+    return certificate.checksum == _checksum(certificate_json(certificate))
 
 
 def digest_of(identities: Iterable[MessageId]) -> str:
@@ -347,14 +347,13 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _checksum(certificate: Certificate) -> str:
-    held = certificate_json(certificate)
-    del held["checksum"]
-    canonical = json.dumps(held, sort_keys=True, separators=(",", ":"))
+def _checksum(sealed: Mapping[str, Any]) -> str:
+    """A hash over everything but the checksum itself."""
+    without = {name: value for name, value in sealed.items() if name != "checksum"}
+    canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-_REDACTION_DIGEST_BYTES: Final = 32
 FILES_CANNOT: Final = (
     "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
 )
@@ -435,12 +434,12 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
         "cannot": list(done.cannot),
         "notes": list(report.notes),
     }
-    return {**held, "checksum": _redaction_checksum(held)}
+    return {**held, "checksum": _checksum(held)}
 
 
 def redaction_is_intact(held: Mapping[str, Any]) -> bool:
     """Whether an object of `redaction_json` is as it was made."""
-    return held.get("checksum") == _redaction_checksum(held)
+    return held.get("checksum") == _checksum(held)
 
 
 def redaction_text(
@@ -450,7 +449,7 @@ def redaction_text(
     done = report.done
     told = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
     lines = [
-        f"Redaction of space {plain(report.space)}, {_redaction_time(report.at)}",
+        f"Redaction of space {plain(report.space)}, {_time(report.at)}",
         f"kept by    {plain(report.engine)}, Recollect {report.version}",
         "",
         headline(done),
@@ -501,13 +500,3 @@ def _sessions(done: Redacted, plain: Callable[[str], str]) -> list[str]:
     lines = [f"  {count:>8,} {plain(name)}" for name, count in most[:_MOST_SESSIONS]]
     left = len(most) - _MOST_SESSIONS
     return [*lines, f"  … and {left:,} more {named(left, 'sessions')}"] if left > 0 else lines
-
-
-def _redaction_time(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _redaction_checksum(held: Mapping[str, Any]) -> str:
-    without = {name: value for name, value in held.items() if name != "checksum"}
-    canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
-    return blake2b(canonical.encode(), digest_size=_REDACTION_DIGEST_BYTES).hexdigest()

@@ -315,7 +315,7 @@ async def redact(
         await store.write(Batch(at=now, jobs=jobs))
         # The last one says whether the bytes that were replaced are gone from the store's files.
         found.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
-    return found.told()
+    return found.result()
 
 
 class _Walk:
