@@ -69,6 +69,31 @@ _HONEST: Final = (
     "as they stand above."
 )
 
+_THOUGHT: Final = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_FENCED: Final = re.compile(r"\A```[a-z]{0,12}\n(.*?)\n?```\Z", re.DOTALL)
+_WRAPPED: Final = re.compile(r"\A<((?:previous-)?summary|notes)>(.*)</\1>\Z", re.DOTALL)
+_REFUSAL: Final = re.compile(
+    r"\A\W{0,3}(?:i(?:'|’)?m (?:very |so )?(?:sorry|unable|afraid)|sorry[,.]|i am (?:sorry|unable)"
+    r"|i (?:can ?not|can(?:'|’)t|won(?:'|’)t|will not|must decline)|as an ai\b|unfortunately, i"
+    r"|抱歉|对不起|我无法|申し訳)",
+    re.IGNORECASE,
+)
+LEAST_TOKENS: Final = 200
+"""The required headings alone take about half of it: no answer is too long for a piece of a few
+words by that. Whether the whole compaction reduces is held against the view at the end."""
+_REFUSAL_CHARS: Final = 600
+"""A longer answer that begins so has something to say."""
+_LABEL: Final = re.compile(
+    r"^\[(?:User|Assistant(?: thinking| tool calls)?|Tool result)\]:", re.MULTILINE
+)
+_ECHO_CHARS: Final = 80
+_LOOP_LINES: Final = 6
+_LEAST_LETTERS: Final = 0.25
+"""Of what is no white space; a list of paths and hashes has over half."""
+_LEAST_FOCUS_WORDS: Final = 4
+Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
+CountTokens: TypeAlias = Callable[[str], int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -179,30 +204,6 @@ def _tagged(tag: str, text: str) -> str:
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
-_THOUGHT: Final = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_FENCED: Final = re.compile(r"\A```[a-z]{0,12}\n(.*?)\n?```\Z", re.DOTALL)
-_WRAPPED: Final = re.compile(r"\A<((?:previous-)?summary|notes)>(.*)</\1>\Z", re.DOTALL)
-_REFUSAL: Final = re.compile(
-    r"\A\W{0,3}(?:i(?:'|’)?m (?:very |so )?(?:sorry|unable|afraid)|sorry[,.]|i am (?:sorry|unable)"
-    r"|i (?:can ?not|can(?:'|’)t|won(?:'|’)t|will not|must decline)|as an ai\b|unfortunately, i"
-    r"|抱歉|对不起|我无法|申し訳)",
-    re.IGNORECASE,
-)
-LEAST_TOKENS: Final = 200
-"""The required headings alone take about half of it: no answer is too long for a piece of a few
-words by that. Whether the whole compaction reduces is held against the view at the end."""
-_REFUSAL_CHARS: Final = 600
-"""A longer answer that begins so has something to say."""
-_LABEL: Final = re.compile(
-    r"^\[(?:User|Assistant(?: thinking| tool calls)?|Tool result)\]:", re.MULTILINE
-)
-_ECHO_CHARS: Final = 80
-_LOOP_LINES: Final = 6
-_LEAST_LETTERS: Final = 0.25
-"""Of what is no white space; a list of paths and hashes has over half."""
-_LEAST_FOCUS_WORDS: Final = 4
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """An answer that may stand."""
@@ -295,10 +296,6 @@ def _without_focus(text: str, focus: str, material: str) -> str:
         return text
     kept = [line for line in text.splitlines() if asked not in " ".join(line.split()).casefold()]
     return "\n".join(kept).strip()
-
-
-Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
-CountTokens: TypeAlias = Callable[[str], int]
 
 
 class SummaryAsker:

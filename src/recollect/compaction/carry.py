@@ -19,7 +19,7 @@ from typing import Any, Final
 from recollect.compaction.ask import IDENTIFIERS_HEADING
 from recollect.compaction.chunks import fit, whole_lines
 from recollect.compaction.lines import choose_lines, gather_lines, rank_names
-from recollect.compaction.render import HEADINGS, defuse
+from recollect.compaction.render import HEADINGS, decoded, defuse
 from recollect.formats.summaries import (
     LINES_TAG,
     MODIFIED_TAG,
@@ -55,6 +55,50 @@ _WRAPPING_CHARS: Final = 90
 """A line with the exit code in it may be no more than what an agent writes around it."""
 _SEARCHES: Final = re.compile(r"\b(?:e?grep|rg|ag|diff|cmp|test|pgrep)\b")
 _MAIN_ARGUMENTS: Final = ("command", "cmd", "path", "file_path", "url", "query", "input")
+
+# By name without case and signs: pi, OpenClaw, Claude Code, Codex, Gemini, the editor tools.
+_READERS: Final = frozenset(
+    {"read", "readfile", "readfiles", "readmanyfiles", "view", "viewfile", "viewimage", "openfile"}
+    | {"notebookread", "getfile"}
+)
+_WRITERS: Final = frozenset(
+    {"write", "writefile", "writetofile", "createfile", "edit", "editfile", "multiedit", "insert"}
+    | {"strreplace", "searchreplace", "replace", "replaceinfile", "notebookedit", "deletefile"}
+    | {"applydiff", "insertedit"}
+)
+_EDITORS: Final = frozenset({"strreplaceeditor", "strreplacebasededittool", "texteditor"})
+"""One tool for all; its `command` says what it does."""
+_PATCHERS: Final = frozenset({"applypatch", "bash", "shell", "exec", "execcommand", "localshell"})
+"""Where a patch may be given as text."""
+_PATH_NAMES: Final = (
+    *("path", "file_path", "filename", "filePath", "file", "target_file", "absolute_path"),
+    *("notebook_path", "paths", "files"),
+)
+_PATCHED: Final = re.compile(
+    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.{1,400}?)\s*$", re.MULTILINE
+)
+_SIGNS: Final = re.compile(r"[^a-z0-9]")
+_MOST_PATH_CHARS: Final = 400
+_MOST_IN_A_CALL: Final = 50
+MOST_FILES: Final = 200
+"""Newest kept; a summary shows at most 900 characters of each list anyway."""
+SUMMARY_CHARS: Final = 16_000
+RULES_CHARS: Final = 2000
+FILE_LIST_CHARS: Final = 900
+"""These three and the quarter are OpenClaw's."""
+SECTION_SHARE: Final = 0.25
+SUFFIX_SHARE: Final = 0.6
+"""Ours: four full quarters would leave nothing of the summary itself."""
+MOST_NAMES: Final = 12
+"""So many bare names, as the audit asks for: the lines behind them hold others."""
+FAILURES_HEADING: Final = "## Tool failures"
+_VERBATIM: Final = "- Verbatim: "
+"""Opens the line of identifiers that code adds to what the model lists."""
+_ROUNDS: Final = 3
+_FROM_THE_END: Final = (LINES_TAG, NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
+"""The blocks at the end of a whole summary, the last first."""
+_OWN_HEADING: Final = re.compile(rf"^(?={FAILURES_HEADING}|{PINNED_HEADING})", re.M)
+_OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 
 
 def failures(
@@ -121,41 +165,12 @@ def _attempt(call: ToolCall | None) -> str:
     if call is None:
         return "an earlier call"
     written = call.arguments
-    try:
-        arguments = json.loads(written)
-    except (ValueError, RecursionError):
-        arguments = None
+    arguments = decoded(written)
     if isinstance(arguments, dict):
         main = next((arguments[name] for name in _MAIN_ARGUMENTS if arguments.get(name)), None)
         if main is not None:
             written = main if isinstance(main, str) else json.dumps(main, ensure_ascii=False)
     return " ".join(written.replace(": ", ":").split())[:_ATTEMPT_CHARS].rstrip(": ") or "a call"
-
-
-# By name without case and signs: pi, OpenClaw, Claude Code, Codex, Gemini, the editor tools.
-_READERS: Final = frozenset(
-    {"read", "readfile", "readfiles", "readmanyfiles", "view", "viewfile", "viewimage", "openfile"}
-    | {"notebookread", "getfile"}
-)
-_WRITERS: Final = frozenset(
-    {"write", "writefile", "writetofile", "createfile", "edit", "editfile", "multiedit", "insert"}
-    | {"strreplace", "searchreplace", "replace", "replaceinfile", "notebookedit", "deletefile"}
-    | {"applydiff", "insertedit"}
-)
-_EDITORS: Final = frozenset({"strreplaceeditor", "strreplacebasededittool", "texteditor"})
-"""One tool for all; its `command` says what it does."""
-_PATCHERS: Final = frozenset({"applypatch", "bash", "shell", "exec", "execcommand", "localshell"})
-"""Where a patch may be given as text."""
-_PATH_NAMES: Final = (
-    *("path", "file_path", "filename", "filePath", "file", "target_file", "absolute_path"),
-    *("notebook_path", "paths", "files"),
-)
-_PATCHED: Final = re.compile(
-    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.{1,400}?)\s*$", re.MULTILINE
-)
-_SIGNS: Final = re.compile(r"[^a-z0-9]")
-_MOST_PATH_CHARS: Final = 400
-_MOST_IN_A_CALL: Final = 50
 
 
 def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -181,7 +196,8 @@ def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 def _paths(part: ToolCall) -> Iterator[tuple[str, bool]]:
     name = _SIGNS.sub("", part.name.lower())
-    arguments = _arguments(part.arguments)
+    given = decoded(part.arguments)
+    arguments = given if isinstance(given, dict) else {"input": given}
     if name in _READERS:
         yield from ((path, False) for path in _named(arguments))
     elif name in _WRITERS:
@@ -190,18 +206,9 @@ def _paths(part: ToolCall) -> Iterator[tuple[str, bool]]:
         changed = arguments.get("command") != "view"
         yield from ((path, changed) for path in _named(arguments))
     elif name in _PATCHERS:
-        texts = list(_texts(arguments)) or [part.arguments]
-        for text in texts:
+        for text in list(_texts(arguments)) or [part.arguments]:
             found = _PATCHED.findall(text)[:_MOST_IN_A_CALL]
             yield from ((path, True) for path in found)
-
-
-def _arguments(written: str) -> Mapping[str, Any]:
-    try:
-        arguments = json.loads(written)
-    except (ValueError, RecursionError):
-        return {}
-    return arguments if isinstance(arguments, dict) else {"input": arguments}
 
 
 def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -218,10 +225,6 @@ def _texts(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield value
         elif isinstance(value, list):
             yield from (inner for inner in value if isinstance(inner, str))
-
-
-MOST_FILES: Final = 200
-"""Newest kept; a summary shows at most 900 characters of each list anyway."""
 
 
 def carry(
@@ -251,25 +254,6 @@ def _newest(paths: Iterable[str], leaving_out: Iterable[str] = ()) -> list[str]:
         if path not in skipped:
             known[path] = None
     return list(known)[-MOST_FILES:]
-
-
-SUMMARY_CHARS: Final = 16_000
-RULES_CHARS: Final = 2000
-FILE_LIST_CHARS: Final = 900
-"""These three and the quarter are OpenClaw's."""
-SECTION_SHARE: Final = 0.25
-SUFFIX_SHARE: Final = 0.6
-"""Ours: four full quarters would leave nothing of the summary itself."""
-MOST_NAMES: Final = 12
-"""So many bare names, as the audit asks for: the lines behind them hold others."""
-FAILURES_HEADING: Final = "## Tool failures"
-_VERBATIM: Final = "- Verbatim: "
-"""Opens the line of identifiers that code adds to what the model lists."""
-_ROUNDS: Final = 3
-_FROM_THE_END: Final = (LINES_TAG, NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
-"""The blocks at the end of a whole summary, the last first."""
-_OWN_HEADING: Final = re.compile(rf"^(?={FAILURES_HEADING}|{PINNED_HEADING})", re.M)
-_OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 
 
 def append_carried(

@@ -23,6 +23,31 @@ from recollect.values.model import WireRules
 
 _SHORTENED: Final = "[... shortened]"
 
+MOST_RATIO = 0.4
+"""Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""
+LEAST_RATIO = 0.15
+"""The share where messages are large (OpenClaw's design)."""
+LARGE_MESSAGE_SHARE = 0.1
+"""Messages are large where their average is over this share of the window (OpenClaw's design)."""
+MARGIN = 1.2
+"""Estimates may be short by this factor (OpenClaw's design)."""
+OVERSIZED_SHARE = 0.5
+"""A group over this share of the window is not read."""
+Chunk: TypeAlias = tuple[Entry, ...]
+WeighEntry: TypeAlias = Callable[[Entry], int]
+_BOTH_ENDS_TOKENS = 60
+"""Of less only the beginning is shown: the mark between two ends weighs a dozen."""
+MOST_HALVINGS = 2
+LEAST_WINDOW_TOKENS = 1_024
+"""A smaller limit is none of a window's: of the output, or of what was left."""
+MOST_READ_PIECES = 24
+"""Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
+SUMMARY_SHARE = 10
+"""A summary is never over this part of the window (`compaction.summary_tokens`), names and pinned
+quotes aside."""
+TURN_SHARE = 0.5
+"""The beginning of a split turn gets half the room of a summary (pi)."""
+
 
 def fit(body: str, most_chars: int) -> str:
     """The body in `most_chars` characters."""
@@ -69,21 +94,6 @@ def _cut_section(section: str, most: int) -> str:
     if room <= 0:
         return section[:most]
     return f"{whole_lines(section, room)}\n{_SHORTENED}\n\n"
-
-
-MOST_RATIO = 0.4
-"""Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""
-LEAST_RATIO = 0.15
-"""The share where messages are large (OpenClaw's design)."""
-LARGE_MESSAGE_SHARE = 0.1
-"""Messages are large where their average is over this share of the window (OpenClaw's design)."""
-MARGIN = 1.2
-"""Estimates may be short by this factor (OpenClaw's design)."""
-OVERSIZED_SHARE = 0.5
-"""A group over this share of the window is not read."""
-
-Chunk: TypeAlias = tuple[Entry, ...]
-WeighEntry: TypeAlias = Callable[[Entry], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +216,6 @@ def share(
     return tuple(chunks[:apart]), tuple(chunks[apart:])
 
 
-_BOTH_ENDS_TOKENS = 60
-"""Of less only the beginning is shown: the mark between two ends weighs a dozen."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """What is read in one call."""
@@ -304,18 +310,6 @@ def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry
         else:
             runs.append([entry])
     return [tuple(run) for run in runs]
-
-
-MOST_HALVINGS = 2
-LEAST_WINDOW_TOKENS = 1_024
-"""A smaller limit is none of a window's: of the output, or of what was left."""
-MOST_READ_PIECES = 24
-"""Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
-SUMMARY_SHARE = 10
-"""A summary is never over this part of the window (`compaction.summary_tokens`), names and pinned
-quotes aside."""
-TURN_SHARE = 0.5
-"""The beginning of a split turn gets half the room of a summary (pi)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,12 @@ from recollect.values.message import CallId, EntryKey, Part, Text, ToolCall, Too
 from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
 
+SLACK = 1.5
+"""So many times what may be kept is kept where that saves a turn or an exchange from being split.
+With keep_recent at most 40% of the room (rules.budget) the view still shrinks by a third."""
+LEAST_FREED_TOKENS = 200
+"""A summary's own sections weigh about as much: a cut that frees no more is not worth a call."""
+
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
     """Tokens of each entry as shown, in order; 0 where it is left out. Cuts are not applied."""
@@ -89,13 +95,6 @@ def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, i
             waiting[call_id].remove(later)
             spans.append((at, later))
     return spans
-
-
-SLACK = 1.5
-"""So many times what may be kept is kept where that saves a turn or an exchange from being split.
-With keep_recent at most 40% of the room (rules.budget) the view still shrinks by a third."""
-LEAST_FREED_TOKENS = 200
-"""A summary's own sections weigh about as much: a cut that frees no more is not worth a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,13 @@ linear in the entries.
 from __future__ import annotations
 
 import heapq
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.compaction.render import Speaker, consumed, defuse, utterances
+from recollect.compaction.render import Speaker, consumed, decoded, defuse, utterances
 from recollect.formats.summaries import LINES_TAG
 from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.search.identifiers import names_in
@@ -353,10 +352,7 @@ def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
 
 def _values(arguments: str) -> Iterator[str]:
     """What a call is given, without the names of its arguments."""
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        given = arguments
+    given = decoded(arguments)
     for value in given.values() if isinstance(given, dict) else [given]:
         if isinstance(value, str):
             yield value

@@ -42,6 +42,37 @@ _NEGATION: Final = re.compile(
 )
 _KNOWN_TEXTS: Final = 64
 
+MOST_PROBES: Final = 120
+"""Ours: each is one line of a receipt, and about half of them cost a search."""
+_OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
+_STATEMENT_CHARS: Final = 180
+"""A statement is kept so far: what stands around it needs room, too."""
+_MOST_ERRORS: Final = 2
+"""Of one text: where a build tells hundreds, the rest follow from the first."""
+_NEIGHBOUR_CHARS: Final = 100
+_STRETCHES: Final = 8
+"""The history is looked at in so many stretches, so that none is passed over."""
+_MOST_FOR_REPEATS: Final = 2.0
+_KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
+    "constraint": 4.0,
+    "decision": 3.5,
+    "task": 3.5,
+    "attempt": 3.0,
+    "error": 2.0,
+    "path": 1.5,
+    "hash": 1.5,
+    "url": 1.5,
+    "number": 1.0,
+    "symbol": 1.0,
+}
+_LAID_DOWN: Final[frozenset[ProbeKind]] = frozenset({"constraint", "decision"})
+_SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
+    "user": 3.0,
+    "assistant": 1.5,
+    "call": 0.5,
+    "tool": 0.0,
+}
+
 
 def contains(text: str, probe: Probe) -> bool:
     """Whether a reader of the text finds what the probe asks for."""
@@ -55,11 +86,6 @@ def without(sentence: str, texts: tuple[str, ...]) -> str:
         wanted = r"\s+".join(map(re.escape, text.split()))
         masked = re.sub(wanted, " ", masked, flags=re.IGNORECASE)
     return " ".join(masked.split())
-
-
-def says_something(text: str) -> bool:
-    """Whether memory can be asked by this: it is about something."""
-    return bool(substance(text, tuple(tokenize(text))))
 
 
 def contains_literally(text: str, probe: Probe) -> bool:
@@ -114,7 +140,7 @@ def _in_words(text: str, probe: Probe) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words of a statement that it is about."""
+    """The words of a text that it is about; none where memory cannot be asked by it."""
     return frozenset(substance(text, tuple(tokenize(text))))
 
 
@@ -126,59 +152,20 @@ def _normalised(text: str) -> str:
 @lru_cache(maxsize=_KNOWN_TEXTS)
 def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """Each line together with the one behind it, and its words."""
-    return tuple(_two_lines(text))
-
-
-def _two_lines(text: str) -> Iterator[tuple[str, frozenset[str]]]:
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()] + [""]
     words = [content_words(line) for line in lines]
-    for at, line in enumerate(lines):
-        behind = lines[at + 1] if at + 1 < len(lines) else ""
-        also = words[at + 1] if at + 1 < len(lines) else frozenset()
-        yield f"{line}\n{behind}", words[at] | also
-
-
-MOST_PROBES: Final = 120
-"""Ours: each is one line of a receipt, and about half of them cost a search."""
-
-_OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
-_STATEMENT_CHARS: Final = 180
-"""A statement is kept so far: what stands around it needs room, too."""
-_MOST_ERRORS: Final = 2
-"""Of one text: where a build tells hundreds, the rest follow from the first."""
-_NEIGHBOUR_CHARS: Final = 100
-_STRETCHES: Final = 8
-"""The history is looked at in so many stretches, so that none is passed over."""
-
-_MOST_FOR_REPEATS: Final = 2.0
-_KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
-    "constraint": 4.0,
-    "decision": 3.5,
-    "task": 3.5,
-    "attempt": 3.0,
-    "error": 2.0,
-    "path": 1.5,
-    "hash": 1.5,
-    "url": 1.5,
-    "number": 1.0,
-    "symbol": 1.0,
-}
-_LAID_DOWN: Final[frozenset[ProbeKind]] = frozenset({"constraint", "decision"})
-_SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
-    "user": 3.0,
-    "assistant": 1.5,
-    "call": 0.5,
-    "tool": 0.0,
-}
+    return tuple(
+        (f"{lines[at]}\n{lines[at + 1]}", words[at] | words[at + 1]) for at in range(len(lines) - 1)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
+class _Candidate:
     """Something that may become a probe: where it was said best, and how often in all."""
 
     kind: ProbeKind
     text: str = field(repr=False)
-    said: Utterance = field(repr=False)
+    utterance: Utterance = field(repr=False)
     start: int
     end: int
     places: set[int]
@@ -187,7 +174,7 @@ class _Found:
         """Said by the user, said again, said lately."""
         return (
             _KIND_WEIGHT[self.kind]
-            + _SPEAKER_WEIGHT[self.said.speaker]
+            + _SPEAKER_WEIGHT[self.utterance.speaker]
             + min(math.log2(len(self.places)), _MOST_FOR_REPEATS)
             + max(self.places) / max(last_place, 1)
         )
@@ -197,19 +184,21 @@ def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
 ) -> tuple[Probe, ...]:
     """At most `limit` probes of these messages, and of the summary that stood before them."""
-    found: dict[tuple[str, str], _Found] = {}
+    found: dict[tuple[str, str], _Candidate] = {}
     for said in utterances(entries, previous_summary):
         for one in _in_speech(said):
             _add(found, one)
     last = len(entries)
     chosen = _spread(found.values(), last)[:limit]
-    chosen.sort(key=lambda one: (-one.importance(last), one.said.place, one.start, one.text))
+    chosen.sort(key=lambda one: (-one.importance(last), one.utterance.place, one.start, one.text))
     return tuple(map(_probe_of, chosen))
 
 
-def _in_speech(said: Utterance) -> Iterator[_Found]:
-    def made(kind: ProbeKind, text: str, start: int, end: int) -> _Found:
-        return _Found(kind=kind, text=text, said=said, start=start, end=end, places={said.place})
+def _in_speech(said: Utterance) -> Iterator[_Candidate]:
+    def made(kind: ProbeKind, text: str, start: int, end: int) -> _Candidate:
+        return _Candidate(
+            kind=kind, text=text, utterance=said, start=start, end=end, places={said.place}
+        )
 
     by_tool = said.speaker in ("call", "tool")
     if said.failed_call and (told := tells_the_error(said.text)):
@@ -242,7 +231,7 @@ def _worded(sentence: str, said: Utterance) -> ProbeKind | None:
     return statement_kind(sentence, by_user=said.speaker == "user")
 
 
-def _add(found: dict[tuple[str, str], _Found], one: _Found) -> None:
+def _add(found: dict[tuple[str, str], _Candidate], one: _Candidate) -> None:
     """Each thing once, where the one said it who counts most; of those the newest."""
     exact = one.kind if one.kind in ("path", "url", "symbol", "hash", "number") else "worded"
     name = (exact, " ".join(one.text.split()).casefold())
@@ -251,18 +240,18 @@ def _add(found: dict[tuple[str, str], _Found], one: _Found) -> None:
         found[name] = one
         return
     known.places |= one.places
-    if _SPEAKER_WEIGHT[one.said.speaker] >= _SPEAKER_WEIGHT[known.said.speaker]:
+    if _SPEAKER_WEIGHT[one.utterance.speaker] >= _SPEAKER_WEIGHT[known.utterance.speaker]:
         one.places = known.places
         found[name] = one
 
 
-def _spread(found: Iterable[_Found], last_place: int) -> list[_Found]:
+def _spread(found: Iterable[_Candidate], last_place: int) -> list[_Candidate]:
     """Taken in turns: from every kind, and of each kind from every stretch of the history."""
-    kinds: dict[ProbeKind, dict[int, list[_Found]]] = defaultdict(lambda: defaultdict(list))
+    kinds: dict[ProbeKind, dict[int, list[_Candidate]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
-        stretch = one.said.place * _STRETCHES // (last_place + 1)
+        stretch = one.utterance.place * _STRETCHES // (last_place + 1)
         kinds[one.kind][stretch].append(one)
-    in_turns: list[list[_Found]] = []
+    in_turns: list[list[_Candidate]] = []
     for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
         stretches = [
             sorted(held, key=lambda one: (-one.importance(last_place), one.start, one.text))
@@ -272,39 +261,39 @@ def _spread(found: Iterable[_Found], last_place: int) -> list[_Found]:
     return _in_turns(in_turns)
 
 
-def _in_turns(lists: Sequence[Sequence[_Found]]) -> list[_Found]:
+def _in_turns(lists: Sequence[Sequence[_Candidate]]) -> list[_Candidate]:
     return [one for turn in zip_longest(*lists) for one in turn if one is not None]
 
 
-def _probe_of(one: _Found) -> Probe:
+def _probe_of(one: _Candidate) -> Probe:
     return Probe(
         kind=one.kind,
         text=one.text,
         sentence=_sentence_around(one),
-        source=one.said.source,
-        key=one.said.key,
-        stands=one.kind in _LAID_DOWN and one.said.speaker == "user",
+        source=one.utterance.source,
+        key=one.utterance.key,
+        stands=one.kind in _LAID_DOWN and one.utterance.speaker == "user",
     )
 
 
-def _sentence_around(one: _Found) -> str:
+def _sentence_around(one: _Candidate) -> str:
     """The sentence that holds it; with its neighbours where it says nothing besides."""
-    text = one.said.text
+    text = one.utterance.text
     spans = list(sentence_spans(text))
     at = next(at for at, (start, end) in enumerate(spans) if start <= one.start < end)
     start, end = spans[at]
     sentence = one_line(text[start:end])
     where = max(sentence.find(one.text), 0)
     sentence = bounded(sentence, where, len(one.text))
-    if one.said.failed_call:
-        return f"{one.said.failed_call}: {one.text}"[:SENTENCE_CHARS]
-    if says_something(without(sentence, (one.text,))):
+    if one.utterance.failed_call:
+        return f"{one.utterance.failed_call}: {one.text}"[:SENTENCE_CHARS]
+    if content_words(without(sentence, (one.text,))):
         return sentence
     sentence = bounded(sentence, sentence.find(one.text), len(one.text), _STATEMENT_CHARS)
     behind = text[slice(*spans[at + 1])] if at + 1 < len(spans) else ""
     ahead = text[slice(*spans[at - 1])] if at else ""
-    if not says_something(f"{ahead} {behind}"):
-        ahead = one.said.before
+    if not content_words(f"{ahead} {behind}"):
+        ahead = one.utterance.before
     parts = (
         one_line(ahead)[-_NEIGHBOUR_CHARS:],
         sentence,

@@ -10,21 +10,20 @@ a time; what is called pinned stands in the summary. The audit's numbers are Ope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import islice, zip_longest
 from typing import Final, Literal, TypeAlias
 
 from recollect.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
-from recollect.compaction.probe import WORDED, contains, contains_literally, says_something, without
+from recollect.compaction.probe import WORDED, contains, contains_literally, content_words, without
 from recollect.compaction.render import consumed, defuse
 from recollect.errors import RecollectError
 from recollect.formats.summaries import PINNED_HEADING, PINNED_NOTE
 from recollect.rules.noise import strip_channel_prefix
 from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.search.identifiers import identifiers_in
-from recollect.search.question import substance
 from recollect.search.tokenize import tokenize
 from recollect.values.compaction import Probe, ProbeFinding, Receipt, Standing
 from recollect.values.history import Entry
@@ -37,6 +36,15 @@ LEAST_SHARED_WORDS: Final = 2
 _LONG_ASK_WORDS: Final = 3
 _ASK_CHARS: Final = 2000
 """An ask stands at the beginning or the end of its message; between is what was pasted."""
+
+Change: TypeAlias = Literal["dropped", "new", "kept"]
+_LINE_CHARS: Final = 200
+MOST_RECALLS: Final = 60
+"""Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
+RECALLS_AT_ONCE: Final = 4
+RECALL_SECONDS: Final = 5.0
+_MOST_FAILURES: Final = 4
+"""So many questions without an answer, and memory is not asked again: it is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +90,8 @@ def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> Au
 
     `carried`: code added its sections, so the identifiers' heading is code's affair.
     """
-    there = {line.strip("#*: ").casefold() for line in summary.splitlines() if _is_heading(line)}
+    lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
+    there = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
         heading
         for heading in REQUIRED_HEADINGS
@@ -97,10 +106,6 @@ def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> Au
         identifiers=tuple(lacking),
         ask="" if _speaks_of(summary, ask) else " ".join(ask.split())[:300],
     )
-
-
-def _is_heading(line: str) -> bool:
-    return line.lstrip().startswith(("#", "**"))
 
 
 def latest_ask(entries: Sequence[Entry]) -> str:
@@ -135,20 +140,9 @@ def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
 def _speaks_of(summary: str, ask: str) -> bool:
     if len(ask) > 2 * _ASK_CHARS:
         ask = f"{ask[:_ASK_CHARS]} {ask[-_ASK_CHARS:]}"
-    asked = _about(ask)
+    asked = content_words(ask)
     least = LEAST_SHARED_WORDS if len(asked) >= _LONG_ASK_WORDS else min(1, len(asked))
-    return len(asked & set(_words(summary))) >= least
-
-
-def _about(text: str) -> set[str]:
-    return set(substance(text, tuple(_words(text))))
-
-
-def _words(text: str) -> Iterable[str]:
-    return tokenize(text)
-
-
-Change: TypeAlias = Literal["dropped", "new", "kept"]
+    return len(asked & set(tokenize(summary))) >= least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +156,10 @@ class DiffLine:
 def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
     """The sentences of both in the order of the newer one, what was dropped where it stood."""
     before, after = _sentences(previous_summary), _sentences(summary)
-    still, known = {_folded(one) for one in after}, {_folded(one) for one in before}
+    known, still = list(map(_folded, before)), list(map(_folded, after))
     lines: list[DiffLine] = []
     # rarely more than a few hundred sentences each, so the exact match is affordable
-    matched = SequenceMatcher(
-        None, [_folded(one) for one in before], [_folded(one) for one in after], autojunk=False
-    )
+    matched = SequenceMatcher(None, known, still, autojunk=False)
     for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
         lines += [
             DiffLine(change="dropped", text=one)
@@ -188,9 +180,6 @@ def _sentences(text: str) -> list[str]:
 
 def _folded(sentence: str) -> str:
     return sentence.strip("*_`. ").casefold()
-
-
-_LINE_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,14 +219,6 @@ def _line(probe: Probe) -> str:
     at = max(said.find(probe.text), 0)
     quoted = bounded(said, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
     return f"- {probe.kind}: {defuse(quoted)}"
-
-
-MOST_RECALLS: Final = 60
-"""Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
-RECALLS_AT_ONCE: Final = 4
-RECALL_SECONDS: Final = 5.0
-_MOST_FAILURES: Final = 4
-"""So many questions without an answer, and memory is not asked again: it is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +282,12 @@ def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
         by_sentence.setdefault(probe.sentence, []).append(probe)
     for sentence, held in by_sentence.items():
         query = without(sentence, tuple(probe.text for probe in held))
-        if says_something(query):
+        if content_words(query):
             yield _Question(query=query, probes=tuple(held))
         elif len(held) > 1:
             for probe in held:
                 query = without(sentence, (probe.text,))
-                if says_something(query):
+                if content_words(query):
                     yield _Question(query=query, probes=(probe,))
 
 

@@ -43,12 +43,6 @@ _COMMAND: Final = re.compile(r"\s*/compact(?:\s|:|$)", re.IGNORECASE)
 _MARKED_UP: Final = "<command-name>/compact</command-name>"
 """How Claude Code writes a command down."""
 
-
-def consumed(text: str) -> bool:
-    """Whether a user's text is a `/compact` command."""
-    return _COMMAND.match(text) is not None or _MARKED_UP in text
-
-
 HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
 """Where a section of a summary begins."""
 RESULT_CHARS: Final = 2000
@@ -56,6 +50,20 @@ RESULT_CHARS: Final = 2000
 ARGUMENT_CHARS: Final = 1000
 """Of one argument of a call: what was written into a file is in the file."""
 _TAGS: Final = re.compile(rf"<(?=/?\s*(?:{'|'.join(OWN_TAGS)})\b)", re.IGNORECASE)
+Speaker: TypeAlias = Literal["user", "assistant", "call", "tool"]
+FROM_SUMMARY: Final = MessageId("")
+"""The source of what stood in the summary before."""
+_HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool": 12_000}
+_TAIL_CHARS: Final = 4_000
+"""Ours: a million tokens are read within seconds, and what a person writes is read whole."""
+_CALL_CHARS: Final = 160
+_PINNED: Final = PINNED_HEADING.lstrip("#")
+_MOST_DEPTH: Final = 8
+
+
+def consumed(text: str) -> bool:
+    """Whether a user's text is a `/compact` command."""
+    return _COMMAND.match(text) is not None or _MARKED_UP in text
 
 
 def render(entries: Sequence[Entry]) -> str:
@@ -127,7 +135,7 @@ def _words(part: Part, entry: Entry) -> str:
 
 
 def _call(part: ToolCall) -> str:
-    arguments = _decoded(part.arguments)
+    arguments = decoded(part.arguments)
     if not isinstance(arguments, dict):
         return f"{part.name}({_cut(part.arguments, ARGUMENT_CHARS)})"
     spelled = [
@@ -153,18 +161,6 @@ def _cut(text: str, most_chars: int) -> str:
     if len(text) <= most_chars:
         return text
     return f"{text[:most_chars]}\n\n[... {len(text) - most_chars} more characters truncated]"
-
-
-Speaker: TypeAlias = Literal["user", "assistant", "call", "tool"]
-
-FROM_SUMMARY: Final = MessageId("")
-"""The source of what stood in the summary before."""
-_HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool": 12_000}
-_TAIL_CHARS: Final = 4_000
-"""Ours: a million tokens are read within seconds, and what a person writes is read whole."""
-_CALL_CHARS: Final = 160
-_PINNED: Final = PINNED_HEADING.lstrip("#")
-_MOST_DEPTH: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +243,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
             if not (by_user and consumed(text)):
                 yield speaker, text, ""
         elif isinstance(part, ToolCall):
-            values = "\n".join(_strings(_decoded(part.arguments), 0))
+            values = "\n".join(_strings(decoded(part.arguments), 0))
             calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()
             yield "call", values, ""
         elif isinstance(part, ToolResult):
@@ -255,7 +251,8 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
             yield "tool", without_recalled_blocks(part.text, any_spelling=False), failed
 
 
-def _decoded(arguments: str) -> Any:
+def decoded(arguments: str) -> Any:
+    """The arguments of a call; as they are written where that is no JSON."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

@@ -46,6 +46,18 @@ MERGED_AT_ONCE = 4
 """A summary is at most a tenth of the window, so four of them and the answer always fit."""
 MERGED_AFTER_FAILURE = 2
 
+NO_HISTORY = "No prior history."
+TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
+"""Both pi's, where a cut splits a turn."""
+_TURN_HEADING = TURN_JOINT.strip("-\n")
+VERBATIM_TURN_TOKENS = 120
+"""A turn's beginning of so little is shorter than a summary of it: it stays as it is."""
+MOST_LARGE_NOTES = 8
+MOST_CALLS = 64
+"""Ours: twice what the largest history takes where nothing fails."""
+LARGE_HEADING = "## Too large to be read whole"
+_Stretch = tuple[tuple[Entry, ...], Kind]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StretchSummary:
@@ -182,20 +194,6 @@ class Stages:
         reason = Reason(cause, **numbers)
         if reason not in self.notes:
             self.notes.append(reason)
-
-
-NO_HISTORY = "No prior history."
-TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
-"""Both pi's, where a cut splits a turn."""
-_TURN_HEADING = TURN_JOINT.strip("-\n")
-VERBATIM_TURN_TOKENS = 120
-"""A turn's beginning of so little is shorter than a summary of it: it stays as it is."""
-MOST_LARGE_NOTES = 8
-MOST_CALLS = 64
-"""Ours: twice what the largest history takes where nothing fails."""
-LARGE_HEADING = "## Too large to be read whole"
-
-_Stretch = tuple[tuple[Entry, ...], Kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

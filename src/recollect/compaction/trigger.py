@@ -17,6 +17,13 @@ from recollect.values.compaction import CompactionResult, Due
 from recollect.values.history import Breaker
 from recollect.values.reason import Cause, Reason
 
+REFILLS = 3
+"""So many rapid refills in a row open the breaker."""
+RAPID_TURNS = 2
+"""A window that is full again within so many turns was refilled rapidly."""
+LEAST_FREED_SHARE = 0.05
+"""A compaction that frees less of the window than this changed too little."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerResult:
@@ -68,14 +75,6 @@ def trigger(
         return TriggerResult(due="nothing", reason=written)
     room = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
     return TriggerResult(due="nothing", reason=room)
-
-
-REFILLS = 3
-"""So many rapid refills in a row open the breaker."""
-RAPID_TURNS = 2
-"""A window that is full again within so many turns was refilled rapidly."""
-LEAST_FREED_SHARE = 0.05
-"""A compaction that frees less of the window than this changed too little."""
 
 
 def breaker_after(

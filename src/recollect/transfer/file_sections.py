@@ -47,6 +47,13 @@ _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
 _NOON = 12
 _BLANK_LINES = re.compile(r"\n{3,}")  # where a secret of many lines stood
 
+WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
+"""Makes a batch durable, or raises."""
+BATCH_SEGMENTS = 50
+PAGE_SEGMENTS = 500
+# Other kinds of noise are things that chats say: a file that speaks of them means it.
+_WORDLESS = (None, "empty", "no words", "short")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSection:
@@ -226,16 +233,6 @@ def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: i
     told = "\0".join((identity, str(occurrence), *headings))
     hashed = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
     return EntryKey(f"{owner}{hashed.hexdigest()}")
-
-
-WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
-"""Makes a batch durable, or raises."""
-
-BATCH_SEGMENTS = 50
-PAGE_SEGMENTS = 500
-
-# Other kinds of noise are things that chats say: a file that speaks of them means it.
-_WORDLESS = (None, "empty", "no words", "short")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

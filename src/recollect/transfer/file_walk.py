@@ -30,6 +30,14 @@ Pattern: TypeAlias = tuple[str, ...]
 
 _MAGIC = frozenset("*?[")
 
+MOST_FILES = 5_000
+MOST_BYTES = 2 * 1024 * 1024
+MOST_ENTRIES = 200_000
+"""Names that one look lists: a whole disk among the added paths must not keep it for ever."""
+_OWN_FILES = ("MEMORY.md", "memory.md")
+_OWN_FOLDER = "memory"
+_SUFFIX = ".md"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraPath:
@@ -64,16 +72,6 @@ class ExtraPath:
                 yield None
         elif fnmatchcase(name, first):
             yield tuple(rest) if rest else None
-
-
-MOST_FILES = 5_000
-MOST_BYTES = 2 * 1024 * 1024
-MOST_ENTRIES = 200_000
-"""Names that one look lists: a whole disk among the added paths must not keep it for ever."""
-
-_OWN_FILES = ("MEMORY.md", "memory.md")
-_OWN_FOLDER = "memory"
-_SUFFIX = ".md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,11 @@ STEP_SECONDS = 60.0
 _SETTLED_SECONDS = 2.0  # a file changed just now may change again and keep its time and size
 _NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
 
+CLOSE_SECONDS = 1.0
+"""How long a look under way may take to end."""
+LEAST_SECONDS = 1.0
+"""The shortest interval: an interval of nothing would never let go of the processor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settled:
@@ -278,12 +283,6 @@ def _outcome(change: FileChange, *, known: bool) -> FileOutcome:
     if not known:
         return "added"
     return "changed" if change.fresh or change.moved or change.unchanged else "withdrawn"
-
-
-CLOSE_SECONDS = 1.0
-"""How long a look under way may take to end."""
-LEAST_SECONDS = 1.0
-"""The shortest interval: an interval of nothing would never let go of the processor."""
 
 
 class Following:

@@ -10,8 +10,8 @@ live session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import astuple, dataclass, field, fields, replace
+from typing import Final, TypeAlias
 
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError
@@ -31,6 +31,10 @@ from recollect.values.segment import SegmentId
 from recollect.values.transcript import RecordedSession, ShownItems
 
 Runs: TypeAlias = tuple[range, ...]
+
+Progress: TypeAlias = Callable[[int, int], None]
+BATCH_SEGMENTS = 200
+"""How many messages are written at once; what a kill can make a second run do again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +177,6 @@ def _items(runs: Runs) -> Iterator[int]:
         yield from run
 
 
-Progress: TypeAlias = Callable[[int, int], None]
-
-BATCH_SEGMENTS = 200
-"""How many messages are written at once; what a kill can make a second run do again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCounts:
     """What became of the messages of a recording; every one is counted once but for `noise`."""
@@ -197,15 +195,11 @@ class ImportCounts:
 
     def plus(self, other: ImportCounts) -> ImportCounts:
         """Both together."""
-        return ImportCounts(
-            read=self.read + other.read,
-            stored=self.stored + other.stored,
-            known=self.known + other.known,
-            forgotten=self.forgotten + other.forgotten,
-            skipped=self.skipped + other.skipped,
-            noise=self.noise + other.noise,
-            redacted=self.redacted + other.redacted,
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return ImportCounts(**dict(zip(_COUNTS, map(sum, pairs), strict=True)))
+
+
+_COUNTS: Final = tuple(one.name for one in fields(ImportCounts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,20 +57,8 @@ _ONE_OF: Final[Mapping[str, str]] = {
     "vectors": "vector",
 }
 
-
-def named(count: int, what: str) -> str:
-    """The name alone, as that many are called."""
-    return _ONE_OF.get(what, what) if count == 1 else what
-
-
-def counted(count: int, what: str) -> str:
-    """The number and the name."""
-    return f"{count:,} {named(count, what)}"
-
-
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Told what is looked at, how much is done, and of how much, where that is known."""
-
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"
@@ -93,6 +81,49 @@ SESSION_NAMES: Final = "names of sessions"
 ORIGINS: Final = "places that messages were imported from"
 JOB_KEYS: Final = "keys of jobs"
 RECORD_NAMES: Final = "ids, names and keys in records"
+_DIGEST_BYTES: Final = 32
+_IN_SHORT: Final = (
+    "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
+    "client's own history. -v lists it, and what this covers."
+)
+_FORMAT: Final = "recollect-certificate-1"
+_LATER: Final[Mapping[str, Any]] = {
+    "matching": False,
+    "said_after": None,
+    "pattern": False,
+    "facts": 0,
+}
+"""Ways of asking that came later: left out where they were not used."""
+FILES_CANNOT: Final = (
+    "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
+)
+_REDACTION_FORMAT: Final = "recollect-redaction-1"
+_MOST_SESSIONS: Final = 10
+COVERS: Final = (
+    "the archive: messages, passages and the index of words; vectors of them are made anew",
+    "facts and digests",
+    "the ledger: replay marks what was masked",
+    "jobs, session states, summaries and receipts",
+    "the spool of this machine, and its embedding cache, which is emptied",
+    "transcripts of Recollect's own agent in this space, and long outputs beside them",
+)
+IN_SHORT: Final = (
+    "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
+    "out of reach; -v lists what this covers."
+)
+STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
+"""What is true of every redaction, so that only the whole page repeats it."""
+COVERS_NOTES: Final = "daily notes of the workspace that was named"
+
+
+def named(count: int, what: str) -> str:
+    """The name alone, as that many are called."""
+    return _ONE_OF.get(what, what) if count == 1 else what
+
+
+def counted(count: int, what: str) -> str:
+    """The number and the name."""
+    return f"{count:,} {named(count, what)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,21 +229,6 @@ class Findings:
             unread=sum(self.unread.values()),
             cannot=(*lines, *self.cannot, *(CANNOT if self._applied else ())),
         )
-
-
-_DIGEST_BYTES: Final = 32
-_IN_SHORT: Final = (
-    "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
-    "client's own history. -v lists it, and what this covers."
-)
-_FORMAT: Final = "recollect-certificate-1"
-_LATER: Final[Mapping[str, Any]] = {
-    "matching": False,
-    "said_after": None,
-    "pattern": False,
-    "facts": 0,
-}
-"""Ways of asking that came later: left out where they were not used."""
 
 
 def seal(certificate: Certificate) -> Certificate:
@@ -352,28 +368,6 @@ def _checksum(sealed: Mapping[str, Any]) -> str:
     without = {name: value for name, value in sealed.items() if name != "checksum"}
     canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-
-
-FILES_CANNOT: Final = (
-    "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
-)
-_REDACTION_FORMAT: Final = "recollect-redaction-1"
-_MOST_SESSIONS: Final = 10
-COVERS: Final = (
-    "the archive: messages, passages and the index of words; vectors of them are made anew",
-    "facts and digests",
-    "the ledger: replay marks what was masked",
-    "jobs, session states, summaries and receipts",
-    "the spool of this machine, and its embedding cache, which is emptied",
-    "transcripts of Recollect's own agent in this space, and long outputs beside them",
-)
-IN_SHORT: Final = (
-    "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
-    "out of reach; -v lists what this covers."
-)
-STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
-"""What is true of every redaction, so that only the whole page repeats it."""
-COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

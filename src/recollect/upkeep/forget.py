@@ -60,6 +60,29 @@ _LEFT: Final = (
     "perhaps: forget once more, or by session"
 )
 
+Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
+"""Removes what was derived from forgotten messages; says what and how many, by kind.
+
+One that cannot raises `Unreached`.
+"""
+COVERS: Final = (
+    "the archive: segments, passages, the index of words, vectors",
+    "facts that rest on them alone, and those that hold a text that was asked for",
+    "digests that rest on any of them, or on a fact that was named",
+    "the ledger: pieces of requests that quote them",
+    "jobs that quote them",
+    "session states: shortened results, recalled blocks and cuts that may quote them",
+    "compactions that stand for them: summaries and receipts",
+    "the spool of this machine, and its embedding cache, which is emptied",
+    "a history that is sent again: tombstones keep it out of the archive",
+)
+CANNOT: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines, until they drain: the store refuses what it has forgotten",
+    "what model providers logged or cached",
+    "the client's own history and files",
+)
+
 
 async def forget_in_rooms(store: Store, order: ForgetOrder) -> Forgotten:
     """Forget what the order's pattern matches in a store's rooms; nothing without a pattern."""
@@ -197,31 +220,6 @@ def _shortest(texts: set[str]) -> list[str]:
         if not any(short in folded for short in kept):
             kept[folded] = text
     return list(kept.values())
-
-
-Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
-"""Removes what was derived from forgotten messages; says what and how many, by kind.
-
-One that cannot raises `Unreached`.
-"""
-
-COVERS: Final = (
-    "the archive: segments, passages, the index of words, vectors",
-    "facts that rest on them alone, and those that hold a text that was asked for",
-    "digests that rest on any of them, or on a fact that was named",
-    "the ledger: pieces of requests that quote them",
-    "jobs that quote them",
-    "session states: shortened results, recalled blocks and cuts that may quote them",
-    "compactions that stand for them: summaries and receipts",
-    "the spool of this machine, and its embedding cache, which is emptied",
-    "a history that is sent again: tombstones keep it out of the archive",
-)
-CANNOT: Final = (
-    "backups, archived logs and replicas of the database that were made before",
-    "spools of other machines, until they drain: the store refuses what it has forgotten",
-    "what model providers logged or cached",
-    "the client's own history and files",
-)
 
 
 class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same

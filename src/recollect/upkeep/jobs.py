@@ -33,6 +33,15 @@ GRACE_SECONDS = 5.0
 BEATS_PER_LEASE = 3
 REASON_CHARS = 500
 
+Heard: TypeAlias = Callable[[str, Failure | None], None]
+"""Told of every job that was done or failed: its kind, and how it failed."""
+IDLE_SECONDS = 60.0
+"""How often a queue that is paused or over its budget is looked at again."""
+CLOSE_SECONDS = 3.0
+"""How long a running job may take to end when the engine closes."""
+GIVE_BACK_SECONDS = 1.0
+"""How long giving it back may take then: a store that hangs lets its lease run out."""
+
 
 class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
     """Raised by a handler for a job that would fail each time; its reason quotes nothing."""
@@ -85,8 +94,6 @@ class RunResult:
 
 
 Told: TypeAlias = Callable[[RunResult], None]
-Heard: TypeAlias = Callable[[str, Failure | None], None]
-"""Told of every job that was done or failed: its kind, and how it failed."""
 NOTHING = RunResult(reason="nothing is due")
 
 
@@ -290,14 +297,6 @@ async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-
-
-IDLE_SECONDS = 60.0
-"""How often a queue that is paused or over its budget is looked at again."""
-CLOSE_SECONDS = 3.0
-"""How long a running job may take to end when the engine closes."""
-GIVE_BACK_SECONDS = 1.0
-"""How long giving it back may take then: a store that hangs lets its lease run out."""
 
 
 class BackgroundJobs:

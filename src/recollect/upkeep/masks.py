@@ -35,6 +35,19 @@ _MOST_PASSES: Final = 8
 _MOST_LEVELS: Final = 3
 """JSON that stands as a text in JSON, as arguments of tool calls do; as `formats.held_text`."""
 
+LEAST_CHARS: Final = 12
+"""A shorter remain is likely a word of its own; as `session.forget_search.LEAST_CHARS`."""
+_LEAST_COPY_CHARS: Final = 8
+_MOST_CUT: Final = 2
+_MOST_SECRETS: Final = 500
+"""All of them are looked for at every place of a text."""
+_MOST_CHARS: Final = 400
+"""Longer ones, as private keys, are not copied by hand."""
+_MOST_COPIES: Final = 2000
+_WORD: Final = re.compile(r"[^\s,;\"'`()<>\[\]{}]{8,400}")
+_UNESCAPED: Final = (("\\\\", "\\"), ('\\"', '"'), ("\\n", "\n"), ("\\t", "\t"), ("\\/", "/"))
+"""What stands in the arguments of a call, as a name was read from them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedText:
@@ -335,22 +348,6 @@ def _written(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # a lone surrogate that was no byte
         return text.encode("utf-8", "surrogatepass")
-
-
-LEAST_CHARS: Final = 12
-"""A shorter remain is likely a word of its own; as `session.forget_search.LEAST_CHARS`."""
-_LEAST_COPY_CHARS: Final = 8
-_MOST_CUT: Final = 2
-_MOST_SECRETS: Final = 500
-"""All of them are looked for at every place of a text."""
-_MOST_CHARS: Final = 400
-"""Longer ones, as private keys, are not copied by hand."""
-
-
-_MOST_COPIES: Final = 2000
-_WORD: Final = re.compile(r"[^\s,;\"'`()<>\[\]{}]{8,400}")
-_UNESCAPED: Final = (("\\\\", "\\"), ('\\"', '"'), ("\\n", "\n"), ("\\t", "\t"), ("\\/", "/"))
-"""What stands in the arguments of a call, as a name was read from them."""
 
 
 @dataclass(slots=True)

@@ -69,6 +69,14 @@ _IDS: Final[Mapping[Room, frozenset[str]]] = {
 }
 """Keys whose values name things: an own pattern may not change them."""
 
+_PAGE_SEGMENTS: Final = 200
+_PAGE_BODIES: Final = 50
+_FACTS_AT_ONCE: Final = 200
+_MOST_RACES: Final = 5
+_MOST_JOBS: Final = 100_000
+_DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
+"""Rooms of what is made from messages."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[T]):
@@ -276,15 +284,6 @@ def _still(
 def _span(moved: Moved, segment: SegmentId, start: int, end: int) -> tuple[int, int]:
     found = moved.get(segment)
     return (start, end) if found is None else found.moved(start, end)
-
-
-_PAGE_SEGMENTS: Final = 200
-_PAGE_BODIES: Final = 50
-_FACTS_AT_ONCE: Final = 200
-_MOST_RACES: Final = 5
-_MOST_JOBS: Final = 100_000
-_DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
-"""Rooms of what is made from messages."""
 
 
 async def redact(
