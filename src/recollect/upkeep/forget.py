@@ -10,13 +10,14 @@ refuse: forgetting again finishes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import Final, TypeAlias
 
 from recollect.errors import FormatError, RecollectError
-from recollect.formats.stored_records import join_state, with_texts, write_state
+from recollect.formats.stored_records import with_texts
 from recollect.ports import Spool, Store
 from recollect.upkeep.certificates import digest_of, seal
 from recollect.upkeep.masks import Masks, strings_in
@@ -27,7 +28,9 @@ from recollect.upkeep.matching import (
     compiled,
     content_meant,
     damaged_parts,
+    every_body,
     facts_meant,
+    readable_state,
     said_again,
     stored_meant,
 )
@@ -36,7 +39,6 @@ from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import (
-    ROOMS,
     Certificate,
     ForgetOrder,
     ForgetScope,
@@ -47,7 +49,6 @@ from recollect.values.upkeep import (
     StoredBody,
 )
 
-_PAGE: Final = 50
 _ROUNDS: Final = 3
 """What matches over two texts comes apart when one of them goes."""
 _MOST_TEXTS: Final = 200
@@ -114,7 +115,7 @@ async def held_meant(store: Store, order: ForgetOrder) -> int:
     """How many records of the rooms hold the order's text, or what its pattern matches."""
     if order.matching is None and order.pattern is None:
         return 0
-    return sum([bytes_meant(order, _readable(one)) async for one in _all(store)])
+    return sum([bytes_meant(order, _readable(one)) async for one in every_body(store)])
 
 
 class _Matched:
@@ -130,14 +131,14 @@ class _Matched:
 
 async def _matched(store: Store, order: ForgetOrder) -> _Matched:
     found = _Matched()
-    async for one in _all(store):
+    async for one in every_body(store):
         texts = set(_in_body(order, one))
         found.records += bool(texts)
         found.texts |= texts
     if not found.texts:
         return found
     folded = {text: text.casefold() for text in found.texts}
-    async for one in _all(store):
+    async for one in every_body(store):
         if any(True for _ in _in_body(order, one)):
             continue
         said = "\0".join(strings_in(_readable(one), keys=True)).casefold()
@@ -150,7 +151,7 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
     masks = Masks(patterns=(compiled(order.pattern or ""),))
     counts: Counter[Room] = Counter()
     pieces: list[MessageId] = []
-    found = [one async for one in _all(store) if any(True for _ in _in_body(order, one))]
+    found = [one async for one in every_body(store) if any(True for _ in _in_body(order, one))]
     for one in found:
         try:
             body = masked_body(one.room, one.body, masks).value
@@ -165,15 +166,6 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
     if pieces:
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
     return counts
-
-
-async def _all(store: Store) -> AsyncIterator[StoredBody]:
-    for room in ROOMS:
-        after: str | None = None
-        while page := await store.held(room, after=after, limit=_PAGE):
-            after = page[-1].id
-            for one in page:
-                yield one
 
 
 def _in_body(order: ForgetOrder, one: StoredBody) -> Iterator[str]:
@@ -194,22 +186,15 @@ def _said_in(one: StoredBody) -> list[str]:
         return text
 
     if one.room == "states":
-        try:
+        with suppress(FormatError):
             with_texts(one.body, look)
-        except FormatError:
-            return list(strings_in(one.body, keys=True))
-        return said
+            return said
     return list(strings_in(one.body, keys=True))
 
 
 def _readable(one: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
-    if one.room != "states":
-        return one.body
-    try:
-        return write_state(join_state(one.body, (), ()))
-    except FormatError:
-        return one.body
+    return readable_state(one.body) if one.room == "states" else one.body
 
 
 def _shortest(texts: set[str]) -> list[str]:

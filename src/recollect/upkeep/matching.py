@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from recollect.errors import FormatError
 from recollect.formats.openclaw_files import split_foreign
@@ -28,9 +28,10 @@ from recollect.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
 from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId, StoredSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.values.upkeep import ROOMS, ForgetOrder, Room, StoredBody
 
-PAGE_SEGMENTS = 500
+PAGE_SEGMENTS: Final = 500
+PAGE_BODIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +111,27 @@ def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
     """The segments of a store that the order names, in the order of arrival; all are looked at."""
+    async for one in every_segment(store):
+        if segment_meant(order, one.segment):
+            yield one
+
+
+async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
+    """All segments of a store in the order of arrival, read page by page."""
     after = 0
     while page := await store.page(after=after, limit=PAGE_SEGMENTS):
         after = page[-1].sequence
         for one in page:
-            if segment_meant(order, one.segment):
+            yield one
+
+
+async def every_body(store: Store, rooms: Iterable[Room] = ROOMS) -> AsyncIterator[StoredBody]:
+    """All that a store's rooms hold, read page by page."""
+    for room in rooms:
+        after: str | None = None
+        while page := await store.held(room, after=after, limit=PAGE_BODIES):
+            after = page[-1].id
+            for one in page:
                 yield one
 
 
@@ -135,16 +152,15 @@ async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSeg
     by_place = {one.segment.message_id for one in meant} - everywhere
     goes: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
-    after = 0
-    while known and (page := await store.page(after=after, limit=PAGE_SEGMENTS)):
-        after = page[-1].sequence
-        for one in page:
-            if one.segment.id in known:
-                continue
-            if one.segment.message_id in everywhere:
-                goes.append(one)
-            elif one.segment.message_id in by_place:
-                stays.setdefault(one.segment.message_id, one.segment.id)
+    if not known:
+        return SaidAgain()
+    async for one in every_segment(store):
+        if one.segment.id in known:
+            continue
+        if one.segment.message_id in everywhere:
+            goes.append(one)
+        elif one.segment.message_id in by_place:
+            stays.setdefault(one.segment.message_id, one.segment.id)
     twins: dict[str, str] = {
         one.segment.id: stays[one.segment.message_id]
         for one in meant
@@ -274,7 +290,7 @@ class Gone:
         order = self.order
         if order.matching is None and order.pattern is None:
             return batch
-        state = b"" if batch.session is None else _unpacked(batch.session)
+        state = b"" if batch.session is None else readable_state(batch.session.state)
         return replace(
             batch,
             jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
@@ -346,12 +362,12 @@ def without(
     )
 
 
-def _unpacked(write: SessionWrite) -> bytes:
+def readable_state(state: bytes) -> bytes:
     """A session's state as it reads; its bytes where it cannot be read."""
     try:
-        return write_state(join_state(write.state, (), ()))
+        return write_state(join_state(state, (), ()))
     except FormatError:
-        return write.state
+        return state
 
 
 def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionWrite | None:

@@ -48,7 +48,7 @@ from recollect.upkeep.masks import (
     remains_of,
     strings_in,
 )
-from recollect.upkeep.matching import damaged_parts
+from recollect.upkeep.matching import damaged_parts, every_body, every_segment
 from recollect.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
@@ -344,19 +344,12 @@ class _Walk:
     async def copies(self) -> None:
         """Learn what was taken from messages before they were masked, and stands alone now."""
         copies = Copies()
-        for room in _DERIVED:
-            after: str | None = None
-            while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
-                after = page[-1].id
-                for one in page:
-                    for text in texts_in(room, one.body):
-                        copies.read(one.session or "", text)
-        last = 0
-        while held := await self._store.page(after=last, limit=_PAGE_SEGMENTS):
-            last = held[-1].sequence
-            for segment in (one.segment for one in held):
-                tags = (*segment.topics, *segment.entities)
-                copies.heard(segment.session, segment.text, tags)
+        async for body in every_body(self._store, _DERIVED):
+            for text in texts_in(body.room, body.body):
+                copies.read(body.session or "", text)
+        async for one in every_segment(self._store):
+            tags = (*one.segment.topics, *one.segment.entities)
+            copies.heard(one.segment.session, one.segment.text, tags)
         self._copied = copies.found()
         self._masks = replace(self._masks, copies=copies_of(self._copied))
 
@@ -380,20 +373,10 @@ class _Walk:
         after = 0
         while page := await self._store.page(after=after, limit=_PAGE_SEGMENTS):
             after = page[-1].sequence
-            moved: dict[SegmentId, MaskedText] = {}
-            order: list[NewSegment] = []
             for segment in (one.segment for one in page):
                 self._name(SESSION_NAMES, segment.session)
                 self._name(ORIGINS, segment.origin)
-                part = masked_segment(segment, self._masks)
-                if part.changed and part.text is not None:
-                    self._found.count(SEGMENTS, part.kinds, segment.session)
-                    self._found.segments[segment.id] = None
-                    secrets = self._secrets.setdefault(segment.session, set())
-                    secrets.update(part.text.masked_in(segment.text))
-                    moved[segment.id] = part.text
-                    order.append(await self._indexed(part.value))
-            await self._segments_rewritten(order, moved, self._masks)
+            await self._mask_segments(page, self._masks)
             self._found.step(SEGMENTS, len(page), total)
 
     async def remains(self) -> None:
@@ -405,7 +388,7 @@ class _Walk:
                 page := await self._store.page(after=after, limit=_PAGE_SEGMENTS, session=session)
             ):
                 after = page[-1].sequence
-                await self._remains_in(page, masks)
+                await self._mask_segments(page, masks, only=(REMAINS_KIND, COPIES_KIND))
         every = [secret for secrets in self._secrets.values() for secret in secrets]
         self._masks = replace(
             self._masks, remains=remains_of(every), copies=copies_of([*every, *self._copied])
@@ -413,18 +396,23 @@ class _Walk:
         self._secrets.clear()
         self._copied.clear()
 
-    async def _remains_in(self, page: Sequence[StoredSegment], masks: Masks) -> None:
+    async def _mask_segments(
+        self, page: Sequence[StoredSegment], masks: Masks, only: tuple[str, ...] = ()
+    ) -> None:
+        """Mask the segments of a page; with `only` those that hold one of these kinds."""
         moved: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
         for segment in (one.segment for one in page):
             part = masked_segment(segment, masks)
-            left = (REMAINS_KIND, COPIES_KIND)
-            kinds = {kind: part.kinds[kind] for kind in left if part.kinds.get(kind)}
+            kinds = {kind: count for kind, count in part.kinds.items() if not only or kind in only}
             if part.text is None or not kinds:
                 continue
             known = segment.id in self._found.segments
             self._found.count(SEGMENTS, kinds, segment.session, again=known)
             self._found.segments[segment.id] = None
+            if not only:
+                secrets = self._secrets.setdefault(segment.session, set())
+                secrets.update(part.text.masked_in(segment.text))
             moved[segment.id] = part.text
             order.append(await self._indexed(part.value))
         await self._segments_rewritten(order, moved, masks)
