@@ -217,7 +217,7 @@ def share(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ReadPiece:
     """What is read in one call."""
 
     entries: tuple[Entry, ...] = field(repr=False)
@@ -246,7 +246,7 @@ class PieceWriter:
 
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
-    ) -> tuple[Piece, ...]:
+    ) -> tuple[ReadPiece, ...]:
         """The pieces of `entries`, smaller by half so many times."""
         done = chunk(
             entries,
@@ -257,7 +257,7 @@ class PieceWriter:
             halvings=halvings,
         )
         place = {id(entry): at for at, entry in enumerate(entries)}
-        made = [Piece(entries=one, text=self.text(one)) for one in done.chunks]
+        made = [ReadPiece(entries=one, text=self.text(one)) for one in done.chunks]
         made += [self._shortened(run, done.budget_tokens) for run in _runs(done.oversized, place)]
         made.sort(key=lambda piece: place[id(piece.entries[0])])
         return tuple(piece for piece in made if piece.text)
@@ -277,11 +277,11 @@ class PieceWriter:
             self._known[entry] = (shown, self._count(shown))
         return len(thinned)
 
-    def whole(self, entries: Sequence[Entry]) -> Piece:
+    def whole(self, entries: Sequence[Entry]) -> ReadPiece:
         """All of it in one piece."""
-        return Piece(entries=tuple(entries), text=self.text(entries))
+        return ReadPiece(entries=tuple(entries), text=self.text(entries))
 
-    def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> Piece:
+    def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
         each = max(1, budget_tokens // len(run))
         texts: list[str] = []
         cut: list[Entry] = []
@@ -291,7 +291,7 @@ class PieceWriter:
                 text = excerpt(text, len(text) * each // tokens)
                 cut.append(entry)
             texts.append(text)
-        return Piece(entries=run, text="\n\n".join(filter(None, texts)), oversized=tuple(cut))
+        return ReadPiece(entries=run, text="\n\n".join(filter(None, texts)), oversized=tuple(cut))
 
     def _entry(self, entry: Entry) -> tuple[str, int]:
         known = self._known.get(entry)
@@ -349,7 +349,7 @@ class Sizes:
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
         return asked + empty.max_output_tokens
 
-    def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[Piece, ...]:
+    def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[ReadPiece, ...]:
         """The pieces of a stretch."""
         overhead = self.overhead_tokens(kind)
         if self.one_pass:

@@ -87,7 +87,7 @@ _LABELS: Final[Mapping[Speaker, str]] = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Candidate:
+class _LineCandidate:
     """A line that may be shown."""
 
     line: QuotedLine = field(repr=False)
@@ -168,7 +168,7 @@ def gather_lines(
         name: (_STILL_SHOWN if name in shown else 1.0) / (_EVEN + rank)
         for rank, name in enumerate(names)
     }
-    pool: dict[str, _Candidate] = {}
+    pool: dict[str, _LineCandidate] = {}
     for old in before:
         _offer(pool, old, FADES * _SPEAKER_WEIGHT[old.speaker], worth, folder)
     for utterance in utterances(entries, least_chars=_LINES_READ_CHARS):
@@ -180,7 +180,7 @@ def gather_lines(
 
 
 def _offer(
-    pool: dict[str, _Candidate],
+    pool: dict[str, _LineCandidate],
     line: QuotedLine,
     speaker_weight: float,
     worth: Mapping[str, float],
@@ -198,7 +198,7 @@ def _offer(
     words = _words(line.text) if names else frozenset()
     if len(words) < _LEAST_WORDS:
         weight = 0.0
-    pool[line.text] = _Candidate(line=line, names=names, words=words, weight=weight)
+    pool[line.text] = _LineCandidate(line=line, names=names, words=words, weight=weight)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -220,30 +220,32 @@ def _pieces(text: str) -> Iterator[str]:
                 done = line.find(piece, done) + len(piece)
 
 
-def _contenders(pool: Iterable[_Candidate], worth: Mapping[str, float]) -> list[_Candidate]:
+def _contenders(pool: Iterable[_LineCandidate], worth: Mapping[str, float]) -> list[_LineCandidate]:
     """Of each name the few lines that say most, so that choosing takes no longer than reading."""
-    by_name: dict[str, list[_Candidate]] = {}
+    by_name: dict[str, list[_LineCandidate]] = {}
     for candidate in pool:
         for name in candidate.names if candidate.weight else ():
             by_name.setdefault(name, []).append(candidate)
 
-    def order(candidate: _Candidate) -> tuple[float, str]:
+    def order(candidate: _LineCandidate) -> tuple[float, str]:
         words = min(len(candidate.words), _MOST_WORDS)
         return -candidate.weight * words, candidate.line.text
 
-    chosen: dict[str, _Candidate] = {}
+    chosen: dict[str, _LineCandidate] = {}
     for name in worth:
         for candidate in heapq.nsmallest(_LINES_A_NAME, by_name.get(name, ()), key=order):
             chosen[candidate.line.text] = candidate
     return list(chosen.values())
 
 
-def _best(candidates: Sequence[_Candidate], worth: Mapping[str, float]) -> Iterator[_Candidate]:
+def _best(
+    candidates: Sequence[_LineCandidate], worth: Mapping[str, float]
+) -> Iterator[_LineCandidate]:
     """The line that adds most, again and again; a value that fell since is reckoned anew."""
     named: Counter[str] = Counter()
     used: set[str] = set()
 
-    def value(line: _Candidate) -> float:
+    def value(line: _LineCandidate) -> float:
         new = len(line.words - used)
         words = min(new + _REPEATED_WORD * (len(line.words) - new), _MOST_WORDS)
         return line.weight * words * sum(worth[name] * _AGAIN ** named[name] for name in line.names)

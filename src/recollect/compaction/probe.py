@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Final
 
-from recollect.compaction.render import Speaker, Utterance, utterances
+from recollect.compaction.render import SaidText, Speaker, utterances
 from recollect.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
 from recollect.search.identifiers import exact_things
 from recollect.search.question import substance
@@ -160,12 +160,12 @@ def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Candidate:
+class _ProbeCandidate:
     """Something that may become a probe: where it was said best, and how often in all."""
 
     kind: ProbeKind
     text: str = field(repr=False)
-    utterance: Utterance = field(repr=False)
+    utterance: SaidText = field(repr=False)
     start: int
     end: int
     places: set[int]
@@ -184,7 +184,7 @@ def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
 ) -> tuple[Probe, ...]:
     """At most `limit` probes of these messages, and of the summary that stood before them."""
-    found: dict[tuple[str, str], _Candidate] = {}
+    found: dict[tuple[str, str], _ProbeCandidate] = {}
     for said in utterances(entries, previous_summary):
         for one in _in_speech(said):
             _add(found, one)
@@ -194,9 +194,9 @@ def probe(
     return tuple(map(_probe_of, chosen))
 
 
-def _in_speech(said: Utterance) -> Iterator[_Candidate]:
-    def made(kind: ProbeKind, text: str, start: int, end: int) -> _Candidate:
-        return _Candidate(
+def _in_speech(said: SaidText) -> Iterator[_ProbeCandidate]:
+    def made(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
+        return _ProbeCandidate(
             kind=kind, text=text, utterance=said, start=start, end=end, places={said.place}
         )
 
@@ -220,7 +220,7 @@ def _in_speech(said: Utterance) -> Iterator[_Candidate]:
                 yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
 
 
-def _worded(sentence: str, said: Utterance) -> ProbeKind | None:
+def _worded(sentence: str, said: SaidText) -> ProbeKind | None:
     """What a sentence settles; of a tool's, whether it tells an error."""
     if said.speaker == "call" or said.failed_call:
         return None
@@ -231,7 +231,7 @@ def _worded(sentence: str, said: Utterance) -> ProbeKind | None:
     return statement_kind(sentence, by_user=said.speaker == "user")
 
 
-def _add(found: dict[tuple[str, str], _Candidate], one: _Candidate) -> None:
+def _add(found: dict[tuple[str, str], _ProbeCandidate], one: _ProbeCandidate) -> None:
     """Each thing once, where the one said it who counts most; of those the newest."""
     exact = one.kind if one.kind in ("path", "url", "symbol", "hash", "number") else "worded"
     name = (exact, " ".join(one.text.split()).casefold())
@@ -245,13 +245,15 @@ def _add(found: dict[tuple[str, str], _Candidate], one: _Candidate) -> None:
         found[name] = one
 
 
-def _spread(found: Iterable[_Candidate], last_place: int) -> list[_Candidate]:
+def _spread(found: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
     """Taken in turns: from every kind, and of each kind from every stretch of the history."""
-    kinds: dict[ProbeKind, dict[int, list[_Candidate]]] = defaultdict(lambda: defaultdict(list))
+    kinds: dict[ProbeKind, dict[int, list[_ProbeCandidate]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for one in found:
         stretch = one.utterance.place * _STRETCHES // (last_place + 1)
         kinds[one.kind][stretch].append(one)
-    in_turns: list[list[_Candidate]] = []
+    in_turns: list[list[_ProbeCandidate]] = []
     for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
         stretches = [
             sorted(held, key=lambda one: (-one.importance(last_place), one.start, one.text))
@@ -261,11 +263,11 @@ def _spread(found: Iterable[_Candidate], last_place: int) -> list[_Candidate]:
     return _in_turns(in_turns)
 
 
-def _in_turns(lists: Sequence[Sequence[_Candidate]]) -> list[_Candidate]:
+def _in_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:
     return [one for turn in zip_longest(*lists) for one in turn if one is not None]
 
 
-def _probe_of(one: _Candidate) -> Probe:
+def _probe_of(one: _ProbeCandidate) -> Probe:
     return Probe(
         kind=one.kind,
         text=one.text,
@@ -276,7 +278,7 @@ def _probe_of(one: _Candidate) -> Probe:
     )
 
 
-def _sentence_around(one: _Candidate) -> str:
+def _sentence_around(one: _ProbeCandidate) -> str:
     """The sentence that holds it; with its neighbours where it says nothing besides."""
     text = one.utterance.text
     spans = list(sentence_spans(text))

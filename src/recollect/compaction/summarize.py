@@ -29,7 +29,7 @@ from recollect.compaction.ask import (
     update_prompt,
 )
 from recollect.compaction.carry import append_carried, carry, strip_carried
-from recollect.compaction.chunks import Piece, PieceWriter, Sizes, fit_tokens, share
+from recollect.compaction.chunks import PieceWriter, ReadPiece, Sizes, fit_tokens, share
 from recollect.compaction.receipt import AuditResult, audit
 from recollect.config.settings import Compaction
 from recollect.formats.summaries import part_pinned
@@ -112,7 +112,7 @@ class Stages:
             return merged
         return replace(merged, pieces=len(partials), oversized=tuple(oversized))
 
-    async def _read(self, piece: Piece, previous: str, kind: Kind) -> StretchSummary | Rejected:
+    async def _read(self, piece: ReadPiece, previous: str, kind: Kind) -> StretchSummary | Rejected:
         wanted = self.sizes.wanted(kind)
         if self.simple:
             prompt = simple_prompt(piece.text, previous, wanted)
@@ -178,7 +178,9 @@ class Stages:
             self.note(Cause.SIMPLER_PROMPT, why=failed.reason)
         return False
 
-    def _smaller(self, waiting: Sequence[Piece], kind: Kind, failed: Rejected) -> list[Piece]:
+    def _smaller(
+        self, waiting: Sequence[ReadPiece], kind: Kind, failed: Rejected
+    ) -> list[ReadPiece]:
         """The rest in smaller pieces; the simple prompt at once where none can be smaller."""
         rest = [entry for piece in waiting for entry in piece.entries]
         pieces = list(self.sizes.pieces(rest, kind))

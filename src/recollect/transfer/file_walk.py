@@ -117,7 +117,7 @@ class FollowedFiles:
         if self._own_files or any(self._is_inside(root.path) for root in self._roots):
             with os.scandir(self.workspace):
                 pass
-        walk = _Walk(self, (self.workspace, *(root.path for root in self._roots)))
+        walk = _FileWalk(self, (self.workspace, *(root.path for root in self._roots)))
         if self._own_files:
             for name in _OWN_FILES:
                 walk.name(self.workspace / name)
@@ -166,7 +166,7 @@ class FollowedFiles:
         return path.is_relative_to(self.workspace)
 
 
-class _Walk:
+class _FileWalk:
     """One walk through all roots."""
 
     def __init__(self, followed: FollowedFiles, allowed: Sequence[Path]) -> None:

@@ -38,7 +38,7 @@ BATCH_SEGMENTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class PlacedItems:
     """Where the items of a recording stand."""
 
     keys: tuple[EntryKey, ...] = field(repr=False)
@@ -49,7 +49,7 @@ class Lineage:
 
 def place_items(
     transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
-) -> Lineage:
+) -> PlacedItems:
     """Give every item its key; `known` is a live session that may hold some of them already."""
     contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
@@ -65,7 +65,7 @@ def place_items(
         state = _follow(state, context, readings, keys)
     _place_unshown(readings, keys)
     placed = tuple([keys[item] for item in range(len(readings))])
-    return Lineage(keys=placed, state=state)
+    return PlacedItems(keys=placed, state=state)
 
 
 def _follow(
@@ -276,7 +276,7 @@ async def import_transcript(
 def _recording(
     transcript: RecordedSession,
     readings: Sequence[Reading],
-    lineage: Lineage,
+    lineage: PlacedItems,
     session: str,
     file: str,
     file_said_at: float,

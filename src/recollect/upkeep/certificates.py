@@ -127,7 +127,7 @@ def counted(count: int, what: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redacted:
+class RedactionResult:
     """What secrets stand where, or stood there; counts and names, never one of them."""
 
     applied: bool
@@ -205,7 +205,7 @@ class Findings:
         if self._progress is not None:
             self._progress(place, self._looked_at[place], total)
 
-    def result(self) -> Redacted:
+    def result(self) -> RedactionResult:
         """What was found and done."""
         lines = [
             f"{count:,} {place} that could not be read here" for place, count in self.unread.items()
@@ -217,7 +217,7 @@ class Findings:
             "stay; forget what they belong to"
             for what, found in self._names.items()
         ]
-        return Redacted(
+        return RedactionResult(
             applied=self._applied,
             kinds={place: dict(kinds) for place, kinds in self._kinds.items()},
             changed=dict(self.changed),
@@ -378,14 +378,14 @@ class RedactionReport:
     space: str
     engine: str
     version: str
-    done: Redacted
+    done: RedactionResult
     covers: tuple[str, ...] = COVERS
     notes: tuple[str, ...] = field(default=())
     """What to do so that it lasts, one sentence each."""
 
 
 def joined(
-    done: Redacted,
+    done: RedactionResult,
     *,
     kinds: Mapping[str, Mapping[str, int]],
     changed: Mapping[str, int],
@@ -393,7 +393,7 @@ def joined(
     cannot: Iterable[str],
     left: int = 0,
     unread: int = 0,
-) -> Redacted:
+) -> RedactionResult:
     """A redaction together with what was found in files."""
     return replace(
         done,
@@ -466,7 +466,7 @@ def redaction_text(
     return "\n".join(lines)
 
 
-def headline(done: Redacted) -> str:
+def headline(done: RedactionResult) -> str:
     """What was found, in one line; never that nothing stands in clear where something may."""
     found = []
     if done.secrets:
@@ -481,7 +481,7 @@ def headline(done: Redacted) -> str:
     return "; ".join(found) or "No secret stands in clear"
 
 
-def _places(done: Redacted) -> list[str]:
+def _places(done: RedactionResult) -> list[str]:
     return [
         f"  {done.changed.get(place, 0):>8,} {named(done.changed.get(place, 0), place)}: "
         + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
@@ -489,7 +489,7 @@ def _places(done: Redacted) -> list[str]:
     ]
 
 
-def _sessions(done: Redacted, plain: Callable[[str], str]) -> list[str]:
+def _sessions(done: RedactionResult, plain: Callable[[str], str]) -> list[str]:
     most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))
     lines = [f"  {count:>8,} {plain(name)}" for name, count in most[:_MOST_SESSIONS]]
     left = len(most) - _MOST_SESSIONS

@@ -22,7 +22,7 @@ from recollect.ports import Spool, Store
 from recollect.upkeep.certificates import digest_of, seal
 from recollect.upkeep.masks import Masks, strings_in
 from recollect.upkeep.matching import (
-    Gone,
+    ForgetSet,
     Meant,
     bytes_meant,
     compiled,
@@ -253,7 +253,7 @@ async def forget(
 
 
 async def _forget_spooled(
-    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: Gone
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: ForgetSet
 ) -> Counter[str]:
     """Forget in what waits, and in the store what was spooled while we were at it."""
     known = set(gone.message_ids)
@@ -318,8 +318,8 @@ async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) 
     )
 
 
-def _gone(order: ForgetOrder) -> Gone:
-    return Gone(
+def _gone(order: ForgetOrder) -> ForgetSet:
+    return ForgetSet(
         order=order,
         message_ids={*order.message_ids, *map(fact_identity, order.facts)},
         segments=set(order.segments),
@@ -327,7 +327,7 @@ def _gone(order: ForgetOrder) -> Gone:
     )
 
 
-async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder:
+async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
     """The order in words that a store knows: a text becomes the segments and facts with it."""
     for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
         gone.facts.add(fact.id)
@@ -340,7 +340,7 @@ async def _resolved(store: Store, order: ForgetOrder, gone: Gone) -> ForgetOrder
     return replace(named, segments=tuple(dict.fromkeys((*order.segments, *found))))
 
 
-async def _forget_in_store(store: Store, order: ForgetOrder, gone: Gone) -> Forgotten:
+async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forgotten:
     """Forget in the store, and learn from it which messages that meant."""
     forgotten = await store.forget(
         replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
@@ -368,7 +368,7 @@ def _counts(forgotten: Forgotten) -> dict[str, int]:
     }
 
 
-def _unreached(spools: Sequence[Spool], gone: Gone) -> list[str]:
+def _unreached(spools: Sequence[Spool], gone: ForgetSet) -> list[str]:
     lines = damaged_parts(spools)
     if gone.unread:
         lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")

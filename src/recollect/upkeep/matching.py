@@ -220,7 +220,7 @@ def damaged_parts(spools: Iterable[Spool]) -> list[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Gone:
+class ForgetSet:
     """Which messages are to go; grows while spooled ones are found that the order means."""
 
     order: ForgetOrder

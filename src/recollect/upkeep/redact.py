@@ -34,7 +34,7 @@ from recollect.upkeep.certificates import (
     SPOOL,
     Findings,
     Progress,
-    Redacted,
+    RedactionResult,
 )
 from recollect.upkeep.chores import passages_of
 from recollect.upkeep.masks import (
@@ -54,7 +54,7 @@ from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
 from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
 
-__all__ = ["CANNOT", "PLACES", "Progress", "Redacted", "redact"]
+__all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ _DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Generic[T]):
+class Masked(Generic[T]):
     """A stored thing afterwards."""
 
     value: T = field(repr=False)
@@ -94,7 +94,7 @@ class Part(Generic[T]):
         return bool(self.kinds)
 
 
-def masked_segment(segment: Segment, masks: Masks) -> Part[Segment]:
+def masked_segment(segment: Segment, masks: Masks) -> Masked[Segment]:
     """A segment whose text, tags and imported line hold no secret."""
     said = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
@@ -102,7 +102,7 @@ def masked_segment(segment: Segment, masks: Masks) -> Part[Segment]:
     kinds = Counter(said.kinds) + Counter(tool.kinds)
     tags = Counter(tag for tag in (*segment.topics, *segment.entities) if masks.name(tag))
     if not kinds and not line.kinds and not tags:
-        return Part(value=segment)
+        return Masked(value=segment)
     left = replace(
         segment,
         text=said.text,
@@ -112,10 +112,10 @@ def masked_segment(segment: Segment, masks: Masks) -> Part[Segment]:
         foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
     )
     found = kinds or line.kinds or {TAG_KIND: len(tags)}
-    return Part(value=left, kinds=found, text=said)
+    return Masked(value=left, kinds=found, text=said)
 
 
-def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
+def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Masked[Fact]:
     """A fact that holds no secret, and whose spans stand where their texts do now."""
     content, context = masks.text(fact.content), masks.text(fact.context)
     subject, attribute = masks.text(fact.subject), masks.text(fact.attribute)
@@ -141,7 +141,7 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Part[Fact]:
     )
     if evidence != fact.evidence:
         left = replace(left, evidence=evidence)
-    return Part(value=left, kinds=kinds or line.kinds)
+    return Masked(value=left, kinds=kinds or line.kinds)
 
 
 def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
@@ -150,15 +150,15 @@ def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
     return number, masks.json(line.encode("utf-8", "surrogateescape"))
 
 
-def masked_body(room: Room, body: bytes, masks: Masks) -> Part[bytes]:
+def masked_body(room: Room, body: bytes, masks: Masks) -> Masked[bytes]:
     """What a room holds, without secrets; FormatError for a state that cannot be read."""
     if room == "states":
         return masked_state(body, masks)
     if room == "job reasons":
         said = masks.text(body.decode("utf-8", "surrogatepass"))
-        return Part(value=said.text.encode("utf-8", "surrogatepass"), kinds=said.kinds)
+        return Masked(value=said.text.encode("utf-8", "surrogatepass"), kinds=said.kinds)
     done = masks.json(body, leave=_IDS.get(room, frozenset()))
-    return Part(value=done.body, kinds=done.kinds)
+    return Masked(value=done.body, kinds=done.kinds)
 
 
 def texts_in(room: Room, body: bytes) -> list[str]:
@@ -183,7 +183,7 @@ def texts_in(room: Room, body: bytes) -> list[str]:
     return texts
 
 
-def masked_state(state: bytes, masks: Masks) -> Part[bytes]:
+def masked_state(state: bytes, masks: Masks) -> Masked[bytes]:
     """A session's state without secrets."""
     kinds: Counter[str] = Counter()
 
@@ -192,10 +192,10 @@ def masked_state(state: bytes, masks: Masks) -> Part[bytes]:
         kinds.update(done.kinds)
         return done.text
 
-    return Part(value=with_texts(state, change), kinds=kinds)
+    return Masked(value=with_texts(state, change), kinds=kinds)
 
 
-def masked_batch(batch: Batch, masks: Masks) -> Part[Batch]:
+def masked_batch(batch: Batch, masks: Masks) -> Masked[Batch]:
     """A batch that waits, without secrets; vectors of what changed are made again later."""
     tally = _Tally()
     moved: dict[SegmentId, MaskedText] = {}
@@ -227,7 +227,7 @@ def masked_batch(batch: Batch, masks: Masks) -> Part[Batch]:
         ),
     )
     left = _rooms_of(left, masks, tally)
-    return Part(value=left if tally.kinds else batch, kinds=tally.kinds)
+    return Masked(value=left if tally.kinds else batch, kinds=tally.kinds)
 
 
 def _rooms_of(batch: Batch, masks: Masks, tally: _Tally) -> Batch:
@@ -255,7 +255,7 @@ class _Tally:
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
 
-    def __call__(self, part: Part[T]) -> T:
+    def __call__(self, part: Masked[T]) -> T:
         """The part's value, counted."""
         self.kinds.update(part.kinds)
         return part.value
@@ -294,10 +294,10 @@ async def redact(
     now: float,
     apply: bool,
     progress: Progress | None = None,
-) -> Redacted:
+) -> RedactionResult:
     """Mask what is stored, or with `apply` false say what would be."""
     found = Findings(applied=apply, progress=progress)
-    walk = _Walk(store, masks, found, now=now, apply=apply)
+    walk = _RedactionWalk(store, masks, found, now=now, apply=apply)
     embedders = (await store.stats()).vectors
     await walk.copies()
     for spool in spools:
@@ -317,7 +317,7 @@ async def redact(
     return found.result()
 
 
-class _Walk:
+class _RedactionWalk:
     """One pass through a store."""
 
     def __init__(

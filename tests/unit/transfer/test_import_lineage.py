@@ -16,7 +16,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcript, read_transcripts
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
-from recollect.transfer.transcripts import Lineage, place_items
+from recollect.transfer.transcripts import PlacedItems, place_items
 from recollect.turn.align import Reading, Remembered, align, read
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
@@ -37,7 +37,7 @@ def readings(transcript: RecordedSession) -> tuple[Reading, ...]:
     return read(raws, codec, space_secret(SPACE), Weigher(), Remembered()).fresh
 
 
-def lineage(transcript: RecordedSession, known: SessionState | None = None) -> Lineage:
+def lineage(transcript: RecordedSession, known: SessionState | None = None) -> PlacedItems:
     return place_items(transcript, readings(transcript), known)
 
 

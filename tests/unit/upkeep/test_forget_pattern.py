@@ -12,7 +12,7 @@ from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store
 from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import find_meant, forget
-from recollect.upkeep.matching import Gone
+from recollect.upkeep.matching import ForgetSet
 from recollect.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.values.edit import Insert
 from recollect.values.fact import EvidenceSpan, ExtractedTo
@@ -140,13 +140,13 @@ def test_a_forgotten_session_leaves_no_reading_and_no_name_in_the_spool() -> Non
         facts=(fact,),
         extracted=(ExtractedTo(session="monday", sequence=3),),
     )
-    record = Gone(order=ForgetOrder(at=AT, sessions=("monday",))).remove(write_batch(batch))
+    record = ForgetSet(order=ForgetOrder(at=AT, sessions=("monday",))).remove(write_batch(batch))
     assert record is not None
     assert b"monday" not in record
     left = read_batch(record)
     assert [job.key for job in left.jobs] == [job.key for job in jobs[2:]]
     assert [one.session for one in left.facts] == [None]
-    by_time = Gone(order=ForgetOrder(at=AT, sessions=("monday",), said_before=1.0))
+    by_time = ForgetSet(order=ForgetOrder(at=AT, sessions=("monday",), said_before=1.0))
     assert by_time.remove(write_batch(batch)) == write_batch(batch)
 
 
@@ -158,6 +158,6 @@ def test_spooled_facts_lose_what_they_rest_on_by_the_stores_own_rule() -> None:
     both = examples.fact("both", sources=[stays], evidence=spans)
     batch = Batch(at=AT, segments=new, facts=(only_span, both))
     order = ForgetOrder(at=AT, segments=(gone,))
-    record = Gone(order=order, segments={gone}).remove(write_batch(batch))
+    record = ForgetSet(order=order, segments={gone}).remove(write_batch(batch))
     assert record is not None
     assert [(one.id, one.evidence) for one in read_batch(record).facts] == [("both", spans[1:])]

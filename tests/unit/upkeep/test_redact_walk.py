@@ -13,7 +13,7 @@ import pytest
 from recollect.formats.openclaw_files import foreign_of, split_foreign
 from recollect.ports import Store
 from recollect.testing.store_contract import examples
-from recollect.upkeep.certificates import Redacted, headline
+from recollect.upkeep.certificates import RedactionResult, headline
 from recollect.upkeep.masks import Masks, own_patterns
 from recollect.upkeep.matching import fact_meant
 from recollect.upkeep.redact import masked_fact, redact
@@ -38,7 +38,9 @@ def run(folder: Path, scenario: Callable[[Store], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-async def redacted(store: Store, masks: Masks | None = None, *, apply: bool = True) -> Redacted:
+async def redacted(
+    store: Store, masks: Masks | None = None, *, apply: bool = True
+) -> RedactionResult:
     return await redact(store, [], masks or Masks(), now=2.0, apply=apply)
 
 

@@ -6,19 +6,21 @@ import pytest
 
 from recollect.upkeep.certificates import (
     CANNOT,
-    Redacted,
     RedactionReport,
+    RedactionResult,
     headline,
     joined,
     redaction_text,
 )
 
 
-def found(*, applied: bool, secrets: int, left: int = 0, unread: int = 0) -> Redacted:
+def found(*, applied: bool, secrets: int, left: int = 0, unread: int = 0) -> RedactionResult:
     kinds = {"facts": {"github-token": secrets}} if secrets else {}
     changed = {"facts": 1} if secrets else {}
     cannot = ("MEMORY.md holds 1", *CANNOT)
-    done = Redacted(applied=applied, kinds=kinds, changed=changed, sessions={}, cannot=cannot)
+    done = RedactionResult(
+        applied=applied, kinds=kinds, changed=changed, sessions={}, cannot=cannot
+    )
     return joined(
         done, kinds={}, changed={}, sessions={}, cannot=(), left=left, unread=unread
     )  # fmt: skip
@@ -35,7 +37,7 @@ def found(*, applied: bool, secrets: int, left: int = 0, unread: int = 0) -> Red
         (found(applied=True, secrets=0, unread=1), "No secret was found in what could be read"),
     ],
 )
-def test_the_headline(done: Redacted, line: str) -> None:
+def test_the_headline(done: RedactionResult, line: str) -> None:
     assert headline(done).startswith(line)
 
 

@@ -17,7 +17,7 @@ from recollect.formats.stored_records import (
     write_batch,
 )
 from recollect.testing.store_contract import examples
-from recollect.upkeep.matching import Gone, without
+from recollect.upkeep.matching import ForgetSet, without
 from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import LeaveOut, Shorten
 from recollect.values.history import SessionState
@@ -30,7 +30,7 @@ def test_nothing_that_quotes_a_forgotten_message_is_left() -> None:
     said, other = (new.segment for new in batch.segments)
     record = write_batch(batch)
     assert MARKER.encode() in record
-    left = Gone(order=ForgetOrder(at=1.0), message_ids={said.message_id}).remove(record)
+    left = ForgetSet(order=ForgetOrder(at=1.0), message_ids={said.message_id}).remove(record)
     assert left is not None
     assert MARKER.encode() not in left
     kept = read_batch(left)
@@ -59,14 +59,16 @@ def test_a_spooled_message_is_found_by_every_way_of_asking() -> None:
         ForgetOrder(at=1.0, segments=(said.id,)),
         ForgetOrder(at=1.0, said_before=said.said_at + 0.5),
     ):
-        gone = Gone(order=order, message_ids=set(order.message_ids), segments=set(order.segments))
+        gone = ForgetSet(
+            order=order, message_ids=set(order.message_ids), segments=set(order.segments)
+        )
         assert gone.look_at(record) == record
         by_place = order.said_before is not None
         assert gone.message_ids == {said.id if by_place else said.message_id}, order
         left = gone.remove(record)
         assert left is not None
         assert MARKER.encode() not in left
-    whole = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    whole = ForgetSet(order=ForgetOrder(at=1.0, sessions=("talk",)))
     assert whole.remove(record) is None, "nothing is left of it"
 
 
@@ -76,7 +78,9 @@ def test_by_place_the_same_words_elsewhere_stay_and_what_quotes_them_goes() -> N
     (twin,) = examples.conversation([said.text], session="elsewhere")
     assert twin.segment.message_id == said.message_id
     order = ForgetOrder(at=1.0, sessions=("talk",))
-    left = Gone(order=order).remove(write_batch(replace(batch, segments=(*batch.segments, twin))))
+    left = ForgetSet(order=order).remove(
+        write_batch(replace(batch, segments=(*batch.segments, twin)))
+    )
     assert left is not None
     kept = read_batch(left)
     assert [new.segment.id for new in kept.segments] == [twin.segment.id]
@@ -84,7 +88,7 @@ def test_by_place_the_same_words_elsewhere_stay_and_what_quotes_them_goes() -> N
     assert all(said.message_id not in piece.about for piece in kept.pieces)
     assert kept.compactions == ()
     both = ForgetOrder(at=1.0, sessions=("talk",), said_before=said.said_at)
-    assert Gone(order=both).remove(write_batch(batch)) == write_batch(batch), "both must hold"
+    assert ForgetSet(order=both).remove(write_batch(batch)) == write_batch(batch), "both must hold"
 
 
 def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
@@ -95,7 +99,7 @@ def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
         jobs=(NewJob(kind="a", key="b", payload=told.encode()),),
         compactions=(examples.compaction(1, body=told), examples.compaction(2)),
     )
-    left = Gone(order=ForgetOrder(at=1.0, matching=f'"{MARKER.upper()}"')).remove(
+    left = ForgetSet(order=ForgetOrder(at=1.0, matching=f'"{MARKER.upper()}"')).remove(
         write_batch(batch)
     )
     assert left is not None
@@ -105,7 +109,7 @@ def test_what_holds_a_text_and_is_about_nobody_goes_too() -> None:
 
 
 def test_a_record_of_another_version_is_left_and_told() -> None:
-    gone = Gone(order=ForgetOrder(at=1.0, sessions=("talk",)))
+    gone = ForgetSet(order=ForgetOrder(at=1.0, sessions=("talk",)))
     assert gone.remove(b"B9 unknown") == b"B9 unknown"
     assert gone.unread == 1
 
@@ -146,7 +150,7 @@ def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_a_batch_without_them_stays_byte_for_byte(number: int, other: int) -> None:
     record = write_batch(examples.full_batch(number))
-    gone = Gone(
+    gone = ForgetSet(
         order=ForgetOrder(at=1.0),
         message_ids={new.segment.message_id for new in examples.full_batch(other).segments},
     )

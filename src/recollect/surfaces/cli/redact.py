@@ -20,7 +20,7 @@ from recollect.surfaces.cli.store_options import Place, print_json, store_option
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-    from recollect.upkeep.certificates import Redacted, RedactionReport
+    from recollect.upkeep.certificates import RedactionReport, RedactionResult
     from recollect.upkeep.masks import Masks
 
 _OWN_PATTERNS = (
@@ -91,7 +91,7 @@ async def _redacted(
     *,
     apply: bool,
     shown: ShownProgress,
-) -> Redacted:
+) -> RedactionResult:
     from recollect.session.redact_files import redact_in_files
     from recollect.upkeep.certificates import joined
     from recollect.upkeep.redact import redact as redact_all
@@ -124,7 +124,7 @@ async def _redacted(
     )
 
 
-async def _cache_emptied(store: Store, done: Redacted) -> tuple[str, ...]:
+async def _cache_emptied(store: Store, done: RedactionResult) -> tuple[str, ...]:
     """Empty the cache of vectors that were made of the texts as they were."""
     from recollect.upkeep.forget import Unreached
     from recollect.values.fact import fact_identity
@@ -140,7 +140,7 @@ async def _cache_emptied(store: Store, done: Redacted) -> tuple[str, ...]:
 
 
 async def _report(
-    store: Store, place: Place, masks: Masks, done: Redacted, workspace: Path | None
+    store: Store, place: Place, masks: Masks, done: RedactionResult, workspace: Path | None
 ) -> RedactionReport:
     from recollect import __version__
     from recollect.upkeep.certificates import COVERS, COVERS_NOTES, RedactionReport
