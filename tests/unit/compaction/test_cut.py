@@ -101,7 +101,7 @@ class TestPlace:
 
 class TestWhatIsCovered:
     def test_the_range_begins_where_the_last_cut_ended(self) -> None:
-        """notes/formats.md F 1."""
+        """Every message is kept, or in exactly one summarised range."""
         messages = turn(0) + turn(1) + turn(2) + turn(3)
         covers = covering(entries_of(messages), 4)
         done = plan(messages, (cut_at(4, covers=covers),), keep=520)
