@@ -218,7 +218,7 @@ def load_settings(
     }
     given = {**from_preset, **imported, **explicit}
     return LoadedSettings(
-        settings=build({key: one.value for key, one in given.items()}),
+        settings=build({key: value.value for key, value in given.items()}),
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
         notices=(*notices, *_notices_without_effect(given)),
     )
@@ -336,13 +336,13 @@ def _is_foreign_group(path: str, value: Any) -> bool:
     return isinstance(value, Mapping) and not prefixes().isdisjoint({path, f"{DEFAULTS}.{path}"})
 
 
-def put(given: dict[str, Given], path: str, one: Given) -> None:
+def put(given: dict[str, Given], path: str, value: Given) -> None:
     """Take in one value; two spellings of one key in one place are an error."""
     if path in given:
         raise SettingsError(
-            f"{one.source} and {given[path].source} both set {path}; keep one of them"
+            f"{value.source} and {given[path].source} both set {path}; keep one of them"
         )
-    given[path] = one
+    given[path] = value
 
 
 def unknown_key(

@@ -127,7 +127,7 @@ def _paths(paths: Any) -> Any:
     """QMD names a folder and a pattern in it; ours are plain paths with patterns in them."""
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         return paths
-    return [_joined(one) if isinstance(one, Mapping) else one for one in paths]
+    return [_joined(entry) if isinstance(entry, Mapping) else entry for entry in paths]
 
 
 def _joined(entry: Mapping[str, Any]) -> Any:
@@ -240,18 +240,18 @@ _REFUSED: Final = {f"{_QMD}.command": "Recollect searches by itself and starts n
 @cache
 def routes() -> Mapping[str, Route]:
     """Every foreign key that is read, by its path in snake case."""
-    found: dict[str, Route] = {}
+    table: dict[str, Route] = {}
     for key in known_keys().values():
         for original, *others in (_spelled_out(snake_case(name)) for name in key.openclaw):
             convert = _CONVERSIONS.get(original, lambda value: value)
             remark = _REMARKS.get(original, "")
             route = Route(to=key.path, convert=convert, remark=remark)
-            found |= dict.fromkeys((original, *others), route)
+            table |= dict.fromkeys((original, *others), route)
     for block, reasons in _WITHOUT_EFFECT.items():
-        found |= {f"{block}.{name}": Route(to=None, remark=why) for name, why in reasons.items()}
+        table |= {f"{block}.{name}": Route(to=None, remark=why) for name, why in reasons.items()}
     for path, why in _REFUSED.items():
-        found[path] = Route(to=None, remark=why, refused=True)
-    return {path: found[path] for path in sorted(found, key=_place)}
+        table[path] = Route(to=None, remark=why, refused=True)
+    return {path: table[path] for path in sorted(table, key=_place)}
 
 
 @cache
@@ -320,14 +320,14 @@ class _OpenClawFile:
     def put(self, to: str, spelled: str, value: Any) -> Any:
         """Set a key of ours; two keys of the file that lead there must agree."""
         source = self.source(spelled)
-        one = Given(value=fit(known_keys()[to], value, source), source=source)
-        before = self.given.setdefault(to, one)
-        if before.value != one.value:
+        given = Given(value=fit(known_keys()[to], value, source), source=source)
+        before = self.given.setdefault(to, given)
+        if before.value != given.value:
             raise SettingsError(
-                f"{source} and {before.source.key} both set {to}, to {shown(one.value)} and "
+                f"{source} and {before.source.key} both set {to}, to {shown(given.value)} and "
                 f"{shown(before.value)}; keep one of them"
             )
-        return one.value
+        return given.value
 
 
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, Given], list[Notice]]:
@@ -410,37 +410,37 @@ def _index_sources(reading: _OpenClawFile) -> None:
     listed = reading.take(f"{_SEARCH}.sources")
     key = known_keys()["index.sources"]
     chosen = list(fit(key, listed[1], reading.source(listed[0])) if listed else key.default)
-    said = [listed[0]] if listed else []
+    sources = [listed[0]] if listed else []
     for path, word in _INDEXED.items():
         leaf = reading.take(path)
         if leaf is None:
             continue
         wanted = reading.flag(*leaf)
-        said.append(leaf[0])
+        sources.append(leaf[0])
         if not wanted and word in chosen:
             chosen.remove(word)
         elif wanted and word not in chosen and path.startswith("memory.qmd."):
             chosen.append(word)  # in memorySearch the list of sources has the last word
         reading.say(leaf[0], f"mapped onto index.sources = {shown(tuple(chosen))}")
-    if said:
-        reading.put("index.sources", said[0], chosen)
+    if sources:
+        reading.put("index.sources", sources[0], chosen)
 
 
 def _extra_paths(reading: _OpenClawFile) -> None:
     key = known_keys()["index.extra_paths"]
-    found = {
+    leaves = {
         path: leaf
         for path in (f"{_SEARCH}.extra_paths", "memory.qmd.paths")
         if (leaf := reading.take(path))
     }
     paths: list[str] = []
-    for path, (spelled, value) in found.items():
+    for path, (spelled, value) in leaves.items():
         converted = reading.convert(routes()[path], spelled, value)
         paths += fit(key, converted, reading.source(spelled))
         if ".qmd." in path:
             reading.say(spelled, f"mapped onto index.extra_paths = {shown(tuple(paths))}")
-    if found:
-        spelled, _ = next(iter(found.values()))
+    if leaves:
+        spelled, _ = next(iter(leaves.values()))
         reading.put("index.extra_paths", spelled, paths)
 
 

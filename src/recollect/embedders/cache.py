@@ -306,9 +306,9 @@ class CachedEmbedder:
 
     def trouble(self) -> str:
         """What is wrong with the file, or what the inner one has to say; each is told once."""
-        told, self._trouble = self._trouble, ""
+        trouble, self._trouble = self._trouble, ""
         ask: Callable[[], str] | None = getattr(self._inner, "trouble", None)
-        return told or (ask() if ask is not None else "")
+        return trouble or (ask() if ask is not None else "")
 
     async def load(self) -> None:
         """Load the inner embedder."""
@@ -355,18 +355,20 @@ class CachedEmbedder:
             return ()
         if self._unusable:
             return await make(texts)
-        keys, held = await asyncio.to_thread(self._look_up, texts, purpose)
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in held.rows}
+        keys, cached = await asyncio.to_thread(self._look_up, texts, purpose)
+        missing = {
+            key: text for key, text in zip(keys, texts, strict=True) if key not in cached.rows
+        }
         made: dict[bytes, bytes] = {}
         if missing:
             vectors = await make(list(missing.values()))
             if len(vectors) != len(missing):
                 raise EmbedderError(f"{self.name} gave another number of vectors than asked")
             made = dict(zip(missing, vectors, strict=True))
-        if held.generation is not None:
-            keep = partial(self._file.keep, held.generation, used=list(held.rows), made=made)
+        if cached.generation is not None:
+            keep = partial(self._file.keep, cached.generation, used=list(cached.rows), made=made)
             await asyncio.to_thread(self._tried, keep, None)
-        whole = {**held.rows, **made}
+        whole = {**cached.rows, **made}
         return tuple(whole[key] for key in keys)
 
     def _look_up(self, texts: Sequence[str], purpose: _Purpose) -> tuple[list[bytes], CachedRows]:

@@ -114,22 +114,24 @@ def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxE
 
 
 def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
-    found = [folder for place in models for folder in _folders(place) if holds_model(folder)]
+    folders = [folder for place in models for folder in _folders(place) if holds_model(folder)]
     if onnx_model is not None:
-        named = [folder for folder in found if folder.name == onnx_model]
+        named = [folder for folder in folders if folder.name == onnx_model]
         path = named[0] if named else Path(onnx_model).expanduser()
         if not path.is_dir():
             raise EmbedderError(
                 f"there is no ONNX model {onnx_model!r}: name a folder that holds model.onnx and "
-                f"tokenizer.json{_listed(found)}, or run `recollect models download "
+                f"tokenizer.json{_listed(folders)}, or run `recollect models download "
                 f"{MEASURED_MODEL}`"
             )
         return path
-    if not found:
+    if not folders:
         raise EmbedderError(
             f"no ONNX model is installed: run `recollect models download {MEASURED_MODEL}`"
         )
-    return next((one for one in found if one.name.startswith(MEASURED_MODEL)), found[0])
+    return next(
+        (folder for folder in folders if folder.name.startswith(MEASURED_MODEL)), folders[0]
+    )
 
 
 def _folders(place: Path) -> list[Path]:
@@ -139,5 +141,5 @@ def _folders(place: Path) -> list[Path]:
         return []
 
 
-def _listed(found: Sequence[Path]) -> str:
-    return f" ({', '.join(sorted({folder.name for folder in found}))})" if found else ""
+def _listed(folders: Sequence[Path]) -> str:
+    return f" ({', '.join(sorted({folder.name for folder in folders}))})" if folders else ""

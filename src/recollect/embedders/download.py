@@ -221,10 +221,10 @@ def hub_url() -> str:
 def recorded(folder: Path) -> Mapping[str, str]:
     """Name to checksum of a model's files, as it was downloaded; empty where nobody knows."""
     try:
-        told = json.loads((folder / RECORD).read_bytes())
+        record = json.loads((folder / RECORD).read_bytes())
     except (OSError, ValueError):
         return {}
-    files = told.get("files") if isinstance(told, dict) else None
+    files = record.get("files") if isinstance(record, dict) else None
     return files if isinstance(files, dict) else {}
 
 
@@ -269,24 +269,26 @@ def _described(repository: str, file: HubFile, revision: str) -> _RemoteFile | N
     hub = _hub()
     url = hub.hf_hub_url(repository, file.path, revision=revision, endpoint=hub_url())
     with _told_plainly(url) as trouble:
-        found = hub.get_hf_file_metadata(url, token=False, retry_on_errors=True)
+        described = hub.get_hf_file_metadata(url, token=False, retry_on_errors=True)
     if trouble.status in (404, 410) and file.optional:
         return None
     if trouble.why:
         raise EmbedderError(trouble.why)
-    kind = {64: "sha256", 40: "git-blob"}.get(len(found.etag or ""))
-    if kind is None or not re.fullmatch(r"[0-9a-f]+", found.etag):
+    kind = {64: "sha256", 40: "git-blob"}.get(len(described.etag or ""))
+    if kind is None or not re.fullmatch(r"[0-9a-f]+", described.etag):
         raise EmbedderError(
             f"{_shown(url)} comes without a checksum: check HF_ENDPOINT, or give --from and "
             "--sha256"
         )
-    ours = f"sha256:{file.sha256}" if file.sha256 is not None else f"{kind}:{found.etag}"
-    if kind == "sha256" and ours != f"sha256:{found.etag}":
+    ours = f"sha256:{file.sha256}" if file.sha256 is not None else f"{kind}:{described.etag}"
+    if kind == "sha256" and ours != f"sha256:{described.etag}":
         raise EmbedderError(
             f"the hub tells another checksum than Recollect knows for {_shown(url)}: nothing was "
             "downloaded; check HF_ENDPOINT, and update Recollect"
         )
-    return _RemoteFile(url=url, checksum=ours, size=found.size, commit=found.commit_hash or "")
+    return _RemoteFile(
+        url=url, checksum=ours, size=described.size, commit=described.commit_hash or ""
+    )
 
 
 def _fetch(remote: _RemoteFile, part: Path, told: Callable[[int, int | None], None]) -> Path:
@@ -464,7 +466,7 @@ def _linked(part: Path, file: Path) -> None:
 def _as_it_is(name: str, folder: Path) -> Downloaded:
     """A model that is there already; EmbedderError where it is not what was downloaded."""
     files = recorded(folder)
-    wrong = [file for file, said in files.items() if not _matches(folder / file, said)]
+    wrong = [file for file, checksum in files.items() if not _matches(folder / file, checksum)]
     if not files or wrong:
         why = f"{', '.join(wrong)} changed since" if wrong else "nobody knows where it came from"
         raise EmbedderError(f"{folder} is there, but {why}: --again replaces it")
@@ -484,7 +486,7 @@ def _alone(parts: Path) -> Iterator[Path]:
             yield parts
             done = True
         finally:
-            if done or {one.name for one in parts.iterdir()} <= {"lock"}:
+            if done or {part.name for part in parts.iterdir()} <= {"lock"}:
                 shutil.rmtree(parts, ignore_errors=True)
     finally:
         os.close(lock)

@@ -325,28 +325,28 @@ def _named(kind: str, text: str) -> tuple[str, int | None]:
 
 
 def _readable(*, status: int | None, message: str, body: Mapping[str, Any] | None) -> str:
-    """Everything that was said, in one line of bounded length, the status first."""
-    said = [message.strip()[:_READ_MAX_CHARS]]
+    """Everything that the provider wrote, in one line of bounded length, the status first."""
+    texts = [message.strip()[:_READ_MAX_CHARS]]
     if body is not None:
-        _gather(body, said, depth=0)
-    text = " ".join(part for part in said if part) or "(no body)"
+        _gather(body, texts, depth=0)
+    text = " ".join(part for part in texts if part) or "(no body)"
     if status is not None and not text.startswith(str(status)):
         text = f"{status} {text}"
     return text[: 2 * _READ_MAX_CHARS]
 
 
-def _gather(value: object, said: list[str], *, depth: int) -> None:
+def _gather(value: object, texts: list[str], *, depth: int) -> None:
     if depth > _BODY_MAX_DEPTH:
         return
     if isinstance(value, str):
-        said.append(value[:_READ_MAX_CHARS])
+        texts.append(value[:_READ_MAX_CHARS])
     elif isinstance(value, Mapping):
         for field in _TELLING_FIELDS:
             found = value.get(field)
             if isinstance(found, int):
-                said.append(f"{field}: {found}")
+                texts.append(f"{field}: {found}")
             else:
-                _gather(found, said, depth=depth + 1)
+                _gather(found, texts, depth=depth + 1)
     elif isinstance(value, list):
         for item in value[:8]:
-            _gather(item, said, depth=depth + 1)
+            _gather(item, texts, depth=depth + 1)
