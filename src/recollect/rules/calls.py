@@ -126,9 +126,8 @@ def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
 
 def _linked(row: Arranged) -> Entry | None:
     entry = row if isinstance(row, Entry) else row.base
-    if entry is None or not (entry.message.opens or entry.message.joins):
-        return None
-    return entry
+    linked = entry is not None and (entry.message.opens or entry.message.joins)
+    return entry if linked else None
 
 
 def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:

@@ -34,8 +34,6 @@ _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={
 _BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
 _BY_NAME = "assigned-"
 _LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
-_NAMING = ('"name"', '"key"')
-_NAMED = '"value"'
 _MOST_PASSES = 4
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
 """Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
@@ -90,8 +88,6 @@ class _String:
     start: int
     end: int
     written: str
-    named: str = ""
-    """What an item beside it calls it: `{"name": …, "value": this}`."""
 
 
 def _as_space(escape: re.Match[str]) -> str:
@@ -118,22 +114,15 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
                 read[string.written] = _decoded_spans(string.written, pii=pii)
             at = string.start
             own += [_moved(one, one.start + at, one.end + at) for one in read[string.written]]
-        if string.named:
-            own += _named_spans(string, pii=pii)
         found += _merged(own)
     return found
 
 
 def _strings(text: str) -> Iterator[_String]:
-    before = ("", "", "")
     for match in _STRING.finditer(text):
         start, end = match.span()
-        whole = match[0]
         if end - start - 2 >= _LEAST_STRING_CHARS:
-            paired = before[2] == _NAMED and before[0] in _NAMING
-            named = before[1][1:-1] if paired else ""
-            yield _String(start + 1, end - 1, whole[1:-1], named)
-        before = (before[1], before[2], whole)
+            yield _String(start + 1, end - 1, match[0][1:-1])
 
 
 def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
@@ -163,18 +152,6 @@ def _decoded_spans(written: str, *, pii: bool) -> Sequence[RedactedSpan]:
     return [
         _moved(span, _written_at(span.start, shifts), _written_at(span.end, shifts))
         for span in spans
-    ]
-
-
-def _named_spans(string: _String, *, pii: bool) -> list[RedactedSpan]:
-    """What the string holds when it is read as the value of its name."""
-    lead = f'{string.named}="'
-    spans = redact(f'{lead}{string.written}"', pii=pii).spans
-    moved = string.start - len(lead)
-    return [
-        _within(_moved(span, span.start + moved, span.end + moved), string)
-        for span in spans
-        if span.end > len(lead) and span.start < len(lead) + len(string.written)
     ]
 
 

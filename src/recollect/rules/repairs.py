@@ -54,7 +54,7 @@ class Unit:
     @property
     def base(self) -> Entry | None:
         """The message that lends the row its other fields."""
-        return self.source if isinstance(self.source, Entry) else self.source.base
+        return base_of(self.source)
 
     def arranged(self) -> Arranged:
         """The row, as pairing leaves it."""
@@ -72,9 +72,16 @@ def pieces_of(row: Arranged) -> tuple[SlotPiece, ...]:
     return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
 
 
-def part_of(piece: KeptPart | RewordedPart) -> Part:
-    """The part a piece shows."""
-    return piece.entry.parts[piece.part]
+def base_of(row: Arranged) -> Entry | None:
+    """The message that lends a row its other fields; None for a row of our own."""
+    return row if isinstance(row, Entry) else row.base
+
+
+def part_of(piece: SlotPiece) -> Part | None:
+    """The part of a message that a piece shows; None for what is our own."""
+    if isinstance(piece, KeptPart | RewordedPart):
+        return piece.entry.parts[piece.part]
+    return None
 
 
 def cleaned(
@@ -118,7 +125,7 @@ def _drop_pieces(
         if not isinstance(piece, KeptPart | RewordedPart):
             kept.append(piece)
             continue
-        part = part_of(piece)
+        part = piece.entry.parts[piece.part]
         reason = unfit.get(piece.part)
         if rules.refuses_blank_text and is_blank(piece):
             reason = Reason(Cause.BLANK_TEXT)
@@ -141,9 +148,7 @@ def _drop_pieces(
 
 def is_result(piece: SlotPiece) -> bool:
     """Whether the piece is a tool result, or stands in for one."""
-    return isinstance(piece, StandIn) or (
-        isinstance(piece, KeptPart | RewordedPart) and isinstance(part_of(piece), ToolResult)
-    )
+    return isinstance(piece, StandIn) or isinstance(part_of(piece), ToolResult)
 
 
 def is_thinking(piece: SlotPiece) -> bool:
@@ -151,14 +156,18 @@ def is_thinking(piece: SlotPiece) -> bool:
     return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
+def text_of(piece: SlotPiece) -> str | None:
+    """The text that a piece shows of a message's text; None where it shows something else."""
+    part = part_of(piece)
+    if not isinstance(part, Text):
+        return None
+    return piece.text if isinstance(piece, RewordedPart) else part.text
+
+
 def is_blank(piece: SlotPiece) -> bool:
     """Whether the piece is text without a visible character."""
-    if isinstance(piece, RewordedPart):
-        return isinstance(part_of(piece), Text) and not piece.text.strip()
-    if not isinstance(piece, KeptPart):
-        return False
-    part = part_of(piece)
-    return isinstance(part, Text) and not part.text.strip()
+    text = text_of(piece)
+    return text is not None and not text.strip()
 
 
 def repair_of(

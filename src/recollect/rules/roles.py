@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from recollect.rules.pairing import Pairing
-from recollect.rules.repairs import is_thinking, part_of, pieces_of, repair_of
+from recollect.rules.repairs import base_of, is_thinking, part_of, pieces_of, repair_of, text_of
 from recollect.values.edit import Repair
 from recollect.values.history import (
     Arranged,
@@ -26,7 +26,7 @@ from recollect.values.history import (
     SlotPiece,
     StandIn,
 )
-from recollect.values.message import CallId, EntryKey, Text, ToolCall, ToolResult
+from recollect.values.message import CallId, EntryKey, ToolCall, ToolResult
 from recollect.values.model import WireRules
 from recollect.values.reason import Cause, Reason
 
@@ -53,7 +53,7 @@ def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arr
     for row in rows:
         out.append(_renamed(row, renamed) if renamed else row)
         renamed = {}
-        base = row if isinstance(row, Entry) else row.base
+        base = base_of(row)
         for call_id in base.calls if base is not None and row.role == "assistant" else ():
             fit = _fit(call_id, used)
             used.add(fit)
@@ -76,30 +76,19 @@ def _fit(call_id: CallId, used: set[str]) -> str:
 
 def _renamed(row: Arranged, names: dict[CallId, CallId]) -> Slot:
     pieces = tuple(_renamed_piece(piece, names) for piece in pieces_of(row))
-    base = row if isinstance(row, Entry) else row.base
-    return Slot(role=row.role, pieces=pieces, base=base)
+    return Slot(role=row.role, pieces=pieces, base=base_of(row))
 
 
 def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
     if isinstance(piece, StandIn):
-        name = names.get(piece.call.id)
-        if name is None:
-            return piece
-        call = piece.call
-        fresh = ToolCall(id=name, name=call.name, arguments=call.arguments, variant=call.variant)
-        return StandIn(call=fresh, text=piece.text)
-    if not isinstance(piece, KeptPart | RewordedPart):
-        return piece
+        return replace(piece, call=replace(piece.call, id=names.get(piece.call.id, piece.call.id)))
     part = part_of(piece)
-    if isinstance(part, ToolCall):
-        name = names.get(part.id)
-    elif isinstance(part, ToolResult):
-        name = names.get(part.call_id)
-    else:
-        return piece
-    if name is None:
-        return piece
-    return replace(piece, call_id=name)
+    called = part.id if isinstance(part, ToolCall) else None
+    if isinstance(part, ToolResult):
+        called = part.call_id
+    if called in names and isinstance(piece, KeptPart | RewordedPart):
+        return replace(piece, call_id=names[called])
+    return piece
 
 
 OPENING = "[recollect] No user message stands before this."
@@ -138,17 +127,8 @@ def settle(
     for row in rows:
         if settled and settled[-1].role == row.role:
             settled[-1] = _joined(settled[-1], row)
-            if isinstance(row, Entry) or row.base is not None:
-                base = row if isinstance(row, Entry) else row.base
-                assert base is not None
-                repairs.append(
-                    Repair(
-                        kind="merged",
-                        anchor=base.key,
-                        part=None,
-                        reason=Reason(Cause.SAME_ROLE),
-                    )
-                )
+            if (base := base_of(row)) is not None:
+                repairs.append(repair_of("merged", base, None, Reason(Cause.SAME_ROLE)))
         else:
             settled.append(row)
     last = _fit_to_end(settled[-1], repairs, thinking=thinking)
@@ -206,9 +186,7 @@ def _entries_of(row: Arranged) -> Iterator[Entry]:
 
 
 def _joined(first: Arranged, second: Arranged) -> Slot:
-    base = first if isinstance(first, Entry) else first.base
-    if base is None:
-        base = second if isinstance(second, Entry) else second.base
+    base = base_of(first) or base_of(second)
     return Slot(role=first.role, pieces=pieces_of(first) + pieces_of(second), base=base)
 
 
@@ -227,7 +205,7 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
     if not fit:
         return None
     last = fit[-1]
-    text = _own_text(last)
+    text = text_of(last)
     if text is not None and text[-1:].isspace():
         assert isinstance(last, KeptPart | RewordedPart)
         reason = Reason(Cause.FINAL_WHITE_SPACE)
@@ -235,12 +213,4 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
         fit[-1] = RewordedPart(entry=last.entry, part=last.part, text=text.rstrip())
     if fit == pieces:
         return row
-    base = row if isinstance(row, Entry) else row.base
-    return Slot(role="assistant", pieces=tuple(fit), base=base)
-
-
-def _own_text(piece: SlotPiece) -> str | None:
-    if isinstance(piece, RewordedPart) and isinstance(part_of(piece), Text):
-        return piece.text
-    part = part_of(piece) if isinstance(piece, KeptPart) else None
-    return part.text if isinstance(part, Text) else None
+    return Slot(role="assistant", pieces=tuple(fit), base=base_of(row))

@@ -13,7 +13,6 @@ import binascii
 import re
 from collections.abc import Callable, Iterable
 from math import ceil
-from typing import Literal
 from zlib import adler32
 
 from recollect.config.settings import Counter
@@ -32,8 +31,6 @@ from recollect.rules.token_costs import (
 )
 from recollect.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
 from recollect.values.model import Answer, ModelUse, Prompt
-
-ImageProvider = Literal["anthropic", "openai", "generic"]
 
 UNKNOWN_IMAGE_TOKENS = 1600
 """The cost of an image whose size cannot be read: the most Anthropic charges, above OpenAI's."""
@@ -56,19 +53,14 @@ _JPEG_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
 
-def count_image(
-    *, media_type: str | None, data: str | None, provider: ImageProvider = "generic"
-) -> int:
-    """Tokens one image costs; `data` is base64 or a data URL, anything else is of unknown size."""
+def count_image(*, media_type: str | None, data: str | None) -> int:
+    """Tokens one image costs where it costs most; `data` is base64 or a data URL, anything else is
+    of unknown size."""
     if data is None or (media_type is not None and not media_type.startswith("image/")):
         return UNKNOWN_IMAGE_TOKENS
     size = _image_size_px(data)
     if size is None:
         return UNKNOWN_IMAGE_TOKENS
-    if provider == "anthropic":
-        return _anthropic_tokens(*size)
-    if provider == "openai":
-        return _openai_tokens(*size)
     return max(_anthropic_tokens(*size), _openai_tokens(*size))
 
 

@@ -1,8 +1,7 @@
 """Why something was done, or not: a cause out of a fixed list, and the numbers that go with it.
 
 Code compares causes and reads numbers; people read the sentence, which is rendered from both here
-and nowhere else. A cause is stored by its name, so a sentence may be worded anew and old reports
-are told in the new words. Names stay; one that is no longer used may go once nothing stores it.
+and nowhere else. A cause is stored by its name, so a sentence may be worded anew.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ Number: TypeAlias = "int | float | str | Reason"
 class Cause(Enum):
     """Every cause, with the template of its sentence; `{count:one|many}` chooses a word."""
 
-    RECORDED = "{text}"
-    """What an older version stored: its sentence is all that is known."""
     ERROR = "{error}"
     """An error of ours, which says what to do."""
     RAISED = "{error}: the stage was left out of this turn"
@@ -358,9 +355,7 @@ class Reason:
 
     @classmethod
     def from_dict(cls, held: Any) -> Reason:
-        """What `to_dict` gave, or the sentence of an older version; else a ValueError."""
-        if isinstance(held, str):
-            return cls(Cause.RECORDED, text=held)
+        """What `to_dict` gave; else a ValueError."""
         try:
             cause, numbers = Cause[held["cause"].upper()], dict(held["numbers"])
         except (KeyError, TypeError, AttributeError) as error:

@@ -400,7 +400,7 @@ def test_misses_are_shown_with_gold_and_what_came_instead(
             sitting="any", order=(said.said_at, last.sequence, 0),
         )  # fmt: skip
         return Recalled(
-            passages=(shown,), notes=(Reason(Cause.RECORDED, text="one vector is missing"),)
+            passages=(shown,), notes=(Reason(Cause.ERROR, error="one vector is missing"),)
         )
 
     result = recall.run(embedder="none", misses=5, stage=forgetful)  # type: ignore[arg-type]

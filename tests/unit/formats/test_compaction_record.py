@@ -117,12 +117,3 @@ def test_a_word_of_a_newer_version_is_refused_without_being_quoted() -> None:
     with pytest.raises(FormatError) as refused:
         read_record(json.dumps(told).encode())
     assert "secret" not in str(refused.value)
-
-
-def test_a_record_of_an_older_version_is_read_with_its_sentence() -> None:
-    result = CompactionResult(convergence="reduced", reason=NOT_RUN, trigger="manual")
-    held = json.loads(write_record(result, turn=3, at=1.0))
-    held["reason"] = "12 messages became a summary"
-    read = read_record(json.dumps(held).encode()).result
-    assert str(read.reason) == "12 messages became a summary"
-    assert read.reason.cause is Cause.RECORDED

@@ -307,8 +307,6 @@ ENCODERS = {
 )
 def test_images_cost_what_the_providers_publish(encode, width, height, anthropic, openai):
     image = {"media_type": None, "data": encode(width, height)}
-    assert count_image(**image, provider="anthropic") == anthropic
-    assert count_image(**image, provider="openai") == openai
     assert count_image(**image) == max(anthropic, openai)
 
 
@@ -317,7 +315,7 @@ def test_wrapped_url_safe_and_data_url_images_are_read():
     wrapped = "\n".join(plain[i : i + 20] for i in range(0, len(plain), 20))
     safe = plain.replace("+", "-").replace("/", "_")
     for data in (wrapped, safe, "data:image/png;base64," + plain):
-        assert count_image(media_type="image/png", data=data, provider="anthropic") == 54
+        assert count_image(media_type="image/png", data=data) == 255
 
 
 @pytest.mark.parametrize(
@@ -340,11 +338,11 @@ def test_images_of_unknown_size_cost_the_most(data):
     assert count_image(media_type="application/pdf", data=png(40, 40)) == UNKNOWN_IMAGE_TOKENS
 
 
-@given(st.binary(max_size=400), st.sampled_from(["anthropic", "openai", "generic"]), st.text())
-def test_garbage_never_raises_and_costs_something(tail, provider, text):
+@given(st.binary(max_size=400), st.text())
+def test_garbage_never_raises_and_costs_something(tail, text):
     starts = (b"", b"\xff\xd8\xff", b"GIF89a", b"RIFF0000WEBPVP8L", b"\x89PNG\r\n\x1a\n")
     for data in (*(base64.b64encode(start + tail).decode() for start in starts), text):
-        assert 1 <= count_image(media_type=None, data=data, provider=provider) <= 1700
+        assert 1 <= count_image(media_type=None, data=data) <= 1700
 
 
 UNSEEN = {

@@ -58,13 +58,3 @@ def test_a_state_of_an_older_version_is_read_with_its_sentences() -> None:
         ),
     )
     assert read_state(write_state(state)) == state
-    held = json.loads(write_state(state))
-    held["edits"][0]["reason"] = "least relevant to the query (score 1.25)"
-    held["edits"][1]["reason"] = "compaction 1: cut between turns"
-    held["edits"][1]["ended"][0]["reason"] = "a recalled block of 5 tokens (everything)"
-    left, cut = read_state(json.dumps(held).encode()).edits
-    assert str(left.reason) == "least relevant to the query (score 1.25)"
-    assert isinstance(cut, Cut)
-    assert str(cut.reason) == "compaction 1: cut between turns"
-    assert str(cut.ended[0].reason) == "a recalled block of 5 tokens (everything)"
-    assert left.reason.cause is Cause.RECORDED
