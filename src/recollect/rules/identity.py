@@ -1,4 +1,4 @@
-"""What makes two messages the same, and a message's place in a history (design.md 6).
+"""What makes two messages the same, and a message's place in a history.
 
 Identity is a keyed hash of role and canonical content: cache marks, a string instead of one
 block, the order of JSON keys and empty text do not change it. Keys chain identities, so the

@@ -1,5 +1,5 @@
 """A compaction from plan to result: what was cut, what stands for it, what became of what was
-known (design.md 2, "compact").
+known.
 
 A plan is pure and can be looked at before anything is spent. Always holds: every message of the
 history is either before the cut, and then in the summarised range, or behind it, and then shown.

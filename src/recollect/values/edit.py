@@ -40,7 +40,7 @@ class Carried:
     identifiers: tuple[str, ...] = field(default=(), repr=False)
     """Best first."""
     lines: tuple[QuotedLine, ...] = ()
-    """What tells about them, best first; none where an older version wrote it."""
+    """What tells about them, best first."""
 
     def details(self) -> dict[str, Any]:
         """As OpenClaw's `details` spell it."""

@@ -78,7 +78,7 @@ class Fact:
     valid_to: float | None = None
     """Until when it held; None while nothing has replaced it."""
     recorded_at: float | None = None
-    """When it was written here; None for one of an older version."""
+    """When it was written here; None where an import does not say."""
     subject: str = field(default="", repr=False)
     """What it is about, as `memory` normalises it; empty where code cannot tell."""
     attribute: str = field(default="", repr=False)

@@ -14,7 +14,7 @@ from typing import Literal, NewType, TypeAlias
 from recollect.values.reason import Reason
 
 MessageId = NewType("MessageId", str)
-"""A keyed hash of role and canonical content (design.md 6): what a message is."""
+"""A keyed hash of role and canonical content: what a message is."""
 
 EntryKey = NewType("EntryKey", str)
 """A message at its place in a history: a hash chained over the identities before it."""
