@@ -34,7 +34,8 @@ from recollect.stores.sqlite.sessions import session_number, write_session
 from recollect.stores.sqlite.tombstones import put_gone, tombstoned
 from recollect.stores.sqlite.vectors import WAITING, Matrices, write_vectors
 from recollect.values.batch import Batch, WriteResult
-from recollect.values.fact import Fact, fact_identity
+from recollect.values.fact import Fact, FactId, fact_identity
+from recollect.values.message import MessageId
 from recollect.values.segment import (
     NewPassage,
     NewSegment,
@@ -92,6 +93,16 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         session_stale=kept.stale,
         session_cleaned=kept.cleaned,
     )
+
+
+def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+    """Which of these segments are stored."""
+    return frozenset(map(SegmentId, known_segments(db, ids)))
+
+
+def forgotten_ids(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+    """Which of these a tombstone stands for."""
+    return frozenset(map(MessageId, tombstoned(db, ids)))
 
 
 def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
@@ -203,15 +214,20 @@ _SUBJECTS_AT_ONCE: Final = 500
 _BEYOND_ALL: Final = (1 << 63) - 1
 
 
-def segments_by_id(db: Database, ids: Sequence[str]) -> tuple[StoredSegment, ...]:
+def segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     """These segments, in this order."""
     rows = db.rows(_SEGMENTS, (json_list(ids),))
     found = {one.segment.id: one for one in readable(rows, stored_segment)}
-    return tuple(found[SegmentId(id_)] for id_ in ids if id_ in found)
+    return tuple(found[id_] for id_ in ids if id_ in found)
 
 
 def page(
-    db: Database, *, after: int, limit: int, session: str | None, descending: bool
+    db: Database,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    session: str | None = None,
+    descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
     """Segments in the order of arrival, or against it."""
     edge = (after or _BEYOND_ALL) if descending else after
@@ -243,15 +259,15 @@ def _summary(row: Row) -> SessionSummary:
     )
 
 
-def passages_by_id(db: Database, id_: str) -> tuple[NewPassage, ...]:
+def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
     """The spans of a segment that are indexed, without their words."""
     return tuple(
         NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
-        for start, stop, embedded in db.rows(_PASSAGES, (id_,))
+        for start, stop, embedded in db.rows(_PASSAGES, (id,))
     )
 
 
-def unembedded(db: Database, embedder: str, limit: int) -> tuple[PassageText, ...]:
+def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
     """Warm passages that are to have a vector of this embedder and have none."""
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
     found: list[PassageText] = []
@@ -305,10 +321,10 @@ def vectors(
 
 def facts(
     db: Database,
-    ids: Sequence[str] | None,
+    ids: Sequence[FactId] | None = None,
     *,
-    superseded: bool,
-    subjects: Collection[str] | None,
+    superseded: bool = False,
+    subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
     """Facts by id in this order, or all by time and id."""
     if ids is not None:

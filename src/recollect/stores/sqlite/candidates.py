@@ -229,7 +229,6 @@ def find_around(
     db: Database,
     matrices: Matrices,
     recent: Recent,
-    *,
     ids: Sequence[SegmentId],
     query: CandidateQuery,
     reach: int,

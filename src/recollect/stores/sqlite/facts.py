@@ -97,7 +97,7 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
     db.run_many(_PUT, [(embedder, numbers[one.fact], one.values) for one in new])
 
 
-def unembedded_facts(db: Database, embedder: str, limit: int) -> tuple[FactText, ...]:
+def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
     """Current facts that have no vector of this embedder, by id."""
     found: list[FactText] = []
     last = ""

@@ -118,7 +118,12 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     )
 
 
-def withdraw(db: Database, ids: Iterable[SegmentId]) -> int:
+def withdraw(
+    db: Database,
+    ids: Sequence[SegmentId],
+    *,
+    at: float,  # noqa: ARG001 - nothing stays that could carry a time
+) -> int:
     """Remove segments within the caller's transaction, as `forget` does, but leave no mark.
 
     What quotes them stays. Returns how many went.
@@ -280,14 +285,14 @@ def _still_said(db: Database, name: str, beginning: bytes) -> bool:
     return bool(db.rows(query, (first, first + "\U0010ffff")))
 
 
-def told_of_log(db: Database, forgotten: Forgotten) -> Forgotten:
+def after_forgetting(db: Database, forgotten: Forgotten) -> Forgotten:
     """Empty the log after the transaction; what was forgotten, and whether that worked."""
     if empty_log(db):
         return forgotten
     return replace(forgotten, cannot=(LOG_IN_USE, *forgotten.cannot))
 
 
-def log_emptied(db: Database, went: int) -> int:
+def after_withdrawing(db: Database, went: int) -> int:
     """Empty the log after segments were withdrawn, if others let it; how many went."""
     if went:
         empty_log(db)
@@ -353,7 +358,9 @@ WHERE sequence = ?
 _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 
 
-def held(db: Database, room: Room, after: str | None, limit: int) -> tuple[StoredBody, ...]:
+def stored_bodies(
+    db: Database, room: Room, *, after: str | None = None, limit: int = 100
+) -> tuple[StoredBody, ...]:
     """What a room holds beyond an id."""
     first: Any = (after or "") if room == "pieces" else int(after or 0)
     return tuple(
@@ -393,7 +400,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     )
 
 
-def rewrite_with_log(db: Database, done: Rewritten) -> Rewritten:
+def after_rewriting(db: Database, done: Rewritten) -> Rewritten:
     """Empty the log after the transaction; what was done, and whether that worked."""
     if empty_log(db):
         return done

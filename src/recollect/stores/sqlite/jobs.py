@@ -123,10 +123,10 @@ def claim(
     now: float,
     lease_seconds: float,
     kinds: Sequence[str],
-    limit: int,
-    day: str,
-    day_tokens: int | None,
-    max_attempts: int,
+    limit: int = 1,
+    day: str = "",
+    day_tokens: int | None = None,
+    max_attempts: int = 5,
 ) -> tuple[Lease, ...]:
     """Hand out due jobs, and charge them to the day."""
     names = json_list(kinds)
@@ -162,7 +162,7 @@ def claim(
     return tuple(leases)
 
 
-def keep(db: Database, lease: Lease, expires_at: float) -> bool:
+def heartbeat(db: Database, lease: Lease, *, expires_at: float) -> bool:
     """Extend a lease; False when it is lost."""
     db.run(_KEEP, (expires_at, _number(lease.id), lease.token))
     return db.changed() == 1
@@ -174,7 +174,7 @@ def finish(db: Database, lease: Lease) -> bool:
     return db.changed() == 1
 
 
-def give_back(db: Database, lease: Lease, reason: str, retry_at: float | None) -> bool:
+def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
     """Let a job wait again, or bury it; False when its lease is lost."""
     place = (pack_text(reason), _number(lease.id), lease.token)
     if retry_at is None:
@@ -186,7 +186,7 @@ def give_back(db: Database, lease: Lease, reason: str, retry_at: float | None) -
     return held
 
 
-def list_jobs(db: Database, limit: int) -> tuple[JobRecord, ...]:
+def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
     """Jobs by the time they run at."""
     return tuple(readable(db.rows(_LIST, (limit,)), _record))
 
@@ -205,7 +205,7 @@ def _record(row: Row) -> JobRecord:
     )
 
 
-def queue_state(db: Database, day: str) -> QueueState:
+def queue_state(db: Database, *, day: str = "") -> QueueState:
     """The queue at a glance."""
     counts = {state: (count, first) for state, count, first in db.rows(_COUNTS)}
     waiting, due_at = counts.get("waiting", (0, None))
@@ -219,13 +219,13 @@ def queue_state(db: Database, day: str) -> QueueState:
     )
 
 
-def add_model_use(db: Database, use: ModelUse, day: str) -> None:
+def add_model_use(db: Database, use: ModelUse, *, day: str) -> None:
     """Count what was asked of a model."""
     counts = (use.calls, use.input_tokens, use.output_tokens)
     db.run(_ADD_USE, (day, use.purpose, *counts))
 
 
-def model_use(db: Database, since: str) -> tuple[ModelUse, ...]:
+def model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
     """What was asked of models from a day on, by purpose."""
     return tuple(
         ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
@@ -233,17 +233,17 @@ def model_use(db: Database, since: str) -> tuple[ModelUse, ...]:
     )
 
 
-def pause(db: Database, kind: str) -> None:
+def pause(db: Database, kind: str = "*") -> None:
     """Hand out no more jobs of a kind."""
     db.run("INSERT OR IGNORE INTO paused (kind) VALUES (?)", (kind,))
 
 
-def resume(db: Database, kind: str) -> None:
+def resume(db: Database, kind: str = "*") -> None:
     """Undo `pause`."""
     db.run("DELETE FROM paused WHERE kind = ?", (kind,))
 
 
-def revive(db: Database, ids: Sequence[str] | None, at: float) -> int:
+def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
     """Let dead jobs wait again."""
     if ids is None:
         db.run(_REVIVE, (at,))

@@ -129,7 +129,7 @@ def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash,
     return found
 
 
-def expire(db: Database, before: float) -> int:
+def expire(db: Database, *, before: float) -> int:
     """Remove turns recorded before then, and pieces that only they named."""
     removed, named = 0, set()
     for (session,) in db.rows(_EXPIRING, (before,)):

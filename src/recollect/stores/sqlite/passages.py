@@ -208,7 +208,12 @@ def _mark(db: Database, sequences: list[int], *, cold: bool) -> None:
         db.run(_COUNT_COLD, (len(sequences) if cold else -len(sequences),))
 
 
-def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
+def replace_passages(
+    db: Database,
+    passages: Mapping[SegmentId, tuple[NewPassage, ...]],
+    *,
+    at: float,  # noqa: ARG001 - the file keeps no time of indexing
+) -> None:
     """Index segments anew; a passage whose span is as before keeps its vectors."""
     known = {
         sequence: (SegmentId(id_), bool(cold))

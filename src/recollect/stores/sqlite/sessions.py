@@ -184,9 +184,9 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
         db.run(_PUT_CHUNK, (number, start + at, len(some), *packed))
 
 
-def read_session(db: Database, name: str) -> StoredSession | None:
+def read_session(db: Database, session: str) -> StoredSession | None:
     """A session as it is remembered; None when it is not, or cannot be read."""
-    found = db.rows(_READ, (pack_text(name),))
+    found = db.rows(_READ, (pack_text(session),))
     if not found or found[0][1] is None:
         return None
     number, turn, length, state = found[0]
@@ -197,7 +197,7 @@ def read_session(db: Database, name: str) -> StoredSession | None:
     if len(keys) != length or len(ids) != length or not isinstance(state, bytes):
         return None
     return StoredSession(
-        session=name,
+        session=session,
         turn=turn,
         state=state,
         path=tuple(map(EntryKey, keys)),

@@ -1,45 +1,32 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
-Owns the lanes and hands each operation to its module. A lane writes, one searches, one reads
-the rest; see `lanes.py` for what a cancelled call leaves behind.
+Owns the lanes and hands each operation to its module: one lane writes, one searches, one reads
+the rest; see `database.py` for what a cancelled call leaves behind. What an operation does is said
+in `recollect.ports`, under the same name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
-from recollect.stores.sqlite import archive, check, facts, forget, jobs, ledger
+from recollect.stores.sqlite import archive, check, ledger
+from recollect.stores.sqlite import facts as fact_table
+from recollect.stores.sqlite import forget as removal
+from recollect.stores.sqlite import jobs as job_queue
+from recollect.stores.sqlite import passages as passage_index
 from recollect.stores.sqlite.candidates import find_around, find_candidates
 from recollect.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
 from recollect.stores.sqlite.database import Database, Lane
-from recollect.stores.sqlite.facts import FactMatrices, find_fact_candidates, unembedded_facts
-from recollect.stores.sqlite.ledger import read_compactions
 from recollect.stores.sqlite.lexical import Recent
-from recollect.stores.sqlite.passages import STEP, evict, replace_passages, warm
 from recollect.stores.sqlite.sessions import read_session
-from recollect.stores.sqlite.tombstones import tombstoned
 from recollect.stores.sqlite.vectors import Matrices
-from recollect.values.batch import (
-    Batch,
-    JobRecord,
-    Lease,
-    LedgerPiece,
-    PieceHash,
-    QueueState,
-    RebuiltTurn,
-    StoredSession,
-    WriteResult,
-)
-from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import Fact, FactId, FactText
-from recollect.values.history import SessionId, SpaceId
-from recollect.values.message import MessageId
-from recollect.values.model import ModelUse
+from recollect.values.batch import Batch, Lease
+from recollect.values.history import SpaceId
 from recollect.values.recall import (
     CandidateQuery,
     Candidates,
@@ -47,19 +34,37 @@ from recollect.values.recall import (
     FactQuery,
     Surroundings,
 )
-from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
-from recollect.values.upkeep import (
-    CheckResult,
-    ForgetOrder,
-    Forgotten,
-    RewriteOrder,
-    Rewritten,
-    Room,
-    ScrubResult,
-    SessionSummary,
-    Stats,
-    StoredBody,
-)
+from recollect.values.segment import SegmentId, Vector
+from recollect.values.upkeep import CheckResult, ScrubResult, Stats
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation: TypeAlias = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
+
+
+def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
+    """An operation that runs in one snapshot of the reading lane."""
+
+    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+        return await store._reader.read(lambda db: work(db, *args, **given))
+
+    return call
+
+
+def _writes(
+    work: Callable[Concatenate[Database, P], T], then: Callable[[Database, T], T] | None = None
+) -> Operation[P, T]:
+    """An operation that is one durable transaction; `then` follows it in the same thread."""
+
+    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+        def step(db: Database) -> T:
+            return work(db, *args, **given)
+
+        if then is None:
+            return await store._writer.write(step)
+        return await store._writer.run_after(step, then)
+
+    return call
 
 
 class SQLiteStore:
@@ -71,8 +76,9 @@ class SQLiteStore:
         self._writer = Lane(file, name="write")
         self._reader = Lane(file, name="read")
         self._searcher = Lane(file, name="search")
+        self._lanes = self._searcher, self._reader, self._writer
         self._matrices = Matrices()
-        self._fact_matrices = FactMatrices()
+        self._fact_matrices = fact_table.FactMatrices()
         self._recent = Recent()
 
     @classmethod
@@ -114,23 +120,23 @@ class SQLiteStore:
         """The file of the space."""
         return self._file.path
 
-    @property
-    def _lanes(self) -> tuple[Lane, ...]:
-        return self._searcher, self._reader, self._writer
-
     # Archive
 
-    async def write(self, batch: Batch) -> WriteResult:
-        """As `Archive.write`."""
-        return await self._writer.write(partial(archive.write_batch, batch=batch))
-
-    async def session(self, session: SessionId) -> StoredSession | None:
-        """As `Archive.session`."""
-        return await self._reader.read(partial(read_session, name=session))
-
-    async def sessions(self) -> tuple[SessionSummary, ...]:
-        """As `Archive.sessions`."""
-        return await self._reader.read(archive.sessions)
+    write = _writes(archive.write_batch)
+    session = _reads(read_session)
+    sessions = _reads(archive.sessions)
+    segments = _reads(archive.segments)
+    known = _reads(archive.known)
+    tombstoned = _reads(archive.forgotten_ids)
+    page = _reads(archive.page)
+    passages = _reads(archive.passages)
+    replace_passages = _writes(passage_index.replace_passages)
+    unembedded = _reads(archive.unembedded)
+    withdraw = _writes(removal.withdraw, removal.after_withdrawing)
+    facts = _reads(archive.facts)
+    facts_revision = _reads(fact_table.facts_revision)
+    unembedded_facts = _reads(fact_table.unembedded_facts)
+    extracted_to = _reads(fact_table.extracted_to)
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """As `Archive.candidates`."""
@@ -149,61 +155,9 @@ class SQLiteStore:
         """As `Archive.around`."""
         return await self._searcher.read(
             lambda db: find_around(
-                db,
-                self._matrices,
-                self._recent,
-                ids=ids,
-                query=query,
-                reach=reach,
-                passages_each=passages_each,
+                db, self._matrices, self._recent, ids, query, reach, passages_each
             )
         )
-
-    async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-        """As `Archive.segments`."""
-        return await self._reader.read(partial(archive.segments_by_id, ids=ids))
-
-    async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-        """As `Archive.known`."""
-        wanted = tuple(ids)
-        found = await self._reader.read(lambda db: archive.known_segments(db, wanted))
-        return frozenset(map(SegmentId, found))
-
-    async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-        """As `Archive.tombstoned`."""
-        wanted = tuple(ids)
-        found = await self._reader.read(lambda db: tombstoned(db, wanted))
-        return frozenset(map(MessageId, found))
-
-    async def page(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 500,
-        session: SessionId | None = None,
-        descending: bool = False,
-    ) -> tuple[StoredSegment, ...]:
-        """As `Archive.page`."""
-        return await self._reader.read(
-            partial(archive.page, after=after, limit=limit, session=session, descending=descending)
-        )
-
-    async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-        """As `Archive.passages`."""
-        return await self._reader.read(partial(archive.passages_by_id, id_=id))
-
-    async def replace_passages(
-        self,
-        passages: Mapping[SegmentId, tuple[NewPassage, ...]],
-        *,
-        at: float,  # noqa: ARG002 - the file keeps no time of indexing
-    ) -> None:
-        """As `Archive.replace_passages`."""
-        await self._writer.write(partial(replace_passages, passages=passages))
-
-    async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-        """As `Archive.unembedded`."""
-        return await self._reader.read(partial(archive.unembedded, embedder=embedder, limit=limit))
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
@@ -213,180 +167,70 @@ class SQLiteStore:
             lambda db: archive.vectors(db, self._matrices, embedder, after=after, limit=limit)
         )
 
-    async def withdraw(
-        self,
-        ids: Sequence[SegmentId],
-        *,
-        at: float,  # noqa: ARG002 - nothing stays that could carry a time
-    ) -> int:
-        """As `Archive.withdraw`."""
-        return await self._writer.run_after(partial(forget.withdraw, ids=ids), forget.log_emptied)
-
-    async def facts(
-        self,
-        ids: Sequence[FactId] | None = None,
-        *,
-        superseded: bool = False,
-        subjects: Collection[str] | None = None,
-    ) -> tuple[Fact, ...]:
-        """As `Archive.facts`."""
-        return await self._reader.read(
-            partial(archive.facts, ids=ids, superseded=superseded, subjects=subjects)
-        )
-
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """As `Archive.fact_candidates`."""
         return await self._searcher.read(
-            lambda db: find_fact_candidates(db, self._fact_matrices, query)
+            lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
         )
-
-    async def facts_revision(self) -> int:
-        """As `Archive.facts_revision`."""
-        return await self._reader.read(facts.facts_revision)
-
-    async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-        """As `Archive.unembedded_facts`."""
-        return await self._reader.read(partial(unembedded_facts, embedder=embedder, limit=limit))
-
-    async def extracted_to(self, session: SessionId) -> int:
-        """As `Archive.extracted_to`."""
-        return await self._reader.read(partial(facts.extracted_to, session=session))
 
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """As `Archive.evict`."""
-        step = partial(evict, max_segments=max_segments, said_before=said_before)
         total = 0
-        while moved := await self._writer.write(step):
+        while moved := await self._writer.write(
+            lambda db: passage_index.evict(db, max_segments=max_segments, said_before=said_before)
+        ):
             total += moved
         return total
 
     async def warm(self, ids: Sequence[SegmentId]) -> int:
         """As `Archive.warm`."""
         total = 0
-        for at in range(0, len(ids), STEP):
-            some = ids[at : at + STEP]
-            total += await self._writer.write(partial(warm, ids=some))
+        for at in range(0, len(ids), passage_index.STEP):
+            some = ids[at : at + passage_index.STEP]
+            total += await self._writer.write(partial(passage_index.warm, ids=some))
         return total
 
     # JobQueue
 
-    async def claim(
-        self,
-        *,
-        now: float,
-        lease_seconds: float,
-        kinds: Sequence[str],
-        limit: int = 1,
-        day: str = "",
-        day_tokens: int | None = None,
-        max_attempts: int = 5,
-    ) -> tuple[Lease, ...]:
-        """As `JobQueue.claim`."""
-        return await self._writer.write(
-            partial(
-                jobs.claim,
-                now=now,
-                lease_seconds=lease_seconds,
-                kinds=kinds,
-                limit=limit,
-                day=day,
-                day_tokens=day_tokens,
-                max_attempts=max_attempts,
-            )
-        )
-
-    async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
-        """As `JobQueue.heartbeat`."""
-        return await self._writer.write(partial(jobs.keep, lease=lease, expires_at=expires_at))
+    claim = _writes(job_queue.claim)
+    heartbeat = _writes(job_queue.heartbeat)
+    fail = _writes(job_queue.fail)
+    jobs = _reads(job_queue.list_jobs)
+    queue = _reads(job_queue.queue_state)
+    add_model_use = _writes(job_queue.add_model_use)
+    model_use = _reads(job_queue.model_use)
+    pause = _writes(job_queue.pause)
+    resume = _writes(job_queue.resume)
+    revive = _writes(job_queue.revive)
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         """As `JobQueue.complete`."""
 
         def finish(db: Database) -> bool:
-            if not jobs.finish(db, lease):
+            if not job_queue.finish(db, lease):
                 return False
             archive.write_batch(db, batch)
             return True
 
         return await self._writer.write(finish)
 
-    async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-        """As `JobQueue.fail`."""
-        return await self._writer.write(
-            partial(jobs.give_back, lease=lease, reason=reason, retry_at=retry_at)
-        )
-
-    async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
-        """As `JobQueue.jobs`."""
-        return await self._reader.read(partial(jobs.list_jobs, limit=limit))
-
-    async def queue(self, *, day: str = "") -> QueueState:
-        """As `JobQueue.queue`."""
-        return await self._reader.read(partial(jobs.queue_state, day=day))
-
-    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
-        """As `JobQueue.add_model_use`."""
-        await self._writer.write(partial(jobs.add_model_use, use=use, day=day))
-
-    async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
-        """As `JobQueue.model_use`."""
-        return await self._reader.read(partial(jobs.model_use, since=since))
-
-    async def pause(self, kind: str = "*") -> None:
-        """As `JobQueue.pause`."""
-        await self._writer.write(partial(jobs.pause, kind=kind))
-
-    async def resume(self, kind: str = "*") -> None:
-        """As `JobQueue.resume`."""
-        await self._writer.write(partial(jobs.resume, kind=kind))
-
-    async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
-        """As `JobQueue.revive`."""
-        return await self._writer.write(partial(jobs.revive, ids=ids, at=at))
-
     # Ledger
 
-    async def turns(self, session: SessionId) -> tuple[int, ...]:
-        """As `Ledger.turns`."""
-        return await self._reader.read(partial(ledger.turn_numbers, session=session))
-
-    async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
-        """As `Ledger.turn`."""
-        return await self._reader.read(partial(ledger.rebuilt_turn, session=session, number=number))
-
-    async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-        """As `Ledger.pieces`."""
-        return await self._reader.read(partial(ledger.read_pieces, hashes=hashes))
-
-    async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
-        """As `Ledger.compactions`."""
-        return await self._reader.read(partial(read_compactions, session=session))
-
-    async def expire(self, *, before: float) -> int:
-        """As `Ledger.expire`."""
-        return await self._writer.write(partial(ledger.expire, before=before))
+    turns = _reads(ledger.turn_numbers)
+    turn = _reads(ledger.rebuilt_turn)
+    pieces = _reads(ledger.read_pieces)
+    compactions = _reads(ledger.read_compactions)
+    expire = _writes(ledger.expire)
 
     # Upkeep
 
-    async def forget(self, order: ForgetOrder) -> Forgotten:
-        """As `Upkeep.forget`."""
-        return await self._writer.run_after(partial(forget.forget, order=order), forget.told_of_log)
-
-    async def held(
-        self, room: Room, *, after: str | None = None, limit: int = 100
-    ) -> tuple[StoredBody, ...]:
-        """As `Upkeep.held`."""
-        return await self._reader.read(partial(forget.held, room=room, after=after, limit=limit))
-
-    async def rewrite(self, order: RewriteOrder) -> Rewritten:
-        """As `Upkeep.rewrite`."""
-        return await self._writer.run_after(
-            partial(forget.rewrite, order=order), forget.rewrite_with_log
-        )
+    forget = _writes(removal.forget, removal.after_forgetting)
+    held = _reads(removal.stored_bodies)
+    rewrite = _writes(removal.rewrite, removal.after_rewriting)
 
     async def scrub(self) -> ScrubResult:
         """As `Upkeep.scrub`."""
-        return await self._writer.run(forget.scrub)
+        return await self._writer.run(removal.scrub)
 
     async def check(self) -> CheckResult:
         """As `Upkeep.check`: in one snapshot of its own, while others read and write."""
@@ -394,12 +238,10 @@ class SQLiteStore:
 
     async def stats(self) -> Stats:
         """As `Upkeep.stats`."""
+        file = self._file
         return await self._reader.read(
-            partial(
-                check.stats,
-                space=self.space,
-                path=self._file.path,
-                encrypted=self._file.key is not None,
+            lambda db: check.stats(
+                db, space=self.space, path=file.path, encrypted=file.key is not None
             )
         )
 
