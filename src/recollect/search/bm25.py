@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from recollect.values.recall import Candidate, Candidates
+
 SATURATION: Final = 1.2
 """k1: how soon repeating a word stops mattering (docs/sources.md)."""
 LENGTH_SHARE: Final = 0.75
@@ -31,6 +33,18 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
     """What one word is worth: more, the fewer of the documents hold it; never below zero."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
+
+
+def word_worths(
+    query: Iterable[str], document_frequencies: Mapping[str, int], documents: int
+) -> dict[str, float]:
+    """What each word of a query is worth, each once, in its order."""
+    return {
+        word: inverse_document_frequency(
+            document_frequency=document_frequencies.get(word, 0), documents=documents
+        )
+        for word in dict.fromkeys(query)
+    }
 
 
 def length_damping(length: Number, average_length: float) -> Number:
@@ -78,12 +92,7 @@ def score_documents(
     `counted` says how often each holds each word of the query (others do no harm), `lengths` its
     number of words, `document_frequencies` how many of the `documents` hold each word.
     """
-    worths = {
-        word: inverse_document_frequency(
-            document_frequency=document_frequencies.get(word, 0), documents=documents
-        )
-        for word in dict.fromkeys(query)
-    }
+    worths = word_worths(query, document_frequencies, documents)
     # Once for each pair that occurs: a recall scores a thousand passages, most of them alike.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
@@ -101,6 +110,20 @@ def score_documents(
     return scores
 
 
+def score_passages(
+    passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
+) -> list[float]:
+    """The scores of passages by the statistics that a store gave with them."""
+    return score_documents(
+        [passage.counts for passage in passages],
+        [passage.length for passage in passages],
+        average_length=statistics.average_length,
+        document_frequencies=statistics.document_frequencies,
+        documents=statistics.documents,
+        query=query,
+    )
+
+
 def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
@@ -110,12 +133,7 @@ def score_ceiling(
     memories. A word no document holds counts at its full worth: asking about what is not in
     memory must look poor. A query without words has the ceiling 1, so that its share is 0.
     """
-    total = sum(
-        inverse_document_frequency(
-            document_frequency=document_frequencies.get(word, 0), documents=documents
-        )
-        for word in dict.fromkeys(query)
-    )
+    total = sum(word_worths(query, document_frequencies, documents).values())
     return total * (SATURATION + 1.0) or 1.0
 
 

@@ -18,78 +18,47 @@ from itertools import product
 from typing import Final
 
 from recollect.config.settings import CALIBRATED_MIN_SCORE
-from recollect.search.bm25 import score_ceiling, score_documents
+from recollect.search.bm25 import score_ceiling, score_passages
 from recollect.search.names import SPEAKS_FROM, date_words_in, names_in
 from recollect.search.question import Question
 from recollect.search.tokenize import is_unspaced_pair
 from recollect.values.recall import AskedVector, Candidate, Candidates, Scale
 
-PROBES: Final = (
-    (
-        "Where does my sister live now?",
-        "My sister moved to Lisbon last spring and rents a flat near the river.",
-    ),
-    (
-        "Which database did we choose for the orders service?",
-        "We decided to keep the orders service on PostgreSQL because of its transactions.",
-    ),
-    (
-        "What is my dog allergic to?",
-        "The vet says our dog cannot eat chicken, it gives him a rash.",
-    ),
-    (
-        "When is the dentist appointment?",
-        "I booked a visit at the dentist for Thursday at nine in the morning.",
-    ),
-    (
-        "How did we fix the memory leak in the parser?",
-        "The parser leak is gone: the cache kept every token, so I bounded it.",
-    ),
-    (
-        "What present did I buy for my father's birthday?",
-        "For dad's birthday I got a leather wallet with his initials on it.",
-    ),
-    (
-        "Which port does the staging server listen on?",
-        "Staging now answers on port 8443 behind the proxy.",
-    ),
-    (
-        "What instrument has my daughter started to learn?",
-        "Our daughter had her first cello lesson and loved it.",
-    ),
-    (
-        "How long was my longest run this year?",
-        "Yesterday I ran twenty-four kilometres, the longest distance of the year.",
-    ),
-    (
-        "Why did the nightly build fail?",
-        "The nightly job broke because the runner was out of disk space.",
-    ),
-    (
-        "What did the doctor say about my knee?",
-        "The doctor thinks the knee only needs rest and some exercises, no surgery.",
-    ),
-    (
-        "Which recipe did you recommend for the dinner party?",
-        "For eight guests I would suggest the mushroom risotto, it can be prepared early.",
-    ),
-    (
-        "What colour did we paint the kitchen?",
-        "The kitchen walls are a pale green now, two coats were enough.",
-    ),
-    (
-        "How much rent do I pay for the studio?",
-        "The studio costs me 640 a month, heating included.",
-    ),
-    (
-        "Which book is the reading group on this month?",
-        "This month the reading group discusses a novel about a lighthouse keeper.",
-    ),
-    (
-        "Who reviews changes to the login module?",
-        "Any change to the login code must be approved by the security team.",
-    ),
-)
+_PROBE_LINES: Final = """
+Where does my sister live now?
+My sister moved to Lisbon last spring and rents a flat near the river.
+Which database did we choose for the orders service?
+We decided to keep the orders service on PostgreSQL because of its transactions.
+What is my dog allergic to?
+The vet says our dog cannot eat chicken, it gives him a rash.
+When is the dentist appointment?
+I booked a visit at the dentist for Thursday at nine in the morning.
+How did we fix the memory leak in the parser?
+The parser leak is gone: the cache kept every token, so I bounded it.
+What present did I buy for my father's birthday?
+For dad's birthday I got a leather wallet with his initials on it.
+Which port does the staging server listen on?
+Staging now answers on port 8443 behind the proxy.
+What instrument has my daughter started to learn?
+Our daughter had her first cello lesson and loved it.
+How long was my longest run this year?
+Yesterday I ran twenty-four kilometres, the longest distance of the year.
+Why did the nightly build fail?
+The nightly job broke because the runner was out of disk space.
+What did the doctor say about my knee?
+The doctor thinks the knee only needs rest and some exercises, no surgery.
+Which recipe did you recommend for the dinner party?
+For eight guests I would suggest the mushroom risotto, it can be prepared early.
+What colour did we paint the kitchen?
+The kitchen walls are a pale green now, two coats were enough.
+How much rent do I pay for the studio?
+The studio costs me 640 a month, heating included.
+Which book is the reading group on this month?
+This month the reading group discusses a novel about a lighthouse keeper.
+Who reviews changes to the login module?
+Any change to the login code must be approved by the security team.
+""".strip().splitlines()
+PROBES: Final = tuple(zip(_PROBE_LINES[::2], _PROBE_LINES[1::2], strict=True))
 """Questions, each with the statement that answers it and none of the others."""
 
 
@@ -194,14 +163,7 @@ def calibrate(
     )
 
     def signs_of(some: Sequence[Candidate]) -> list[tuple[float, ...]]:
-        scores = score_documents(
-            [one.counts for one in some],
-            [one.length for one in some],
-            average_length=found.average_length,
-            document_frequencies=found.document_frequencies,
-            documents=found.documents,
-            query=words,
-        )
+        scores = score_passages(some, found, words)
         columns = [[calibration.words * (score / ceiling) for score in scores]]
         for at, scale in telling:
             near = [one.similarities[at] or 0.0 for one in some]

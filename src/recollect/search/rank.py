@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
-from recollect.search.bm25 import inverse_document_frequency, score_documents
+from recollect.search.bm25 import score_passages, word_worths
 from recollect.search.dates import TimeWindow
 from recollect.search.question import Question
 from recollect.search.statements import STANDING_WORD
@@ -57,10 +57,9 @@ class SearchEvidence:
 
 def gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
     """What of a question's evidence tells these candidates apart."""
-    roles = {one.role for one in passages}
     # where tools were used, what is looked for is as often in their output
-    has_tools = any(one.tool is not None for one in passages)
-    between_people = "assistant" not in roles
+    has_tools = any(passage.tool is not None for passage in passages)
+    between_people = all(passage.role != "assistant" for passage in passages)
     return SearchEvidence(
         speakers=frozenset(question.speakers if between_people else ()),
         lifts_user=not between_people and not has_tools and not question.asks_assistant,
@@ -69,19 +68,9 @@ def gather_evidence(question: Question, passages: Sequence[Candidate]) -> Search
     )
 
 
-def speaker_points(evidence: SearchEvidence, one: Candidate) -> float:
-    """The speaker is named in the question."""
-    return SPEAKER_POINTS if any(word in evidence.speakers for word in one.counts) else 0.0
-
-
-def role_points(evidence: SearchEvidence, one: Candidate) -> float:
-    """The user's own words, where the question does not want the assistant's."""
-    return ROLE_POINTS if evidence.lifts_user and one.role == "user" and not one.tool else 0.0
-
-
 def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
     """An instruction that is to last bears on every question; the nearest few are lifted."""
-    standing = [at for at, one in enumerate(passages) if STANDING_WORD in one.counts]
+    standing = [at for at, passage in enumerate(passages) if STANDING_WORD in passage.counts]
     if not standing:
         return [0.0] * len(passages)
     standing.sort(key=lambda at: (-round(scores[at], 6), passages[at].segment))
@@ -89,18 +78,18 @@ def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> l
     return [STANDING_POINTS if at in lifted else 0.0 for at in range(len(passages))]
 
 
-def date_points(evidence: SearchEvidence, one: Candidate) -> tuple[float, str]:
+def date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
     """Said in a window that the question names, or speaking of a day in it; and which."""
-    why = _when(evidence.windows, one)
+    why = _when(evidence.windows, passage)
     return (DATE_POINTS, why) if why else (0.0, "")
 
 
-def _when(windows: Sequence[TimeWindow], one: Candidate) -> str:
+def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
     """How the first of the windows that a passage belongs to holds it; empty where none does."""
     for window in windows:
-        if window.start <= one.said_at <= window.end:
+        if window.start <= passage.said_at <= window.end:
             return f"said {window.said}"
-        if any(word in one.counts for word in window.words):
+        if any(word in passage.counts for word in window.words):
             return f"speaks of {window.said}"
     return ""
 
@@ -110,7 +99,7 @@ def _telling(
 ) -> tuple[TimeWindow, ...]:
     if not windows:
         return ()
-    inside = sum(1 for one in passages if _when(windows, one))
+    inside = sum(1 for passage in passages if _when(windows, passage))
     return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
 
 
@@ -142,10 +131,8 @@ class Fused:
 
 def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
     """What each embedder's vector weighs; words have what is left of 1."""
-    known = VECTOR_SHARES.get(tuple(kinds))
-    if known is not None:
-        return known
-    return tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
+    several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
+    return VECTOR_SHARES.get(tuple(kinds), several)
 
 
 def fuse(
@@ -155,14 +142,7 @@ def fuse(
     shares: Sequence[float],
 ) -> Fused:
     """The fused score of every passage; `shares` are those of its similarities."""
-    raw = score_documents(
-        [one.counts for one in passages],
-        [one.length for one in passages],
-        average_length=statistics.average_length,
-        document_frequencies=statistics.document_frequencies,
-        documents=statistics.documents,
-        query=words,
-    )
+    raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
     by_vectors = [
@@ -177,17 +157,13 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """What the vectors add; where one is missing, those that are there stand for it.
-
-    None where a passage has no vector at all.
-
-    Embedder by embedder, over all passages: passage by passage took four times as long.
-    """
+    """What the vectors add, None where a passage has none; those that are there stand for the
+    missing one. Embedder by embedder: passage by passage took four times as long."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
     total = 0.0
     for at, share in enumerate(shares):
-        held = [one.similarities[at] for one in passages]
+        held = [passage.similarities[at] for passage in passages]
         near = [similarity or 0.0 for similarity in held]
         top = max(near, default=0.0)
         if top > 0:
@@ -221,9 +197,9 @@ def best_of_segments(
 ) -> dict[SegmentId, float]:
     """Each segment's best score."""
     best: dict[SegmentId, float] = {}
-    for one, score in zip(passages, scores, strict=True):
-        if score > best.get(one.segment, -1.0):
-            best[one.segment] = score
+    for passage, score in zip(passages, scores, strict=True):
+        if score > best.get(passage.segment, -1.0):
+            best[passage.segment] = score
     return best
 
 
@@ -255,9 +231,13 @@ def lending(
 
     What a tool printed before a user's message answers the message before that one.
     """
-    for one in neighbours:
-        far = abs(one.distance)
-        first, second = (one.of, one.segment) if one.distance > 0 else (one.segment, one.of)
+    for neighbour in neighbours:
+        far = abs(neighbour.distance)
+        first, second = (
+            (neighbour.of, neighbour.segment)
+            if neighbour.distance > 0
+            else (neighbour.segment, neighbour.of)
+        )
         yield second, first, far
         if not (first in tools and second in users):
             yield first, second, far
@@ -267,17 +247,17 @@ def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[
     """The segments of tools, and those in which the user spoke."""
     tools: set[SegmentId] = set()
     users: set[SegmentId] = set()
-    for one in passages:
-        if one.tool is not None:
-            tools.add(one.segment)
-        elif one.role == "user":
-            users.add(one.segment)
+    for passage in passages:
+        if passage.tool is not None:
+            tools.add(passage.segment)
+        elif passage.role == "user":
+            users.add(passage.segment)
     return tools, users
 
 
-def stretch_of(one: Candidate) -> tuple[str, int]:
+def stretch_of(passage: Candidate) -> tuple[str, int]:
     """The stretch of its session that a passage stands in."""
-    return one.session, one.sequence // STRETCH_SEGMENTS
+    return passage.session, passage.sequence // STRETCH_SEGMENTS
 
 
 def lift_stretches(
@@ -285,15 +265,9 @@ def lift_stretches(
 ) -> dict[tuple[str, int], float]:
     """What each stretch lends: how well its passages together answer to the words."""
     held: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-    for one in passages:
-        held[stretch_of(one)].update(one.counts)
-    worths = {
-        word: inverse_document_frequency(
-            document_frequency=statistics.document_frequencies.get(word, 0),
-            documents=statistics.documents,
-        )
-        for word in words
-    }
+    for passage in passages:
+        held[stretch_of(passage)].update(passage.counts)
+    worths = word_worths(words, statistics.document_frequencies, statistics.documents)
     scores = {
         stretch: math.fsum(
             worth * counts[word] / (counts[word] + _STRETCH_SATURATION)
@@ -365,14 +339,14 @@ class Ranking:
         least = share * max(own, default=0.0)
         return self._only(
             [
-                one.tool is None or worth >= least or one.segment in beside
-                for one, worth in zip(self.passages, own, strict=True)
+                passage.tool is None or worth >= least or passage.segment in beside
+                for passage, worth in zip(self.passages, own, strict=True)
             ]
         )
 
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
         """Those that are not unwanted."""
-        return self._only([not unwanted(one) for one in self.passages])
+        return self._only([not unwanted(passage) for passage in self.passages])
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:
         kept = [at for at, keep in enumerate(wanted) if keep]
@@ -388,34 +362,31 @@ class Ranking:
         return tuple([self._hit(at) for at in range(min(most, len(self.passages)))])
 
     def _hit(self, at: int) -> Hit:
-        one = self.passages[at]
+        passage = self.passages[at]
         parts = [
-            ScorePart(name=name, points=points, why=self._why(name, one))
+            ScorePart(name=name, points=points, why=self._why(name, passage))
             for name, points in zip(_PARTS, self._parts[at], strict=True)
             if points
         ]
-        return Hit(passage=one, score=self.scores[at], parts=tuple(parts))
+        return Hit(passage=passage, score=self.scores[at], parts=tuple(parts))
 
-    def _why(self, name: PartName, one: Candidate) -> str:
-        if name == "words":
-            return self._words_said(one)
-        if name == "vector":
-            return self._vectors_said(one)
-        if name == "date":
-            return date_points(self._evidence, one)[1]
+    def _why(self, name: PartName, passage: Candidate) -> str:
+        match name:
+            case "words":
+                asked = self._question.words
+                return (
+                    f"{sum(bool(passage.counts.get(word)) for word in asked)} of {len(asked)} words"
+                )
+            case "vector":
+                near = [
+                    f"{similarity:.2f} by {kind}"
+                    for kind, similarity in zip(self._kinds, passage.similarities, strict=False)
+                    if similarity is not None
+                ]
+                return ", ".join(near) or "no vector of it yet: by its words"
+            case "date":
+                return date_points(self._evidence, passage)[1]
         return _WHY[name]
-
-    def _words_said(self, one: Candidate) -> str:
-        held = [word for word in self._question.words if one.counts.get(word)]
-        return f"{len(held)} of {len(self._question.words)} words"
-
-    def _vectors_said(self, one: Candidate) -> str:
-        said = [
-            f"{similarity:.2f} by {kind}"
-            for kind, similarity in zip(self._kinds, one.similarities, strict=False)
-            if similarity is not None
-        ]
-        return ", ".join(said) or "no vector of it yet: by its words"
 
 
 def seeds(
@@ -438,8 +409,8 @@ def rank(
     parts = _parts_of(question, found, around, passages, fused, evidence, weighing)
     scores = [round(sum(points), _DECIMALS) for points in parts]
     scored = [
-        (-score, one.segment, one.ordinal, at)
-        for at, (one, score) in enumerate(zip(passages, scores, strict=True))
+        (-score, passage.segment, passage.ordinal, at)
+        for at, (passage, score) in enumerate(zip(passages, scores, strict=True))
     ]
     order = [at for *_, at in sorted(scored)]
     return Ranking(
@@ -471,36 +442,45 @@ def _parts_of(
     columns = (
         [text_share * share for share in fused.words],
         fused.vectors,
-        [lent.get(one.segment, 0.0) for one in passages] if lent else zeros,
-        [stretches.get(stretch_of(one), 0.0) for one in passages] if stretches else zeros,
-        [speaker_points(evidence, one) for one in passages] if evidence.speakers else zeros,
-        [role_points(evidence, one) for one in passages] if evidence.lifts_user else zeros,
-        [date_points(evidence, one)[0] for one in passages] if evidence.windows else zeros,
+        [lent.get(passage.segment, 0.0) for passage in passages] if lent else zeros,
+        [stretches.get(stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
+        [_speaker_points(evidence, passage) for passage in passages]
+        if evidence.speakers
+        else zeros,
+        [_role_points(passage) for passage in passages] if evidence.lifts_user else zeros,
+        [date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
         standing_points(passages, fused.scores),
     )
     if weighing.decay_per_day >= 1.0:
         return list(zip(*columns, zeros, strict=True))
     ages = [
-        _aged(sum(points), one, weighing) for one, *points in zip(passages, *columns, strict=True)
+        _aged(sum(points), passage, weighing)
+        for passage, *points in zip(passages, *columns, strict=True)
     ]
     return list(zip(*columns, ages, strict=True))
 
 
-def _aged(score: float, one: Candidate, weighing: Weighing) -> float:
+def _speaker_points(evidence: SearchEvidence, passage: Candidate) -> float:
+    return SPEAKER_POINTS if any(word in evidence.speakers for word in passage.counts) else 0.0
+
+
+def _role_points(passage: Candidate) -> float:
+    return ROLE_POINTS if passage.role == "user" and not passage.tool else 0.0
+
+
+def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
     """What age takes away."""
-    days = max(0.0, weighing.now - one.said_at) / _DAY_SECONDS
+    days = max(0.0, weighing.now - passage.said_at) / _DAY_SECONDS
     return score * (math.pow(weighing.decay_per_day, days) - 1.0)
 
 
 def _together(found: Sequence[Candidate], around: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    known = {(one.segment, one.ordinal) for one in found}
+    known = {(passage.segment, passage.ordinal) for passage in found}
     return (
         *found,
-        *[one for one in around if (one.segment, one.ordinal) not in known],
+        *[passage for passage in around if (passage.segment, passage.ordinal) not in known],
     )
 
 
 def _shares(weighing: Weighing) -> tuple[float, ...]:
-    if weighing.shares is not None:
-        return weighing.shares
-    return vector_shares(weighing.kinds)
+    return vector_shares(weighing.kinds) if weighing.shares is None else weighing.shares

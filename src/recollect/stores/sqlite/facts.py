@@ -206,8 +206,8 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
     resting = [fact for _, fact in readable(rows, numbered_fact)]
     known = {fact.id for fact in resting}
     names = [one.encode("utf-8", "surrogatepass") for one in forgotten]
-    unread = [row for row in rows if row[0] not in known]
-    removed = [row[0] for row in unread if named_in(row, names)]
+    unread = [row for row in rows if row[1] not in known]
+    removed = [row[1] for row in unread if named_in(row, names)]
     gone = gone_segments(db, all_rest_on(resting))
     left = [(fact, still_supported(fact, gone, twins)) for fact in resting]
     removed += [fact.id for fact, now in left if now is None]

@@ -19,9 +19,9 @@ from recollect.stores.sqlite.rows import (
     json_list,
     pack_ids,
     pack_text,
+    quoting,
     readable,
     text_of,
-    unpack_ids,
     unpack_text,
 )
 from recollect.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
@@ -258,16 +258,12 @@ def forget_jobs(db: Database, forgotten: set[str]) -> int:
     """Drop the jobs that quote these messages."""
     if not forgotten:
         return 0
-    gone = []
-    for number, packed in db.rows(_ABOUT):
-        try:
-            quotes = not forgotten.isdisjoint(unpack_ids(packed))
-        except (ValueError, TypeError):
-            quotes = True  # it does not say whom it quotes
-        if quotes:
-            gone.append((number,))
-    db.run_many("DELETE FROM job WHERE number = ?", gone)
-    return len(gone)
+    return _drop(db, quoting(db.rows(_ABOUT), forgotten))
+
+
+def _drop(db: Database, numbers: Sequence[int]) -> int:
+    db.run_many("DELETE FROM job WHERE number = ?", [(number,) for number in numbers])
+    return len(numbers)
 
 
 def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
@@ -276,17 +272,13 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
         return 0
     held = db.rows(_OF_KINDS, (json_list(KINDS),))
     read = readable(held, lambda row: (int(row[0]), text_of(row[1]), row[2]))
-    gone = [(number,) for number in jobs_of_sessions(read, sessions)]
-    db.run_many("DELETE FROM job WHERE number = ?", gone)
-    return len(gone)
+    return _drop(db, jobs_of_sessions(read, sessions))
 
 
 def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
     """Drop the jobs whose payload or reason holds a text."""
     held = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
-    gone = [(row[0],) for row in held if any(map(text.stands_in, row[1:]))]
-    db.run_many("DELETE FROM job WHERE number = ?", gone)
-    return len(gone)
+    return _drop(db, [row[0] for row in held if any(map(text.stands_in, row[1:]))])
 
 
 def _number(id_: str) -> int:

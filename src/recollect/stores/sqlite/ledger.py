@@ -17,7 +17,7 @@ from typing import Any, Final
 from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import compaction_mark
 from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.rows import json_list, pack_ids, readable, text_of, unpack_ids
+from recollect.stores.sqlite.rows import json_list, pack_ids, quoting, readable, text_of, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
 from recollect.stores.sqlite.tombstones import tombstoned, unquotable
 from recollect.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
@@ -187,14 +187,7 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
     """Drop the pieces that quote these messages."""
     if not forgotten:
         return 0
-    gone = set()
-    for hash_, packed in db.rows(_PIECES_ABOUT):
-        try:
-            quotes = not forgotten.isdisjoint(unpack_ids(packed))
-        except (ValueError, TypeError):
-            quotes = True  # it does not say whom it quotes
-        if quotes:
-            gone.add(hash_)
+    gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten))
     drop_pieces(db, gone)
     return len(gone)
 

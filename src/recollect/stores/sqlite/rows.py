@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, cast, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from recollect.stores.invariants import pack_evidence, unpack_evidence
 from recollect.stores.sqlite.database import Row
 from recollect.stores.sqlite.schema import ESCAPE_SIGN
-from recollect.values.fact import Change, Fact, FactId, FactType, MadeBy
-from recollect.values.message import EntryKey, MessageId, Role
-from recollect.values.segment import Segment, SegmentId, Source, StoredSegment, Trust
+from recollect.values.fact import Change, Fact, FactType, MadeBy
+from recollect.values.message import Role
+from recollect.values.segment import Segment, Source, StoredSegment, Trust
 
 _ID_CHARS = 32
 _ID_BYTES = 16
@@ -120,25 +121,6 @@ def _escaped(sign: re.Match[str]) -> str:
 
 T = TypeVar("T")
 
-INSERT_SEGMENT: Final = """
-INSERT INTO segment (
-  sequence, id, session, key, message_id, role, tokens, said_at, source, trust, noise, tool,
-  topics, entities, origin, text, foreign_line
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-SELECT_SEGMENT: Final = """
-SELECT g.sequence, g.id, CAST(s.name AS BLOB), g.key, g.message_id, g.role, g.tokens, g.said_at,
-  g.source, g.trust, CAST(g.noise AS BLOB), CAST(g.tool AS BLOB), g.cold,
-  CAST(g.topics AS BLOB), CAST(g.entities AS BLOB), CAST(g.origin AS BLOB),
-  CAST(g.text AS BLOB), CAST(g.foreign_line AS BLOB)
-FROM segment AS g JOIN session AS s ON s.number = g.session
-"""
-
-_ROLES: Final = frozenset(get_args(Role))
-_SOURCES: Final = frozenset(get_args(Source))
-_TRUSTS: Final = frozenset(get_args(Trust))
-
 
 def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     """What `read` makes of the rows, without those it cannot read."""
@@ -151,146 +133,160 @@ def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     return found
 
 
+def quoting(rows: Iterable[Row], forgotten: AbstractSet[str]) -> list[Any]:
+    """The keys of those rows (a key, and packed ids) that quote one of these messages, or do not
+    say whom they quote."""
+    found = []
+    for key, packed in rows:
+        try:
+            quotes = not forgotten.isdisjoint(unpack_ids(packed))
+        except (ValueError, TypeError):
+            quotes = True
+        if quotes:
+            found.append(key)
+    return found
+
+
+class _Column(NamedTuple):
+    """A column, the field it holds, and how that is written and read."""
+
+    name: str
+    field: str
+    pack: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+    def selected(self, table: str = "") -> str:
+        """Free text is read as bytes, whatever it is stored as."""
+        return f"CAST({table}{self.name} AS BLOB)" if self.pack is not _same else table + self.name
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _one_of(words: Any) -> Callable[[Any], Any]:
+    """Reads a word that must be one of a `Literal`'s."""
+    allowed = frozenset(get_args(words))
+
+    def read(value: Any) -> Any:
+        if value not in allowed:
+            raise ValueError("not one of the words it may be")
+        return value
+
+    return read
+
+
+def _optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def _column(name: str, read: Callable[[Any], Any] = _same, *, field: str = "") -> _Column:
+    return _Column(name, field or name, _same, read)
+
+
+def _text(name: str, read: Callable[[Any], Any] = text_of, *, field: str = "") -> _Column:
+    return _Column(name, field or name, pack_text, read)
+
+
+def _list(name: str) -> _Column:
+    return _Column(name, name, pack_list, lambda value: tuple(unpack_list(value)))
+
+
+_SEGMENT: Final = (
+    _column("id"),
+    _column("key"),
+    _column("message_id"),
+    _column("role", _one_of(Role)),
+    _column("tokens", int),
+    _column("said_at", float),
+    _column("source", _one_of(Source)),
+    _column("trust", _one_of(Trust)),
+    _text("noise", unpack_text),
+    _text("tool", unpack_text),
+    _list("topics"),
+    _list("entities"),
+    _text("origin", unpack_text),
+    _text("text"),
+    _text("foreign_line", unpack_text, field="foreign"),
+)
+_FACT: Final = (
+    _column("id"),
+    _column("type", _one_of(FactType)),
+    _column("at", float),
+    _column("superseded_by"),
+    _column("trust", _one_of(Trust)),
+    _list("sources"),
+    _list("words"),
+    _text("content"),
+    _text("context"),
+    _text("foreign_line", unpack_text, field="foreign"),
+    _column("valid_to", _optional(float)),
+    _column("recorded_at", _optional(float)),
+    _text("subject"),
+    _text("attribute"),
+    _Column("evidence", "evidence", pack_evidence, unpack_evidence),
+    _column("made_by", _one_of(MadeBy)),
+    _column("change", _optional(_one_of(Change))),
+    _text("session", unpack_text),
+    _column("pinned", bool),
+    _column("joint", bool),
+)
+
+
+def _insert(table: str, first: str, columns: Sequence[_Column]) -> str:
+    names = [first, *(column.name for column in columns)]
+    marks = ", ".join("?" * (len(columns) + 2))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+
+
+INSERT_SEGMENT: Final = _insert("segment", "sequence, session", _SEGMENT)
+INSERT_FACT: Final = _insert("fact", "number, current", _FACT)
+SELECT_SEGMENT: Final = f"""
+SELECT g.sequence, g.cold, CAST(s.name AS BLOB), {", ".join(c.selected("g.") for c in _SEGMENT)}
+FROM segment AS g JOIN session AS s ON s.number = g.session
+"""  # noqa: S608
+SELECT_FACT: Final = f"SELECT number, {', '.join(c.selected() for c in _FACT)} FROM fact "  # noqa: S608
+_NAMING: Final = [
+    at for at, column in enumerate(_FACT, 1) if column.name in ("sources", "evidence")
+]
+
+
 def segment_row(segment: Segment, sequence: int, session: int) -> Row:
     """A segment for `INSERT_SEGMENT`."""
-    return (
-        sequence,
-        segment.id,
-        session,
-        segment.key,
-        segment.message_id,
-        segment.role,
-        segment.tokens,
-        segment.said_at,
-        segment.source,
-        segment.trust,
-        pack_text(segment.noise),
-        pack_text(segment.tool),
-        pack_list(segment.topics),
-        pack_list(segment.entities),
-        pack_text(segment.origin),
-        pack_text(segment.text),
-        pack_text(segment.foreign),
-    )
+    return (sequence, session, *_packed(segment, _SEGMENT))
 
 
 def stored_segment(row: Row) -> StoredSegment:
     """A row of `SELECT_SEGMENT`; ValueError or TypeError when it cannot be read."""
-    segment = Segment(
-        id=SegmentId(row[1]),
-        session=text_of(row[2]),
-        key=EntryKey(row[3]),
-        message_id=MessageId(row[4]),
-        role=one_of(row[5], _ROLES),
-        tokens=int(row[6]),
-        said_at=float(row[7]),
-        source=one_of(row[8], _SOURCES),
-        trust=one_of(row[9], _TRUSTS),
-        noise=unpack_text(row[10]),
-        tool=unpack_text(row[11]),
-        topics=tuple(unpack_list(row[13])),
-        entities=tuple(unpack_list(row[14])),
-        origin=unpack_text(row[15]),
-        text=text_of(row[16]),
-        foreign=unpack_text(row[17]),
-    )
-    return StoredSegment(segment=segment, sequence=row[0], cold=bool(row[12]))
-
-
-def one_of(value: Any, allowed: frozenset[str]) -> Any:
-    """A word that must be one of a few; ValueError when it is another."""
-    if value not in allowed:
-        raise ValueError("not one of the words it may be")
-    return cast("Any", value)
-
-
-_COLUMNS: Final = (
-    "id, type, at, superseded_by, trust, sources, words, content, context, foreign_line, "
-    "valid_to, recorded_at, subject, attribute, evidence, made_by, change, session, pinned, joint"
-)
-INSERT_FACT: Final = f"""
-INSERT INTO fact (number, current, {_COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""  # noqa: S608
-SELECT_FACT: Final = """
-SELECT id, type, at, superseded_by, trust, CAST(sources AS BLOB), CAST(words AS BLOB),
-  CAST(content AS BLOB), CAST(context AS BLOB), CAST(foreign_line AS BLOB), valid_to, recorded_at,
-  CAST(subject AS BLOB), CAST(attribute AS BLOB), CAST(evidence AS BLOB), made_by, change,
-  CAST(session AS BLOB), pinned, joint, number
-FROM fact
-"""
-NUMBER: Final = 20
-"""Where a fact's number stands in a row of `SELECT_FACT`."""
-
-_TYPES: Final = frozenset(get_args(FactType))
-_MAKERS: Final = frozenset(get_args(MadeBy))
-_CHANGES: Final = frozenset(get_args(Change))
+    sequence, cold, session, *values = row
+    segment = Segment(session=text_of(session), **_unpacked(values, _SEGMENT))
+    return StoredSegment(segment=segment, sequence=sequence, cold=bool(cold))
 
 
 def fact_row(fact: Fact, number: int) -> Row:
     """A fact for `INSERT_FACT`."""
-    return (
-        number,
-        fact.current,
-        fact.id,
-        fact.type,
-        fact.at,
-        fact.superseded_by,
-        fact.trust,
-        pack_list(fact.sources),
-        pack_list(fact.words),
-        pack_text(fact.content),
-        pack_text(fact.context),
-        pack_text(fact.foreign),
-        fact.valid_to,
-        fact.recorded_at,
-        pack_text(fact.subject),
-        pack_text(fact.attribute),
-        pack_evidence(fact.evidence),
-        fact.made_by,
-        fact.change,
-        pack_text(fact.session),
-        fact.pinned,
-        fact.joint,
-    )
-
-
-def named_in(row: Row, segments: Sequence[bytes]) -> bool:
-    """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
-    held = b"".join(row[place] for place in (5, 14) if isinstance(row[place], bytes))
-    return any(one in held for one in segments)
+    return (number, fact.current, *_packed(fact, _FACT))
 
 
 def stored_fact(row: Row) -> Fact:
     """A row of `SELECT_FACT`; ValueError or TypeError when it cannot be read."""
-    return Fact(
-        id=FactId(row[0]),
-        type=one_of(row[1], _TYPES),
-        at=float(row[2]),
-        superseded_by=None if row[3] is None else FactId(row[3]),
-        trust=one_of(row[4], _TRUSTS),
-        sources=tuple(map(SegmentId, unpack_list(row[5]))),
-        words=tuple(unpack_list(row[6])),
-        content=text_of(row[7]),
-        context=text_of(row[8]),
-        foreign=unpack_text(row[9]),
-        valid_to=_time(row[10]),
-        recorded_at=_time(row[11]),
-        subject=text_of(row[12]),
-        attribute=text_of(row[13]),
-        evidence=unpack_evidence(row[14]),
-        made_by=one_of(row[15], _MAKERS),
-        change=None if row[16] is None else one_of(row[16], _CHANGES),
-        session=unpack_text(row[17]),
-        pinned=bool(row[18]),
-        joint=bool(row[19]),
-    )
+    return Fact(**_unpacked(row[1:], _FACT))
 
 
 def numbered_fact(row: Row) -> tuple[int, Fact]:
     """As `stored_fact`, with its number in front."""
-    return row[NUMBER], stored_fact(row)
+    return row[0], stored_fact(row)
 
 
-def _time(value: Any) -> float | None:
-    return None if value is None else float(value)
+def named_in(row: Row, segments: Sequence[bytes]) -> bool:
+    """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
+    held = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
+    return any(segment in held for segment in segments)
+
+
+def _packed(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:
+    return (column.pack(getattr(value, column.field)) for column in columns)
+
+
+def _unpacked(values: Sequence[Any], columns: Sequence[_Column]) -> dict[str, Any]:
+    return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}

@@ -25,75 +25,49 @@ _TOKENIZER: Final = f"\"ascii tokenchars '{_WORD_SIGNS}{ESCAPE_SIGN}'\""
 _TOTALS = """
 CREATE TABLE totals (
   id INTEGER PRIMARY KEY CHECK (id = 1),
-  next_sequence INTEGER NOT NULL DEFAULT 1,
-  next_passage INTEGER NOT NULL DEFAULT 1,
-  next_job INTEGER NOT NULL DEFAULT 1,
-  segments INTEGER NOT NULL DEFAULT 0,
-  cold INTEGER NOT NULL DEFAULT 0,
-  noise INTEGER NOT NULL DEFAULT 0,
-  tokens INTEGER NOT NULL DEFAULT 0,
-  documents INTEGER NOT NULL DEFAULT 0,
-  words INTEGER NOT NULL DEFAULT 0,
-  cold_documents INTEGER NOT NULL DEFAULT 0,
-  cold_change INTEGER NOT NULL DEFAULT 0,
-  next_fact INTEGER NOT NULL DEFAULT 1,
+  next_sequence INTEGER NOT NULL DEFAULT 1, next_passage INTEGER NOT NULL DEFAULT 1,
+  next_job INTEGER NOT NULL DEFAULT 1, next_fact INTEGER NOT NULL DEFAULT 1,
+  segments INTEGER NOT NULL DEFAULT 0, cold INTEGER NOT NULL DEFAULT 0,
+  noise INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
+  documents INTEGER NOT NULL DEFAULT 0, words INTEGER NOT NULL DEFAULT 0,
+  cold_documents INTEGER NOT NULL DEFAULT 0, cold_change INTEGER NOT NULL DEFAULT 0,
   facts_revision INTEGER NOT NULL DEFAULT 0
 )
 """
-
 _SESSION = """
 CREATE TABLE session (
-  number INTEGER PRIMARY KEY,
-  name NOT NULL UNIQUE,
-  turn INTEGER,
-  length INTEGER NOT NULL DEFAULT 0,
-  state BLOB
+  number INTEGER PRIMARY KEY, name NOT NULL UNIQUE, turn INTEGER,
+  length INTEGER NOT NULL DEFAULT 0, state BLOB
 )
 """
-
 _PATH = """
 CREATE TABLE path (
-  session INTEGER NOT NULL REFERENCES session (number),
-  start INTEGER NOT NULL,
-  count INTEGER NOT NULL,
-  keys NOT NULL,
-  ids NOT NULL,
+  session INTEGER NOT NULL REFERENCES session (number), start INTEGER NOT NULL,
+  count INTEGER NOT NULL, keys NOT NULL, ids NOT NULL,
   PRIMARY KEY (session, start)
 ) WITHOUT ROWID
 """
-
+# Whom a state quotes stands apart from the state, for it may be thousands.
+_QUOTED = """
+CREATE TABLE quoted (
+  session INTEGER NOT NULL REFERENCES session (number), chunk INTEGER NOT NULL, ids NOT NULL,
+  PRIMARY KEY (session, chunk)
+) WITHOUT ROWID
+"""
 _SEGMENT = """
 CREATE TABLE segment (
-  sequence INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  session INTEGER NOT NULL REFERENCES session (number),
-  key NOT NULL,
-  message_id TEXT NOT NULL,
-  role TEXT NOT NULL,
-  tokens INTEGER NOT NULL,
-  said_at REAL NOT NULL,
-  source TEXT NOT NULL,
-  trust TEXT NOT NULL,
-  noise,
-  tool,
-  cold INTEGER NOT NULL DEFAULT 0,
-  topics,
-  entities,
-  origin,
-  text NOT NULL,
-  foreign_line
+  sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  session INTEGER NOT NULL REFERENCES session (number), key NOT NULL, message_id TEXT NOT NULL,
+  role TEXT NOT NULL, tokens INTEGER NOT NULL, said_at REAL NOT NULL, source TEXT NOT NULL,
+  trust TEXT NOT NULL, noise, tool, cold INTEGER NOT NULL DEFAULT 0, topics, entities, origin,
+  text NOT NULL, foreign_line
 )
 """
-
 _PASSAGE = """
 CREATE TABLE passage (
-  id INTEGER PRIMARY KEY,
-  segment INTEGER NOT NULL REFERENCES segment (sequence),
-  ordinal INTEGER NOT NULL,
-  start INTEGER NOT NULL,
-  stop INTEGER NOT NULL,
-  length INTEGER NOT NULL,
-  embedded INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, segment INTEGER NOT NULL REFERENCES segment (sequence),
+  ordinal INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
+  length INTEGER NOT NULL, embedded INTEGER NOT NULL,
   UNIQUE (segment, ordinal)
 )
 """
@@ -111,153 +85,81 @@ def _word_table(name: str) -> tuple[str, ...]:
 
 _EMBEDDER = """
 CREATE TABLE embedder (
-  number INTEGER PRIMARY KEY,
-  name TEXT NOT NULL UNIQUE,
-  dimensions INTEGER NOT NULL,
-  next_block INTEGER NOT NULL DEFAULT 1,
-  change INTEGER NOT NULL DEFAULT 0,
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dimensions INTEGER NOT NULL,
+  next_block INTEGER NOT NULL DEFAULT 1, change INTEGER NOT NULL DEFAULT 0,
   complete_to INTEGER NOT NULL DEFAULT 0
 )
 """
-
 _VECTOR_BLOCK = """
 CREATE TABLE vector_block (
-  embedder INTEGER NOT NULL REFERENCES embedder (number),
-  number INTEGER NOT NULL,
-  count INTEGER NOT NULL,
-  unit INTEGER NOT NULL,
-  passages BLOB NOT NULL,
-  numbers BLOB NOT NULL,
+  embedder INTEGER NOT NULL REFERENCES embedder (number), number INTEGER NOT NULL,
+  count INTEGER NOT NULL, unit INTEGER NOT NULL, passages BLOB NOT NULL, numbers BLOB NOT NULL,
   UNIQUE (embedder, number, count)
 )
 """
-
 _VECTOR_AT = """
 CREATE TABLE vector_at (
-  embedder INTEGER NOT NULL REFERENCES embedder (number),
-  passage INTEGER NOT NULL,
+  embedder INTEGER NOT NULL REFERENCES embedder (number), passage INTEGER NOT NULL,
   PRIMARY KEY (embedder, passage)
 ) WITHOUT ROWID
 """
-
 # A fact has a number that is never given again: one that is replaced is another row, so that what
 # was made of the old one (words, vectors) can never be taken for its own. Words stand as numbers
 # made of them (`stores/scoring.py`); `fact_word` and `fact_vector` hold current facts only.
 _FACT = """
 CREATE TABLE fact (
-  number INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  current INTEGER NOT NULL,
-  type TEXT NOT NULL,
-  at REAL NOT NULL,
-  superseded_by TEXT,
-  trust TEXT NOT NULL,
-  sources,
-  words,
-  content NOT NULL,
-  context NOT NULL,
-  foreign_line,
-  valid_to REAL,
-  recorded_at REAL,
-  subject NOT NULL DEFAULT '',
-  attribute NOT NULL DEFAULT '',
-  evidence,
-  made_by TEXT NOT NULL DEFAULT 'import',
-  change TEXT,
-  session,
-  pinned INTEGER NOT NULL DEFAULT 0,
-  joint INTEGER NOT NULL DEFAULT 0
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, current INTEGER NOT NULL,
+  type TEXT NOT NULL, at REAL NOT NULL, superseded_by TEXT, trust TEXT NOT NULL, sources, words,
+  content NOT NULL, context NOT NULL, foreign_line, valid_to REAL, recorded_at REAL,
+  subject NOT NULL, attribute NOT NULL, evidence, made_by TEXT NOT NULL, change TEXT, session,
+  pinned INTEGER NOT NULL, joint INTEGER NOT NULL
 )
 """
-
 _FACT_WORD = """
 CREATE TABLE fact_word (
-  word INTEGER NOT NULL,
-  fact INTEGER NOT NULL REFERENCES fact (number),
+  word INTEGER NOT NULL, fact INTEGER NOT NULL REFERENCES fact (number),
   PRIMARY KEY (word, fact)
 ) WITHOUT ROWID
 """
-
 _FACT_VECTOR = """
 CREATE TABLE fact_vector (
-  id INTEGER PRIMARY KEY,
-  embedder INTEGER NOT NULL REFERENCES embedder (number),
-  fact INTEGER NOT NULL REFERENCES fact (number),
-  numbers BLOB NOT NULL,
+  id INTEGER PRIMARY KEY, embedder INTEGER NOT NULL REFERENCES embedder (number),
+  fact INTEGER NOT NULL REFERENCES fact (number), numbers BLOB NOT NULL,
   UNIQUE (embedder, fact)
 )
 """
-
 _JOB = """
 CREATE TABLE job (
-  number INTEGER PRIMARY KEY,
-  kind TEXT NOT NULL,
-  key TEXT NOT NULL,
-  state TEXT NOT NULL,
-  run_at REAL NOT NULL,
-  attempts INTEGER NOT NULL DEFAULT 0,
-  cost_tokens INTEGER NOT NULL,
-  token TEXT,
-  expires_at REAL,
-  reason,
-  about,
-  payload BLOB NOT NULL
+  number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL,
+  run_at REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, cost_tokens INTEGER NOT NULL,
+  token TEXT, expires_at REAL, reason, about, payload BLOB NOT NULL
 )
 """
-
+_MODEL_USE = """
+CREATE TABLE model_use (
+  day TEXT NOT NULL, purpose TEXT NOT NULL, calls INTEGER NOT NULL,
+  input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+  PRIMARY KEY (day, purpose)
+) WITHOUT ROWID
+"""
 _PIECE = """
 CREATE TABLE piece (
-  hash TEXT PRIMARY KEY,
-  kind TEXT NOT NULL,
-  exact INTEGER NOT NULL,
-  about,
-  body BLOB NOT NULL
+  hash TEXT PRIMARY KEY, kind TEXT NOT NULL, exact INTEGER NOT NULL, about, body BLOB NOT NULL
 )
 """
-
 _TURN = """
 CREATE TABLE turn (
-  session INTEGER NOT NULL REFERENCES session (number),
-  number INTEGER NOT NULL,
-  at REAL NOT NULL,
-  kept_rows INTEGER NOT NULL,
-  head NOT NULL,
-  rows NOT NULL,
+  session INTEGER NOT NULL REFERENCES session (number), number INTEGER NOT NULL,
+  at REAL NOT NULL, kept_rows INTEGER NOT NULL, head NOT NULL, rows NOT NULL,
   PRIMARY KEY (session, number)
 ) WITHOUT ROWID
 """
-
 _COMPACTION = """
 CREATE TABLE compaction (
-  id INTEGER PRIMARY KEY,
-  session INTEGER NOT NULL REFERENCES session (number),
-  number INTEGER NOT NULL,
-  at REAL NOT NULL,
-  about,
-  body BLOB NOT NULL,
+  id INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES session (number),
+  number INTEGER NOT NULL, at REAL NOT NULL, about, body BLOB NOT NULL,
   UNIQUE (session, number)
 )
-"""
-
-# Whom a state quotes stands apart from the state, for it may be thousands.
-_QUOTED = """
-CREATE TABLE quoted (
-  session INTEGER NOT NULL REFERENCES session (number),
-  chunk INTEGER NOT NULL,
-  ids NOT NULL,
-  PRIMARY KEY (session, chunk)
-) WITHOUT ROWID
-"""
-
-_MODEL_USE = """
-CREATE TABLE model_use (
-  day TEXT NOT NULL,
-  purpose TEXT NOT NULL,
-  calls INTEGER NOT NULL,
-  input_tokens INTEGER NOT NULL,
-  output_tokens INTEGER NOT NULL,
-  PRIMARY KEY (day, purpose)
-) WITHOUT ROWID
 """
 
 # `segment_warm` serves eviction (the oldest warm ones), `segment_place` the neighbours that every
