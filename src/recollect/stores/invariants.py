@@ -227,3 +227,24 @@ def _span(item: object) -> EvidenceSpan:
         case [str(segment), int(start), int(end)]:
             return EvidenceSpan(segment=SegmentId(segment), start=start, end=end)
     raise ValueError("not a span")
+
+
+def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
+    """All rows of a turn; None where some are not kept.
+
+    `back` goes from the turn to those recorded before it: how many rows each kept of the one
+    before, and its own.
+    """
+    wanted: int | None = None
+    stretches: list[Sequence[str]] = []
+    for kept, own in back:
+        if wanted is None:
+            stretches.append(own)
+        elif wanted - kept > len(own):
+            return None
+        elif wanted > kept:
+            stretches.append(own[: wanted - kept])
+        wanted = kept if wanted is None else min(wanted, kept)
+        if not wanted:
+            return [row for stretch in reversed(stretches) for row in stretch]
+    return None

@@ -14,9 +14,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -97,22 +97,19 @@ class SpaceFiles:
         if not self.folder.is_dir():
             return 0
         with self.lock():
-            return self._waiting(self.all(REFUSED))
+            return sum(map(self._waiting, self.all(REFUSED)))
 
     def put_back(self, into: SpoolFile) -> int:
         """Move what was refused behind what waits in a file, under the lock; it can be repeated."""
-        moved = 0
-        for file in self.all(REFUSED):
-            moved += self.opened(file, lambda file: _move(file, into))
-        return moved
+        return sum(self.opened(file, partial(_move, into)) for file in self.all(REFUSED))
 
     def state(self) -> SpoolState:
         """What lies here."""
         if not self.folder.is_dir():
             return SpoolState(folder=str(self.folder))
         with self.lock():
-            waiting = self._waiting(self.all(SUFFIX))
-            refused = {file.path.name: self._waiting([file]) for file in self.all(REFUSED)}
+            waiting = sum(map(self._waiting, self.all(SUFFIX)))
+            refused = {file.path.name: self._waiting(file) for file in self.all(REFUSED)}
             return SpoolState(
                 folder=str(self.folder),
                 waiting=waiting,
@@ -121,16 +118,15 @@ class SpaceFiles:
                 damaged_files=self.unreadable(),
             )
 
-    def _waiting(self, files: list[SpoolFile]) -> int:
-        return sum(self.opened(file, lambda file: file.waiting) for file in files)
+    def _waiting(self, file: SpoolFile) -> int:
+        return self.opened(file, lambda file: file.waiting)
 
 
-def _move(file: SpoolFile, into: SpoolFile) -> int:
-    moved = 0
+def _move(into: SpoolFile, file: SpoolFile) -> int:
+    moved = file.waiting
     for _, record in file.records():
         if not into.holds(record):  # put back before, by one who died before the end
             into.append(record)
-        moved += 1
     file.rewrite(lambda _: None)  # leaves no byte of them
     file.remove()
     return moved
@@ -241,7 +237,7 @@ class FileSpool:
         """Keep a record, durable when this returns."""
         if len(record) > GREATEST_PAYLOAD_BYTES:
             raise StoreUnavailable("the spool takes no record of 4 GiB or more")
-        await self._later(lambda: self._append(record))
+        await self._later(partial(self._append, record))
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
         """What `pick` makes of the records that wait, in order, without None."""
@@ -249,8 +245,9 @@ class FileSpool:
         found: list[T] = []
         read: dict[str, int] = {}
         while records := await self._later(partial(self._page, read)):
-            picked = partial(_picked, pick, records)
-            found += await _THREADS.run(id(self), picked)  # nobody's write waits for that
+            # nobody's write waits for that
+            picked = await _THREADS.run(id(self), partial(list, map(pick, records)))
+            found += [result for result in picked if result is not None]
         return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
@@ -345,12 +342,22 @@ class FileSpool:
             else:
                 life.release(remove=True)
 
-    def _first(self) -> tuple[str, int, bytes] | None:
-        if not self._owned:
-            return None
-        with self._files.lock():
-            for stem, file in self._in_order():
+    @contextmanager
+    def _loaded(self, *, seconds: float | None = None) -> Iterator[list[tuple[str, SpoolFile]]]:
+        """Own files and those taken over, under the lock, the oldest first: their names say when
+        they began."""
+        files = [(stem, self._owned[stem][0]) for stem in sorted(self._owned)]
+        if not files and seconds is None:
+            yield []
+            return
+        with self._files.lock(seconds=seconds):
+            for _, file in files:
                 file.load()
+            yield files
+
+    def _first(self) -> tuple[str, int, bytes] | None:
+        with self._loaded() as files:
+            for stem, file in files:
                 found = file.first()
                 if found is not None:
                     return stem, *found
@@ -368,11 +375,8 @@ class FileSpool:
         self._adopt()
         if not self._folder.is_dir():
             return 0
-        changed = 0
-        with self._files.lock(seconds=REWRITE_SECONDS):
-            for _, file in self._in_order():
-                file.load()
-                changed += file.rewrite(change)
+        with self._loaded(seconds=REWRITE_SECONDS) as files:
+            changed = sum(file.rewrite(change) for _, file in files)
             # files of processes that are alive: those open the new one at their next step
             for file in (*self._files.all(SUFFIX), *self._files.all(REFUSED)):
                 if file.stem not in self._owned:
@@ -392,22 +396,15 @@ class FileSpool:
 
     def _count(self) -> int:
         self._adopt()
-        if not self._owned:
-            return 0
-        with self._files.lock():
-            for _, file in self._in_order():
-                file.load()
-            return sum(file.waiting for file, _ in self._owned.values())
+        with self._loaded() as files:
+            return sum(file.waiting for _, file in files)
 
     def _page(self, read: dict[str, int]) -> list[bytes]:
         """The next records that wait; `read` has the last number of each file, and is moved on."""
         page: list[bytes] = []
         size = 0
-        if not self._owned:
-            return page
-        with self._files.lock():
-            for stem, file in self._in_order():
-                file.load()
+        with self._loaded() as files:
+            for stem, file in files:
                 for number, record in file.records(after=read.get(stem, -1)):
                     read[stem] = number
                     page.append(record)
@@ -418,12 +415,10 @@ class FileSpool:
 
     def _close(self) -> None:
         try:
-            if self._owned:
-                with self._files.lock():
-                    for stem, file in self._in_order():
-                        file.load()
-                        if not file.waiting:
-                            self._dispose(stem, own=True)
+            with self._loaded() as files:
+                for stem, file in files:
+                    if not file.waiting:
+                        self._dispose(stem, own=True)
         except StoreUnavailable:
             pass  # somebody holds the lock: all files stay, for the next to open the spool
         finally:
@@ -433,10 +428,6 @@ class FileSpool:
                 life.release(remove=False)
             self._owned.clear()
 
-    def _in_order(self) -> list[tuple[str, SpoolFile]]:
-        """Own files and those taken over, the oldest first: their names say when they began."""
-        return [(stem, self._owned[stem][0]) for stem in sorted(self._owned)]
-
     def _dispose(self, stem: str, *, own: bool = False) -> None:
         """Away with a drained file; this process's own is kept until it closes."""
         if stem == self._own and not own:
@@ -445,7 +436,3 @@ class FileSpool:
         self._files.count(file)
         file.remove()
         life.release(remove=True)
-
-
-def _picked(pick: Callable[[bytes], T | None], records: list[bytes]) -> list[T]:
-    return [one for one in map(pick, records) if one is not None]

@@ -70,7 +70,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     if batch.session is not None:
         kept = write_session(db, batch.session, unquoted, said)
         stale = batch.session.session if kept.stale else None
-    told, new = _sorted_out(db, batch.segments, tombstones)
+    fates, new = _sorted_out(db, batch.segments, tombstones)
     bags = _insert(db, new) if new else []
     for vectors in batch.vectors:
         write_vectors(db, vectors)
@@ -87,9 +87,9 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     add_compactions(db, batch.compactions, unquoted, but_of=stale)
     index_words(db, bags)
     return WriteResult(
-        stored=tuple(told["stored"]),
-        known=tuple(told["known"]),
-        forgotten=tuple(told["forgotten"]),
+        stored=tuple(fates["stored"]),
+        known=tuple(fates["known"]),
+        forgotten=tuple(fates["forgotten"]),
         session_stale=kept.stale,
         session_cleaned=kept.cleaned,
     )
@@ -97,20 +97,15 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
 
 def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     """Which of these segments are stored."""
-    return frozenset(map(SegmentId, known_segments(db, ids)))
+    asked = set(ids)
+    if len(asked) <= _FEW:
+        return frozenset(id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,)))
+    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (json_list(asked),)))
 
 
 def forgotten_ids(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
     """Which of these a tombstone stands for."""
     return frozenset(map(MessageId, tombstoned(db, ids)))
-
-
-def known_segments(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these segments are stored."""
-    asked = set(ids)
-    if len(asked) <= _FEW:
-        return {id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,))}
-    return {row[0] for row in db.rows(_KNOWN, (json_list(asked),))}
 
 
 def _identities(batch: Batch) -> set[str]:
@@ -140,25 +135,24 @@ def _identities_met(
 def _sorted_out(
     db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
 ) -> tuple[dict[str, dict[SegmentId, None]], list[NewSegment]]:
-    """What is to be told of the segments, and those that are new."""
-    known = known_segments(db, (new.segment.id for new in segments)) if segments else set()
-    told: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
+    """What became of the segments, and those that are new."""
+    stored = set(known(db, (new.segment.id for new in segments))) if segments else set()
+    fates: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
     new_ones = []
+    gone = []
     for new in segments:
-        id_ = new.segment.id
-        if not tombstones.isdisjoint((id_, new.segment.message_id)):
-            told["forgotten"][id_] = None
-        elif id_ in known:
-            if id_ not in told["stored"]:
-                told["known"][id_] = None
-        else:
-            known.add(id_)
-            told["stored"][id_] = None
+        id_, identity = new.segment.id, new.segment.message_id
+        if not tombstones.isdisjoint((id_, identity)):
+            fates["forgotten"][id_] = None
+            gone.append((id_, identity))
+        elif id_ not in stored:
+            stored.add(id_)
+            fates["stored"][id_] = None
             new_ones.append(new)
-    if told["forgotten"]:
-        gone = (new.segment for new in segments if new.segment.id in told["forgotten"])
-        put_gone(db, [(one.id, one.message_id) for one in gone])
-    return told, new_ones
+        elif id_ not in fates["stored"]:
+            fates["known"][id_] = None
+    put_gone(db, gone)
+    return fates, new_ones
 
 
 def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from recollect.stores.scoring import Numbers, Scores, best_of
 from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.lexical import Postings, Recent, Scores, counts_in, distinct, scores_of
+from recollect.stores.sqlite.lexical import Postings, Recent, counts_in, distinct, scores_of
 from recollect.stores.sqlite.rows import json_list, pack_text, readable, text_of, unpack_text
 from recollect.stores.sqlite.vectors import (
     Matrices,
-    Numbers,
     VectorSearch,
     asked_vectors,
     number_list,
@@ -118,8 +118,6 @@ SELECT {COLUMNS} FROM json_each(?) AS j CROSS JOIN passage AS p ON p.id = j.valu
 JOIN segment AS g ON g.sequence = p.segment JOIN session AS s ON s.number = g.session
 """  # noqa: S608
 
-_NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
-
 
 def find_candidates(
     db: Database, matrices: Matrices, recent: Recent, query: CandidateQuery
@@ -184,19 +182,12 @@ def _count_cold(db: Database, allowed: Numbers) -> int:
 
 def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
     """The passages with the highest scores; ties by segment id and ordinal."""
-    if limit <= 0:
-        return _NO_NUMBERS
-    if len(passages) <= limit:
-        return passages
-    last = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    sure = passages[scores > last]
-    tied = passages[scores == last]
-    wanted = limit - len(sure)
-    if len(tied) > wanted:
-        rows = db.rows(_PLACES, (json_list(tied.tolist()),))
-        rows.sort(key=lambda row: row[1:])
-        tied = np.array([row[0] for row in rows[:wanted]], dtype=np.int64)
-    return np.concatenate([sure, tied])
+    best = best_of(passages, scores, limit)
+    if best.settled:
+        return np.concatenate([best.sure, best.tied])
+    rows = sorted(db.rows(_PLACES, (json_list(best.tied.tolist()),)), key=lambda row: row[1:])
+    taken = np.array([row[0] for row in rows[: best.wanted]], dtype=np.int64)
+    return np.concatenate([best.sure, taken])
 
 
 _WALK: Final = """

@@ -11,9 +11,9 @@ segment keeps its place, and has no passage, word or vector of its old text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import marks_of
@@ -50,7 +50,7 @@ from recollect.stores.sqlite.vectors import remove_vectors
 from recollect.values.batch import Batch
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
-from recollect.values.segment import NewSegment, SegmentId
+from recollect.values.segment import NewSegment, Segment, SegmentId
 from recollect.values.upkeep import (
     ForgetOrder,
     Forgotten,
@@ -96,6 +96,7 @@ LOG_IN_USE: Final = (
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
 # A shorter beginning of a word tells nothing of it.
 _TELLING_BYTES: Final = 5
+Removed = TypeVar("Removed", Forgotten, Rewritten)
 
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
@@ -147,14 +148,24 @@ class _Gone:
 
 def _remove(db: Database, rows: list[Row]) -> _Gone:
     """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
-    warm = passages_of(db, [row[0] for row in rows if not row[3]])
-    cold = passages_of(db, [row[0] for row in rows if row[3]])
-    said = words_of(db, warm, cold)
+    gone = _remove_passages(db, {row[0]: bool(row[3]) for row in rows})
+    db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
+    counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4, 5)))
+    db.run(_COUNT_GONE, counts)
+    return gone
+
+
+def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Gone:
+    """Remove the passages, words and vectors of segments, by sequence and whether each is cold."""
+    warm = passages_of(db, [sequence for sequence, cold in segments.items() if not cold])
+    cold = passages_of(db, [sequence for sequence, cold in segments.items() if cold])
+    words: set[bytes] = set()
+    for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
+        words.update(bag.encode().split(b" "))
     vectors = remove_vectors(db, [*warm, *cold])
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
-    _remove_segments(db, rows)
-    return _Gone(passages=len(warm) + len(cold), vectors=vectors, words=said)
+    return _Gone(passages=len(warm) + len(cold), vectors=vectors, words=words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,20 +263,6 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsai
     return len(gone)
 
 
-def _remove_segments(db: Database, rows: list[Row]) -> None:
-    db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
-    gone = (len(rows), sum(row[3] for row in rows), sum(row[4] for row in rows))
-    db.run(_COUNT_GONE, (*gone, sum(row[5] for row in rows)))
-
-
-def words_of(db: Database, warm: Iterable[int], cold: Iterable[int]) -> set[bytes]:
-    """The words of these passages, as the index has them."""
-    words: set[bytes] = set()
-    for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
-        words.update(bag.encode().split(b" "))
-    return words
-
-
 def clear_separators(db: Database, said: set[bytes]) -> None:
     """Rebuild an index whose inner pages still show the beginning of a word nobody said.
 
@@ -285,11 +282,9 @@ def _still_said(db: Database, name: str, beginning: bytes) -> bool:
     return bool(db.rows(query, (first, first + "\U0010ffff")))
 
 
-def after_forgetting(db: Database, forgotten: Forgotten) -> Forgotten:
-    """Empty the log after the transaction; what was forgotten, and whether that worked."""
-    if empty_log(db):
-        return forgotten
-    return replace(forgotten, cannot=(LOG_IN_USE, *forgotten.cannot))
+def after_change(db: Database, done: Removed) -> Removed:
+    """Empty the log after the transaction; what was done, and whether that worked."""
+    return done if empty_log(db) else replace(done, cannot=(LOG_IN_USE, *done.cannot))
 
 
 def after_withdrawing(db: Database, went: int) -> int:
@@ -306,16 +301,13 @@ def empty_log(db: Database) -> bool:
 
 def scrub(db: Database) -> ScrubResult:
     """Write the whole file anew, so that nothing that was removed is in it."""
-    done = []
     for name in INDEXES:
         rebuild(db, name)
-    done.append("the word index was written anew")
     db.run("VACUUM")
-    done.append("the file was written anew")
+    done = "the word index was written anew", "the file was written anew"
     if not empty_log(db):
-        return ScrubResult(done=tuple(done), cannot=(LOG_IN_USE, COPIES))
-    done.append("the write-ahead log was emptied")
-    return ScrubResult(done=tuple(done), cannot=(COPIES,))
+        return ScrubResult(done=done, cannot=(LOG_IN_USE, COPIES))
+    return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))
 
 
 _HELD: Final[dict[Room, str]] = {
@@ -352,7 +344,7 @@ _FIND: Final = """
 SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
 _PUT_SEGMENT: Final = """
-UPDATE segment SET text = ?, tool = ?, topics = ?, entities = ?, foreign_line = ?, tokens = ?
+UPDATE segment SET text = ?, tool = ?, foreign_line = ?, topics = ?, entities = ?, tokens = ?
 WHERE sequence = ?
 """
 _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
@@ -388,7 +380,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     }
     vectors = _reindexed(db, [(*found[id_][:2], given[id_]) for id_ in given if id_ in found])
     for id_, (sequence, _, tokens) in found.items():
-        _put_segment(db, given[id_], sequence)
+        _put_segment(db, given[id_].segment, sequence)
         db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
     if found:  # a fact that was read from an old text would bring it back
         move_on(db)
@@ -398,13 +390,6 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
         vectors=vectors,
         cannot=(COPIES,) if found or bodies or order.facts else (),
     )
-
-
-def after_rewriting(db: Database, done: Rewritten) -> Rewritten:
-    """Empty the log after the transaction; what was done, and whether that worked."""
-    if empty_log(db):
-        return done
-    return replace(done, cannot=(LOG_IN_USE, *done.cannot))
 
 
 def _put(db: Database, new: NewBody) -> bool:
@@ -418,34 +403,17 @@ def _put(db: Database, new: NewBody) -> bool:
 
 def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:
     """Take the old passages out and index the new ones; how many vectors went."""
-    warm = passages_of(db, [sequence for sequence, cold, _ in given if not cold])
-    cold = passages_of(db, [sequence for sequence, cold, _ in given if cold])
-    said = words_of(db, warm, cold)
-    vectors = remove_vectors(db, [*warm, *cold])
-    if warm or cold:
-        remove_passages(db, warm=warm, cold=cold)
-    bags: list[Row] = add_passages(
-        db, [(at, new.passages) for at, _, new in given if new.segment.noise is None]
-    )
-    index_words(db, bags)
+    gone = _remove_passages(db, {sequence: cold for sequence, cold, _ in given})
+    new_ones = [(at, new.passages) for at, _, new in given if new.segment.noise is None]
+    index_words(db, add_passages(db, new_ones))
     was_cold = [sequence for sequence, cold, _ in given if cold]
     if was_cold:
         cool_passages(db, passages_of(db, was_cold))
-    clear_separators(db, said)
-    return vectors
+    clear_separators(db, gone.words)
+    return gone.vectors
 
 
-def _put_segment(db: Database, new: NewSegment, sequence: int) -> None:
-    one = new.segment
-    db.run(
-        _PUT_SEGMENT,
-        (
-            pack_text(one.text),
-            pack_text(one.tool),
-            pack_list(one.topics),
-            pack_list(one.entities),
-            pack_text(one.foreign),
-            one.tokens,
-            sequence,
-        ),
-    )
+def _put_segment(db: Database, segment: Segment, sequence: int) -> None:
+    texts = map(pack_text, (segment.text, segment.tool, segment.foreign))
+    lists = map(pack_list, (segment.topics, segment.entities))
+    db.run(_PUT_SEGMENT, (*texts, *lists, segment.tokens, sequence))

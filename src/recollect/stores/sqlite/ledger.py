@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from recollect.formats.stored_records import SoughtText
-from recollect.stores.invariants import compaction_mark
+from recollect.stores.invariants import compaction_mark, rows_of_turn
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.rows import json_list, pack_ids, quoting, readable, text_of, unpack_ids
 from recollect.stores.sqlite.sessions import known_session, session_number
@@ -84,49 +84,26 @@ def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
 def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
     """A turn with all its rows; None when it is not kept or cannot be read."""
     back = db.rows(_BACK_FROM, (known_session(db, session), number))
-    wanted: int | None = None
-    record: TurnRecord | None = None
-    stretches: list[list[str]] = []
+    if not back or back[0][0] != number:
+        return None
     try:
-        for row in back:
-            kept, own = row[2], unpack_ids(row[4] or None)
-            if record is None:
-                if row[0] != number:
-                    return None
-                record = _record(session, row)
-                stretches.append(own)
-                wanted = kept
-                if not kept:
-                    break
-                continue
-            assert wanted is not None
-            if wanted > kept:
-                if wanted - kept > len(own):
-                    return None
-                stretches.append(own[: wanted - kept])
-                wanted = kept
-            if not wanted:
-                break
+        record = _record(session, back[0])
+        rows = rows_of_turn((row[2], unpack_ids(row[4] or None)) for row in back)
     except (ValueError, TypeError, KeyError):
         return None
-    if record is None or wanted:
-        return None
-    rows = [PieceHash(one) for stretch in reversed(stretches) for one in stretch]
-    return RebuiltTurn(record=record, rows=tuple(rows))
+    return None if rows is None else RebuiltTurn(record=record, rows=tuple(map(PieceHash, rows)))
 
 
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     """These pieces; those that are not kept, or cannot be read, are missing."""
-    found: dict[PieceHash, LedgerPiece] = {}
-    for hash_, kind, exact, about, body in db.rows(_PIECES, (json_list(hashes),)):
-        try:
-            quoted = tuple(map(MessageId, unpack_ids(about)))
-        except (ValueError, TypeError):
-            continue
-        found[PieceHash(hash_)] = LedgerPiece(
-            hash=PieceHash(hash_), kind=kind, body=body, about=quoted, exact=bool(exact)
-        )
-    return found
+    rows = db.rows(_PIECES, (json_list(hashes),))
+    return {piece.hash: piece for piece in readable(rows, _piece)}
+
+
+def _piece(row: Row) -> LedgerPiece:
+    hash_, kind, exact, about, body = row
+    quoted = tuple(map(MessageId, unpack_ids(about)))
+    return LedgerPiece(hash=PieceHash(hash_), kind=kind, body=body, about=quoted, exact=bool(exact))
 
 
 def expire(db: Database, *, before: float) -> int:
@@ -163,11 +140,9 @@ def _expire_session(db: Database, session: int, before: float) -> tuple[int, set
     return removed, named
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    for at, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return at
-    return min(len(one), len(other))
+def _shared(before: Sequence[str], after: Sequence[str]) -> int:
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
 
 
 def _named_by_all(db: Database) -> set[str]:

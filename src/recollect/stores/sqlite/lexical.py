@@ -22,18 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.stores.scoring import NO_NUMBERS, Numbers, Scores
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.passages import LENGTH_BITS, LENGTH_MAX
 from recollect.stores.sqlite.rows import form_of, json_list
-from recollect.stores.sqlite.vectors import Numbers, number_list
+from recollect.stores.sqlite.vectors import number_list
 from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import SegmentId
 
 _OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
 _COLD_OCCURRENCES: Final = "SELECT group_concat(doc) FROM cold_words_at WHERE term = ?"
 _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM json_each(?))"
-
-Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def scores_of(
     """
     held = [one for one in postings if len(one.passages)]
     if not held:
-        return np.empty(0, dtype=np.int64), np.empty(0)
+        return NO_NUMBERS, np.empty(0)
     every = np.concatenate([one.passages for one in held])
     counts = np.concatenate([one.counts for one in held]).astype(np.float64)
     worths = [
@@ -220,8 +219,7 @@ class _State:
         return self.moves == now.moves and passage >> LENGTH_BITS < self.next_passage
 
 
-_NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
-_NOTHING: Final = LeftOut(sequences=_NO_NUMBERS, passages=_NO_NUMBERS)
+_NOTHING: Final = LeftOut(sequences=NO_NUMBERS, passages=NO_NUMBERS)
 
 
 class Recent:

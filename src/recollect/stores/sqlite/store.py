@@ -224,9 +224,9 @@ class SQLiteStore:
 
     # Upkeep
 
-    forget = _writes(removal.forget, removal.after_forgetting)
+    forget = _writes(removal.forget, removal.after_change)
     held = _reads(removal.stored_bodies)
-    rewrite = _writes(removal.rewrite, removal.after_rewriting)
+    rewrite = _writes(removal.rewrite, removal.after_change)
 
     async def scrub(self) -> ScrubResult:
         """As `Upkeep.scrub`."""

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recollect.errors import StoreError
+from recollect.stores.scoring import NO_NUMBERS, Numbers
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import json_list
 from recollect.values.fact import FactVectorSet
 from recollect.values.recall import AskedVector
 from recollect.values.segment import Vector, VectorSet
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 # A block this large loads at the speed of memory; joining writes each vector twice in its life.
@@ -39,7 +40,7 @@ _NOBODY: Final = -1
 # What float32 makes of a vector of length one; others are scaled when they are compared.
 _UNIT_MARGIN: Final = 2e-6
 
-_EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
+_EMBEDDER: Final = "SELECT number, dimensions, change FROM embedder WHERE name = ?"
 _ADD_EMBEDDER: Final = "INSERT INTO embedder (name, dimensions) VALUES (?, ?)"
 _PASSAGES: Final = """
 SELECT g.id, p.ordinal, p.id, p.start, p.stop
@@ -66,9 +67,7 @@ _DROP_BLOCK: Final = "DELETE FROM vector_block WHERE embedder = ? AND number = ?
 _CHANGED: Final = "UPDATE embedder SET change = change + 1 WHERE number = ?"
 _SIZES: Final = "SELECT number, count FROM vector_block WHERE embedder = ? ORDER BY number"
 _MEMBERS: Final = "SELECT number, passages FROM vector_block WHERE embedder = ?"
-_BLOCK: Final = """
-SELECT unit, passages, numbers FROM vector_block WHERE embedder = ? AND number = ?
-"""
+_BLOCK: Final = "SELECT passages, numbers FROM vector_block WHERE embedder = ? AND number = ?"
 
 
 WAITING: Final = """
@@ -124,7 +123,7 @@ def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     if not found:
         db.run(_ADD_EMBEDDER, (vectors.embedder, vectors.dimensions))
         return db.last_number()
-    number, dimensions = found[0]
+    number, dimensions, _ = found[0]
     if dimensions != vectors.dimensions:
         raise StoreError(
             f"{vectors.embedder} has {dimensions} dimensions here, not {vectors.dimensions}: "
@@ -169,20 +168,17 @@ def _join_small(db: Database, embedder: int, dimensions: int) -> None:
         small = [block for block, count in sizes if least <= count < most]
         if len(small) < _JOIN_FROM:
             continue
-        held = [read_block(db, embedder, block, dimensions) for block in small]
+        blocks = [_read_block(db, embedder, block, dimensions) for block in small]
         for block in small:
             db.run(_DROP_BLOCK, (embedder, block))
-        passages = np.concatenate([passages for _, passages, _ in held])
-        _put_blocks(db, embedder, passages, np.concatenate([values for _, _, values in held]))
+        _put_blocks(db, embedder, *map(np.concatenate, zip(*blocks, strict=True)))
 
 
-def read_block(
-    db: Database, embedder: int, block: int, dimensions: int
-) -> tuple[bool, Numbers, Floats]:
-    """Whether all of a block have length one, its passages, and its vectors."""
-    unit, passages, numbers = db.row(_BLOCK, (embedder, block))
-    held = np.frombuffer(passages, dtype="<i8")
-    return bool(unit), held, np.frombuffer(numbers, dtype="<f4").reshape(len(held), dimensions)
+def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tuple[Numbers, Floats]:
+    """The passages of a block, and their vectors."""
+    packed, numbers = db.row(_BLOCK, (embedder, block))
+    passages = np.frombuffer(packed, dtype="<i8")
+    return passages, np.frombuffer(numbers, dtype="<f4").reshape(len(passages), dimensions)
 
 
 def remove_vectors(db: Database, passages: Iterable[int]) -> int:
@@ -207,7 +203,7 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
                 continue
             members = np.where(touched, new[at], members)
             stays = members != _NOBODY
-            _, _, values = read_block(db, embedder, block, dimensions)
+            _, values = _read_block(db, embedder, block, dimensions)
             db.run(_DROP_BLOCK, (embedder, block))
             _put_blocks(db, embedder, members[stays], values[stays])
             db.run_many(_PUT_AT, [(embedder, one) for one in members[touched & stays].tolist()])
@@ -219,8 +215,6 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
     return removed
 
 
-_EMBEDDER_STATE: Final = "SELECT number, dimensions, change FROM embedder WHERE name = ?"
-_BLOCK_SIZES: Final = "SELECT number, count FROM vector_block WHERE embedder = ? ORDER BY number"
 _LOAD: Final = """
 SELECT number, count, unit, passages, numbers FROM vector_block
 WHERE embedder = ? AND number >= ? ORDER BY number
@@ -305,17 +299,17 @@ class Matrix:
 
     def keep(self, blocks: set[int]) -> None:
         """Close the gaps of blocks that are no more."""
-        start = 0
-        kept: dict[int, tuple[int, int]] = {}
-        for block, (at, count) in self.blocks.items():
-            if block not in blocks:
-                continue
-            if at != start:  # rows only move up, so a copy never meets what is still to come
-                for held in (self._values, self._passages, self._scales):
-                    held[start : start + count] = held[at : at + count].copy()
-            kept[block] = start, count
-            start += count
-        self.blocks, self.rows = kept, start
+        spans = [span for block, span in self.blocks.items() if block in blocks]
+        rows = [row for start, count in spans for row in range(start, start + count)]
+        for column in (self._values, self._passages, self._scales):
+            column[: len(rows)] = column[rows]
+        starts = accumulate((count for _, count in spans), initial=0)
+        kept = (block for block in self.blocks if block in blocks)
+        self.blocks = {
+            block: (start, count)
+            for block, start, (_, count) in zip(kept, starts, spans, strict=False)
+        }
+        self.rows = len(rows)
         self._sorted = self.warm_rows = None
 
 
@@ -327,7 +321,7 @@ class Matrices:
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
         """The vectors of an embedder as this snapshot has them; None when it has none."""
-        found = db.rows(_EMBEDDER_STATE, (embedder,))
+        found = db.rows(_EMBEDDER, (embedder,))
         if not found:
             return None
         number, dimensions, change = found[0]
@@ -352,12 +346,12 @@ class Matrices:
 def number_list(joined: str | int | None) -> Numbers:
     """Numbers that `group_concat` joined."""
     if joined is None:
-        return np.empty(0, dtype=np.int64)
+        return NO_NUMBERS
     return np.fromstring(str(joined), dtype=np.int64, sep=",")
 
 
 def _refresh(db: Database, matrix: Matrix) -> None:
-    sizes: dict[int, int] = dict(db.rows(_BLOCK_SIZES, (matrix.embedder,)))
+    sizes: dict[int, int] = dict(db.rows(_SIZES, (matrix.embedder,)))
     if not matrix.blocks.keys() <= sizes.keys():
         matrix.keep(set(sizes))
     missing = [block for block in sizes if block not in matrix.blocks]
