@@ -31,16 +31,31 @@ LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
 _PAGE: Final = 64
 """How many records are read at once: an append waits for no more than these."""
+_NOTHING: Final[list[tuple[int, bytes]]] = []
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS spooled (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  owner TEXT NOT NULL,
-  refused TEXT,
-  record BLOB NOT NULL
+  number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, refused TEXT, record BLOB NOT NULL
 )
 """
+_ADD: Final = "INSERT INTO spooled (owner, refused, record) VALUES (?, ?, ?)"
+_NEXT: Final = """
+SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL AND number > ?
+ORDER BY number LIMIT ?
+"""
+_WAITING: Final = "SELECT count(*) FROM spooled WHERE owner = ? AND refused IS NULL"
+_COUNTS: Final = "SELECT count(*), count(refused) FROM spooled"
+_SAME: Final = """
+SELECT 1 FROM spooled WHERE refused IS NOT NULL AND length(record) = ? AND record = ?
+"""
+_PUT_BACK: Final = """
+INSERT INTO spooled (owner, record)
+SELECT ?, record FROM spooled WHERE refused IS NOT NULL ORDER BY number
+"""
+_OWNERS: Final = "SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"
+_TAKE_OVER: Final = "UPDATE spooled SET owner = ? WHERE owner = ?"
+_DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 
 
 class EncryptedSpool:
@@ -80,14 +95,15 @@ class EncryptedSpool:
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Keep a record that the store refuses apart, durable; it is never drained again."""
         LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
-        if not await self._ask(partial(_is_refused, record), False):
+        # who died after that comes here again
+        if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
         """What `pick` makes of the records that wait, in order, without None."""
         found: list[T] = []
-        last, none = -1, list[tuple[int, bytes]]()
-        while page := await self._ask(partial(self._page, after=last), none):
+        last = -1
+        while page := await self._ask(partial(self._page, after=last), _NOTHING):
             last = page[-1][0]
             picked = await asyncio.to_thread(lambda rows: [pick(row[1]) for row in rows], page)
             found += [one for one in picked if one is not None]
@@ -97,13 +113,10 @@ class EncryptedSpool:
         """Hand the records over in order; see `ports.Spool`."""
         handed = 0
         async with self._draining:
-            while True:
-                found = await self._ask(self._first, None)
-                if found is None:
-                    break
-                number, record = found
+            while page := await self._ask(partial(self._page, limit=1), _NOTHING):
+                number, record = page[0]
                 await take(record)
-                await self._lane.write(partial(_delete, number))
+                await self._lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
                 handed += 1
             if handed:
                 await self._lane.run(lambda database: checkpoint(database, "TRUNCATE"))
@@ -122,12 +135,7 @@ class EncryptedSpool:
 
     async def refused(self) -> int:
         """How many records are set aside because the store refused them."""
-        return await self._ask(
-            lambda database: int(
-                database.value("SELECT count(*) FROM spooled WHERE refused IS NOT NULL")
-            ),
-            0,
-        )
+        return (await self.state()).refused
 
     async def retry_refused(self) -> int:
         """Let what was refused wait again, behind all that waits; returns how many do."""
@@ -146,15 +154,10 @@ class EncryptedSpool:
             self._life = None
 
     async def _insert(self, record: bytes, refused: str | None) -> None:
-        def insert(database: Database) -> None:
-            database.run(
-                "INSERT INTO spooled (owner, refused, record) VALUES (?, ?, ?)",
-                (self._owner, refused, record),
-            )
-
         if not self._made:
             await asyncio.to_thread(self._make)
-        await self._lane.write(lambda database: self._with_table(database, insert))
+        values = self._owner, refused, record
+        await self._lane.write(lambda db: self._with_table(db, lambda db: db.run(_ADD, values)))
 
     def _make(self) -> None:
         durable.make_folder(self._folder)
@@ -173,63 +176,42 @@ class EncryptedSpool:
         database.run(_TABLE)
         return work(database)
 
-    def _first(self, database: Database) -> tuple[int, bytes] | None:
-        self._adopt(database)
-        found = database.rows(
-            "SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL "
-            "ORDER BY number LIMIT 1",
-            (self._owner,),
-        )
-        return (int(found[0][0]), bytes(found[0][1])) if found else None
-
     def _count(self, database: Database) -> int:
         self._adopt(database)
-        return int(
-            database.value(
-                "SELECT count(*) FROM spooled WHERE owner = ? AND refused IS NULL", (self._owner,)
-            )
-        )
+        return int(database.value(_WAITING, (self._owner,)))
 
-    def _page(self, database: Database, after: int) -> list[tuple[int, bytes]]:
+    def _page(
+        self, database: Database, after: int = -1, limit: int = _PAGE
+    ) -> list[tuple[int, bytes]]:
         """The next records that wait, behind this number; decoded by nobody who is waited for."""
         self._adopt(database)
-        rows = database.rows(
-            "SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL "
-            "AND number > ? ORDER BY number LIMIT ?",
-            (self._owner, after, _PAGE),
-        )
+        rows = database.rows(_NEXT, (self._owner, after, limit))
         return [(number, bytes(record)) for number, record in rows]
 
     def _put_back(self, database: Database) -> int:
         self._adopt(database)
-        numbers = database.rows("SELECT number FROM spooled WHERE refused IS NOT NULL ORDER BY 1")
-        for (number,) in numbers:
-            database.run(
-                "INSERT INTO spooled (owner, record) "
-                "SELECT ?, record FROM spooled WHERE number = ?",
-                (self._owner, number),
-            )
-            _delete(number, database)
-        return len(numbers)
+        database.run(_PUT_BACK, (self._owner,))
+        moved = database.changed()
+        database.run("DELETE FROM spooled WHERE refused IS NOT NULL")
+        return moved
 
     def _state(self, database: Database) -> SpoolState:
-        waiting = database.value("SELECT count(*) FROM spooled WHERE refused IS NULL")
-        refused = database.value("SELECT count(*) FROM spooled WHERE refused IS NOT NULL")
+        every, refused = database.row(_COUNTS)
         return SpoolState(
             folder=str(self._folder),
-            waiting=int(waiting),
-            refused=int(refused),
+            waiting=every - refused,
+            refused=refused,
             refused_files=(self._path.name,) if refused else (),
         )
 
     def _adopt(self, database: Database) -> None:
         """Take over what processes left that are not alive any more; its order stays."""
-        for (owner,) in database.rows("SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"):
+        for (owner,) in database.rows(_OWNERS):
             if owner == self._owner:
                 continue
             life = LifeLock.take(self._life_path(owner))
             if life is not None:
-                database.run("UPDATE spooled SET owner = ? WHERE owner = ?", (self._owner, owner))
+                database.run(_TAKE_OVER, (self._owner, owner))
                 life.release(remove=True)
 
     def _life_path(self, owner: str) -> Path:
@@ -244,19 +226,6 @@ class EncryptedSpool:
         raise StoreUnavailable("the spool is in use by another process for too long: try again")
 
 
-def _delete(number: int, database: Database) -> None:
-    database.run("DELETE FROM spooled WHERE number = ?", (number,))
-
-
-def _is_refused(record: bytes, database: Database) -> bool:
-    """Whether this record is set aside: who died after that comes here again."""
-    found = database.rows(
-        "SELECT 1 FROM spooled WHERE refused IS NOT NULL AND length(record) = ? AND record = ?",
-        (len(record), record),
-    )
-    return bool(found)
-
-
 def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:
     changed = 0
     for (number,) in database.rows("SELECT number FROM spooled ORDER BY number"):
@@ -266,7 +235,7 @@ def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int
             continue
         changed += 1
         if other is None:
-            _delete(number, database)
+            database.run(_DELETE, (number,))
         else:
             database.run("UPDATE spooled SET record = ? WHERE number = ?", (other, number))
     return changed
