@@ -12,7 +12,7 @@ from typing import Any, Final
 import apsw
 import numpy as np
 
-from recollect.stores.scoring import word_numbers
+from recollect.stores.scoring import NO_NUMBERS, word_numbers
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.ledger import SELECT_COMPACTION, rebuilt_turn, stored_compaction
 from recollect.stores.sqlite.passages import INDEXES, IndexName
@@ -29,58 +29,17 @@ from recollect.stores.sqlite.rows import (
 from recollect.stores.sqlite.sessions import read_path
 from recollect.values.upkeep import CheckResult, Stats
 
-_CURRENT: Final = """
-SELECT count(*) FROM fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)
-"""
-_WORDS: Final = "SELECT word FROM fact_word WHERE fact = ? ORDER BY word"
-_STRAY_WORDS: Final = """
-SELECT count(*) FROM fact_word AS w
-WHERE NOT EXISTS (SELECT 1 FROM fact AS f WHERE f.number = w.fact AND f.current)
-"""
-_STRAY_VECTORS: Final = """
-SELECT count(*) FROM fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
-WHERE length(v.numbers) != 4 * e.dimensions
-  OR NOT EXISTS (SELECT 1 FROM fact AS f WHERE f.number = v.fact AND f.current)
-"""
-
-
-def check_facts(db: Database) -> Iterator[str]:
-    """What is wrong with the index of facts, a sentence each."""
-    unindexed = sum(
-        [word for (word,) in db.rows(_WORDS, (number,))] != word_numbers(fact.words)
-        for number, fact in readable(db.rows(SELECT_FACT), numbered_fact)
-        if fact.current
-    )
-    if unindexed:
-        yield f"{unindexed} facts are not in the index of words as they are"
-    for count, what in (
-        (db.value(_CURRENT), "facts are current or closed against what they say"),
-        (db.value(_STRAY_WORDS), "words of facts have no current fact"),
-        (db.value(_STRAY_VECTORS), "vectors of facts are torn, or have no current fact"),
-    ):
-        if count:
-            yield f"{count} {what}"
-
-
 _TOTALS: Final = (
     "SELECT segments, cold, noise, tokens, documents, words, cold_documents FROM totals"
 )
 _COUNTED: Final = """
-SELECT count(*), coalesce(sum(cold), 0), count(noise), coalesce(sum(tokens), 0) FROM segment
-"""
-_COUNTED_PASSAGES: Final = """
-SELECT coalesce(sum(NOT g.cold), 0), coalesce(sum(p.length * (NOT g.cold)), 0),
-  coalesce(sum(g.cold), 0)
-FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
-"""
-_ORPHANS: Final = """
-SELECT count(*) FROM passage AS p
-WHERE NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.sequence = p.segment)
-"""
-_UNINDEXED: Final = """
-SELECT count(*) FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
-WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE NOT g.cold AND w.id = p.id)
-  AND NOT EXISTS (SELECT 1 FROM cold_words_bag AS w WHERE g.cold AND w.id = p.id)
+SELECT * FROM (
+  SELECT count(*), coalesce(sum(cold), 0), count(noise), coalesce(sum(tokens), 0) FROM segment
+), (
+  SELECT coalesce(sum(NOT g.cold), 0), coalesce(sum(p.length * (NOT g.cold)), 0),
+    coalesce(sum(g.cold), 0)
+  FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
+)
 """
 _INDEXED: Final = """
 SELECT (SELECT count(*) FROM words_bag) + (SELECT count(*) FROM cold_words_bag)
@@ -90,9 +49,10 @@ SELECT b.count, b.passages, length(b.numbers), e.dimensions FROM vector_block AS
 JOIN embedder AS e ON e.number = b.embedder WHERE e.number = ?
 """
 _VECTORS_AT: Final = "SELECT passage FROM vector_at WHERE embedder = ? ORDER BY passage"
-_VECTORS_OF_NOBODY: Final = """
-SELECT count(*) FROM vector_at AS v
-WHERE NOT EXISTS (SELECT 1 FROM passage AS p WHERE p.id = v.passage)
+_FACT_WORDS: Final = "SELECT word FROM fact_word WHERE fact = ? ORDER BY word"
+_NEWEST_TURNS: Final = """
+SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s ON s.number = t.session
+GROUP BY 1
 """
 _SUM_OVER: Final = 1_000_003
 _STATS: Final = """
@@ -106,10 +66,50 @@ SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
   (SELECT count(*) FROM job WHERE state = 'dead')
 FROM totals AS t
 """
+_STAT_NAMES: Final = (
+    *("segments", "cold", "noise", "passages", "tokens", "facts", "sessions", "turns", "pieces"),
+    *("tombstones", "compactions", "jobs_waiting", "jobs_dead"),
+)
 _VECTOR_COUNTS: Final = """
 SELECT e.name, coalesce(sum(b.count), 0) FROM embedder AS e
 LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING sum(b.count)
 """
+
+# What there must be none of, and what is said where there is.
+_UNINDEXED: Final = (
+    """
+    passage AS p JOIN segment AS g ON g.sequence = p.segment
+    WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE NOT g.cold AND w.id = p.id)
+      AND NOT EXISTS (SELECT 1 FROM cold_words_bag AS w WHERE g.cold AND w.id = p.id)
+    """,
+    "passages are not in the word index",
+)
+_ORPHANS: Final = (
+    "passage WHERE segment NOT IN (SELECT sequence FROM segment)",
+    "passages have no segment",
+)
+_VECTORS_OF_NOBODY: Final = (
+    "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
+    "vectors have no passage",
+)
+_STRAY_FACT_PARTS: Final = (
+    (
+        "fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)",
+        "facts are current or closed against what they say",
+    ),
+    (
+        "fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)",
+        "words of facts have no current fact",
+    ),
+    (
+        """
+        fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
+        WHERE length(v.numbers) != 4 * e.dimensions
+          OR v.fact NOT IN (SELECT number FROM fact WHERE current)
+        """,
+        "vectors of facts are torn, or have no current fact",
+    ),
+)
 
 
 def check(db: Database) -> CheckResult:
@@ -119,7 +119,7 @@ def check(db: Database) -> CheckResult:
         "the word index": _word_index,
         "segments, passages and counters": _counters,
         "vectors": _vectors,
-        "facts": check_facts,
+        "facts": _facts,
         "records can be read": _records,
         "session paths": _paths,
         "ledger": _ledger,
@@ -135,6 +135,12 @@ def check(db: Database) -> CheckResult:
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
 
 
+def _some(db: Database, *none_of: tuple[str, str]) -> Iterator[str]:
+    for rows, sentence in none_of:
+        if count := db.value(f"SELECT count(*) FROM {rows}"):  # noqa: S608
+            yield f"{count} {sentence}"
+
+
 def _integrity(db: Database) -> Iterator[str]:
     for (said,) in db.rows("PRAGMA integrity_check"):
         if said != "ok":
@@ -147,9 +153,7 @@ def _word_index(db: Database) -> Iterator[str]:
     for name in INDEXES:
         if _words_indexed(db, name) != _words_kept(db, name):
             yield f"the index {name} does not hold the words of its passages: run reindex"
-    missing = db.value(_UNINDEXED)
-    if missing:
-        yield f"{missing} passages are not in the word index"
+    yield from _some(db, _UNINDEXED)
     if db.value(_INDEXED) != db.value("SELECT count(*) FROM passage"):
         yield "the word index holds passages that are not stored"
 
@@ -177,19 +181,25 @@ def _words_kept(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
 
 
 def _counters(db: Database) -> Iterator[str]:
-    orphans = db.value(_ORPHANS)
-    if orphans:
-        yield f"{orphans} passages have no segment"
-    kept = db.row(_TOTALS)
-    counted = (*db.row(_COUNTED), *db.row(_COUNTED_PASSAGES))
+    yield from _some(db, _ORPHANS)
+    kept, counted = db.row(_TOTALS), db.row(_COUNTED)
     if kept != counted:
         yield f"counters say {kept}, counted {counted}"
 
 
+def _facts(db: Database) -> Iterator[str]:
+    unindexed = sum(
+        [word for (word,) in db.rows(_FACT_WORDS, (number,))] != word_numbers(fact.words)
+        for number, fact in readable(db.rows(SELECT_FACT), numbered_fact)
+        if fact.current
+    )
+    if unindexed:
+        yield f"{unindexed} facts are not in the index of words as they are"
+    yield from _some(db, *_STRAY_FACT_PARTS)
+
+
 def _vectors(db: Database) -> Iterator[str]:
-    nobody = db.value(_VECTORS_OF_NOBODY)
-    if nobody:
-        yield f"{nobody} vectors have no passage"
+    yield from _some(db, _VECTORS_OF_NOBODY)
     for embedder, name in db.rows("SELECT number, name FROM embedder"):
         members = []
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
@@ -197,7 +207,7 @@ def _vectors(db: Database) -> Iterator[str]:
                 yield f"a block of vectors of {name} is torn"
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))
-        held = np.sort(np.concatenate(members)) if members else np.empty(0, dtype=np.int64)
+        held = np.sort(np.concatenate(members)) if members else NO_NUMBERS
         named = np.array([one for (one,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
         if not np.array_equal(held, named):
             yield f"the vectors of {name} are not those that are named"
@@ -214,13 +224,8 @@ def _records(db: Database) -> Iterator[str]:
         ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: text_of(row[0])),
     )
     for kind, query, read in readers:
-        bad = 0
-        for row in db.rows(query):
-            try:
-                read(row)
-            except (ValueError, TypeError):
-                bad += 1
-        if bad:
+        rows = db.rows(query)
+        if bad := len(rows) - len(readable(rows, read)):
             yield f"{bad} records of kind {kind} cannot be read"
 
 
@@ -236,8 +241,7 @@ def _paths(db: Database) -> Iterator[str]:
 
 
 def _ledger(db: Database) -> Iterator[str]:
-    newest = "SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s"
-    for packed, number in db.rows(f"{newest} ON s.number = t.session GROUP BY 1"):
+    for packed, number in db.rows(_NEWEST_TURNS):
         names = readable([(packed,)], lambda row: text_of(row[0]))
         if names and rebuilt_turn(db, names[0], number) is None:
             yield f"turn {number} of a session cannot be rebuilt"
@@ -245,24 +249,12 @@ def _ledger(db: Database) -> Iterator[str]:
 
 def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
     """What the space holds."""
-    counted = db.row(_STATS)
+    counts: dict[str, int] = dict(zip(_STAT_NAMES, db.row(_STATS), strict=True))
     files = (Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm"))
     return Stats(
         space=space,
         engine=f"SQLite {apsw.sqlite_lib_version()}{', encrypted' if encrypted else ''}",
-        segments=counted[0],
-        cold=counted[1],
-        noise=counted[2],
-        passages=counted[3],
-        tokens=counted[4],
         vectors=dict(db.rows(_VECTOR_COUNTS)),
-        facts=counted[5],
-        sessions=counted[6],
-        turns=counted[7],
-        pieces=counted[8],
-        tombstones=counted[9],
-        compactions=counted[10],
-        jobs_waiting=counted[11],
-        jobs_dead=counted[12],
         bytes_on_disk=sum(file.stat().st_size for file in files if file.exists()),
+        **counts,
     )
