@@ -246,8 +246,7 @@ class FileSpool:
         read: dict[str, int] = {}
         while records := await self._later(partial(self._page, read)):
             # nobody's write waits for that
-            picked = await _THREADS.run(id(self), partial(list, map(pick, records)))
-            found += [result for result in picked if result is not None]
+            found += await _THREADS.run(id(self), partial(_picked, pick, records))
         return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
@@ -436,3 +435,7 @@ class FileSpool:
         self._files.count(file)
         file.remove()
         life.release(remove=True)
+
+
+def _picked(pick: Callable[[bytes], T | None], records: list[bytes]) -> list[T]:
+    return [result for result in map(pick, records) if result is not None]
