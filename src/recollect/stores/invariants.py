@@ -8,7 +8,7 @@ closed for one that may not be written; a mark is a hash over the whole of what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -21,102 +21,64 @@ from recollect.values.fact import (
     EvidenceSpan,
     Fact,
     FactId,
-    all_rest_on,
     fact_identity,
-    rests_on,
     still_supported,
 )
 from recollect.values.segment import SegmentId
-
-__all__ = [
-    "all_rest_on",
-    "pack_evidence",
-    "rests_on",
-    "still_supported",
-    "unpack_evidence",
-    "writable",
-]
-
 
 NUMBER_MAX: Final = 2**53
 
 
 def require_storable(batch: Batch) -> None:
     """Raise BatchRefused for what no store can take."""
-    for name, time in _times(batch):
-        if not _is_number(time) or not _within(time):
+    for name, times in _times(batch).items():
+        if not all(isinstance(time, int | float) and _within(time) for time in times):
             raise BatchRefused(f"{name} of this batch is no time: the batch cannot be stored")
-    for name, number in _numbers(batch):
-        if not _is_whole(number) or not _within(number):
+    for name, numbers in _numbers(batch).items():
+        if not all(isinstance(number, int) and _within(number) for number in numbers):
             raise BatchRefused(
                 f"{name} of this batch is no whole number within 2**53: the batch cannot be stored"
             )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int)
 
 
 def _within(value: float) -> bool:
     return -NUMBER_MAX <= value <= NUMBER_MAX  # a NaN is within nothing
 
 
-def _times(batch: Batch) -> Iterator[tuple[str, float]]:
-    yield "the time", batch.at
-    for new in batch.segments:
-        yield "the time of a segment", new.segment.said_at
-    for fact in batch.facts:
-        yield "the time of a fact", fact.at
-        for time in (fact.valid_to, fact.recorded_at):
-            if time is not None:
-                yield "the time of a fact", time
-    for job in batch.jobs:
-        yield "the time of a job", job.run_at
-    for turn in batch.turns:
-        yield "the time of a turn", turn.at
-    for record in batch.compactions:
-        yield "the time of a compaction", record.at
+def _times(batch: Batch) -> dict[str, Iterable[object]]:
+    of_facts = ((fact.at, fact.valid_to, fact.recorded_at) for fact in batch.facts)
+    return {
+        "the time": (batch.at,),
+        "the time of a segment": (new.segment.said_at for new in batch.segments),
+        "the time of a fact": (at for times in of_facts for at in times if at is not None),
+        "the time of a job": (job.run_at for job in batch.jobs),
+        "the time of a turn": (turn.at for turn in batch.turns),
+        "the time of a compaction": (record.at for record in batch.compactions),
+    }
 
 
-def _numbers(batch: Batch) -> Iterator[tuple[str, int]]:
-    for new in batch.segments:
-        yield "the token count of a segment", new.segment.tokens
-        for passage in new.passages:
-            yield "the start of a passage", passage.start
-            yield "the end of a passage", passage.end
-    for vectors in batch.vectors:
-        yield "the dimensions of a set of vectors", vectors.dimensions
-    yield from _fact_numbers(batch)
-    for job in batch.jobs:
-        yield "the cost of a job", job.cost_tokens
-    for turn in batch.turns:
-        yield "the number of a turn", turn.number
-        yield "the kept rows of a turn", turn.kept_rows
-    for record in batch.compactions:
-        yield "the number of a compaction", record.number
-    if batch.session is not None:
-        yield "the turn of a session", batch.session.turn
-        yield "the path of a session", batch.session.path_from
-
-
-def _fact_numbers(batch: Batch) -> Iterator[tuple[str, int]]:
-    for fact in batch.facts:
-        for span in fact.evidence:
-            yield "the start of a span", span.start
-            yield "the end of a span", span.end
-    for fact_vectors in batch.fact_vectors:
-        yield "the dimensions of a set of vectors", fact_vectors.dimensions
-    for read in batch.extracted:
-        yield "how far a session was read", read.sequence
-    if batch.facts_revision is not None:
-        yield "the revision of facts", batch.facts_revision
-
-
-# What became of a session's write, for both engines to tell in one way.
+def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
+    passages = [passage for new in batch.segments for passage in new.passages]
+    spans = [span for fact in batch.facts for span in fact.evidence]
+    sessions = () if batch.session is None else (batch.session,)
+    return {
+        "the token count of a segment": (new.segment.tokens for new in batch.segments),
+        "the start of a passage": (passage.start for passage in passages),
+        "the end of a passage": (passage.end for passage in passages),
+        "the dimensions of a set of vectors": (
+            vectors.dimensions for vectors in (*batch.vectors, *batch.fact_vectors)
+        ),
+        "the start of a span": (span.start for span in spans),
+        "the end of a span": (span.end for span in spans),
+        "how far a session was read": (read.sequence for read in batch.extracted),
+        "the revision of facts": () if batch.facts_revision is None else (batch.facts_revision,),
+        "the cost of a job": (job.cost_tokens for job in batch.jobs),
+        "the number of a turn": (turn.number for turn in batch.turns),
+        "the kept rows of a turn": (turn.kept_rows for turn in batch.turns),
+        "the number of a compaction": (record.number for record in batch.compactions),
+        "the turn of a session": (session.turn for session in sessions),
+        "the path of a session": (session.path_from for session in sessions),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
