@@ -178,11 +178,10 @@ def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
 
 
 _SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
-_PAGE: Final = SELECT_SEGMENT + "WHERE g.sequence > ? ORDER BY g.sequence LIMIT ?"
-_PAGE_BACK: Final = SELECT_SEGMENT + "WHERE g.sequence < ? ORDER BY g.sequence DESC LIMIT ?"
-_IN_SESSION: Final = "g.session = (SELECT number FROM session WHERE name = ?) AND g.sequence"
-_SESSION_PAGE: Final = _PAGE.replace("g.sequence >", f"{_IN_SESSION} >")
-_SESSION_PAGE_BACK: Final = _PAGE_BACK.replace("g.sequence <", f"{_IN_SESSION} <")
+_PAGE: Final = (
+    SELECT_SEGMENT + "WHERE {which} AND g.sequence {beyond} ? ORDER BY g.sequence {order} LIMIT ?"
+)
+_IN_SESSION: Final = "g.session = (SELECT number FROM session WHERE name = ?)"
 _SESSIONS: Final = """
 SELECT CAST(s.name AS BLOB), count(*), min(g.said_at), max(g.said_at), min(g.sequence)
 FROM segment AS g JOIN session AS s ON s.number = g.session
@@ -225,15 +224,13 @@ def page(
 ) -> tuple[StoredSegment, ...]:
     """Segments in the order of arrival, or against it."""
     edge = (after or _BEYOND_ALL) if descending else after
+    which, named = ("1", ()) if session is None else (_IN_SESSION, (pack_text(session),))
+    beyond, order = ("<", "DESC") if descending else (">", "ASC")
+    query = _PAGE.format(which=which, beyond=beyond, order=order)
     found: list[StoredSegment] = []
     while len(found) < limit:  # a row that cannot be read must not end the page early
         wanted = limit - len(found)
-        if session is None:
-            query = _PAGE_BACK if descending else _PAGE
-            rows = db.rows(query, (edge, wanted))
-        else:
-            query = _SESSION_PAGE_BACK if descending else _SESSION_PAGE
-            rows = db.rows(query, (pack_text(session), edge, wanted))
+        rows = db.rows(query, (*named, edge, wanted))
         found += readable(rows, stored_segment)
         if len(rows) < wanted:
             break

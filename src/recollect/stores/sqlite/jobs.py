@@ -68,23 +68,16 @@ _USE: Final = """
 SELECT purpose, sum(calls), sum(input_tokens), sum(output_tokens) FROM model_use
 WHERE day >= ? GROUP BY purpose ORDER BY purpose
 """
-_KEEP: Final = """
-UPDATE job SET expires_at = ? WHERE number = ? AND token = ? AND state = 'leased'
-"""
+_KEEP: Final = "UPDATE job SET expires_at = ? WHERE number = ? AND token = ? AND state = 'leased'"
 _DONE: Final = "DELETE FROM job WHERE number = ? AND token = ? AND state = 'leased'"
-_RETRY: Final = """
-UPDATE job SET state = 'waiting', run_at = ?, token = NULL, expires_at = NULL, reason = ?
-WHERE number = ? AND token = ? AND state = 'leased'
-"""
-_BURY: Final = """
-UPDATE job SET state = 'dead', token = NULL, expires_at = NULL, reason = ?
-WHERE number = ? AND token = ? AND state = 'leased'
+_GIVE_BACK: Final = """
+UPDATE job SET state = iif(?1 IS NULL, 'dead', 'waiting'), run_at = coalesce(?1, run_at),
+  token = NULL, expires_at = NULL, reason = ?2
+WHERE number = ?3 AND token = ?4 AND state = 'leased'
 """
 _LIST: Final = """
-SELECT number, kind, CAST(key AS BLOB), state, attempts, run_at, cost_tokens,
-  CAST(reason AS BLOB)
-FROM job
-ORDER BY run_at, number LIMIT ?
+SELECT number, kind, CAST(key AS BLOB), state, attempts, run_at, cost_tokens, CAST(reason AS BLOB)
+FROM job ORDER BY run_at, number LIMIT ?
 """
 _COUNTS: Final = "SELECT state, count(*), min(run_at) FROM job GROUP BY state"
 _REVIVE: Final = """
@@ -176,14 +169,10 @@ def finish(db: Database, lease: Lease) -> bool:
 
 def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
     """Let a job wait again, or bury it; False when its lease is lost."""
-    place = (pack_text(reason), _number(lease.id), lease.token)
-    if retry_at is None:
-        db.run(_BURY, place)
-    else:
-        db.run(_RETRY, (retry_at, *place))
-    held = db.changed() == 1
+    db.run(_GIVE_BACK, (retry_at, pack_text(reason), _number(lease.id), lease.token))
+    leased = db.changed() == 1
     db.run(_JOIN_TWINS)
-    return held
+    return leased
 
 
 def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
@@ -207,15 +196,15 @@ def _record(row: Row) -> JobRecord:
 
 def queue_state(db: Database, *, day: str = "") -> QueueState:
     """The queue at a glance."""
-    counts = {state: (count, first) for state, count, first in db.rows(_COUNTS)}
-    waiting, due_at = counts.get("waiting", (0, None))
+    rows = db.rows(_COUNTS)
+    counts = {state: count for state, count, _ in rows}
     return QueueState(
-        waiting=waiting,
-        leased=counts.get("leased", (0, None))[0],
-        dead=counts.get("dead", (0, None))[0],
+        waiting=counts.get("waiting", 0),
+        leased=counts.get("leased", 0),
+        dead=counts.get("dead", 0),
         paused=tuple(kind for (kind,) in db.rows("SELECT kind FROM paused ORDER BY kind")),
         spent_tokens_today=db.value(_SPENT, (day,)),
-        due_at=due_at,
+        due_at=next((first for state, _, first in rows if state == "waiting"), None),
     )
 
 

@@ -9,6 +9,7 @@ cold segments keep their text, spans and vectors; counters change in the same tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -151,10 +152,6 @@ SELECT sequence FROM segment INDEXED BY segment_warm
 WHERE NOT cold AND noise IS NULL AND said_at < ?
 ORDER BY said_at, sequence LIMIT ?
 """
-_OLDEST: Final = """
-SELECT sequence FROM segment INDEXED BY segment_warm WHERE NOT cold AND noise IS NULL
-ORDER BY said_at, sequence LIMIT ?
-"""
 _COLD_ONES: Final = """
 SELECT sequence FROM segment WHERE cold AND id IN (SELECT value FROM json_each(?))
 """
@@ -181,10 +178,10 @@ def evict(db: Database, *, max_segments: int | None, said_before: float | None) 
     over = 0
     if max_segments is not None:
         over = max(0, db.value(_WARM_COUNT) - max(0, max_segments))
-    going = [one for (one,) in db.rows(_OLDEST, (min(over, STEP),))]
+    going = [sequence for (sequence,) in db.rows(_OLD, (math.inf, min(over, STEP)))]
     if said_before is not None and len(going) < STEP:
         old = db.rows(_OLD, (said_before, STEP))
-        going = sorted({*going, *(one for (one,) in old)})
+        going = sorted({*going, *(sequence for (sequence,) in old)})
     if going:
         cool_passages(db, passages_of(db, going))
         _mark(db, going, cold=True)
@@ -193,7 +190,7 @@ def evict(db: Database, *, max_segments: int | None, said_before: float | None) 
 
 def warm(db: Database, ids: Sequence[SegmentId]) -> int:
     """Take cold segments back into the index."""
-    coming = [one for (one,) in db.rows(_COLD_ONES, (json_list(ids),))]
+    coming = [sequence for (sequence,) in db.rows(_COLD_ONES, (json_list(ids),))]
     if coming:
         passages = passages_of(db, coming)
         warm_passages(db, passages)

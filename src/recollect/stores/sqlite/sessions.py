@@ -17,12 +17,12 @@ from recollect.errors import FormatError
 from recollect.formats.stored_records import SoughtText, without_quotes
 from recollect.stores.invariants import SessionOutcome
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import pack_ids, pack_text, text_of, unpack_ids
+from recollect.stores.sqlite.rows import pack_ids, pack_text, unpack_ids
 from recollect.stores.sqlite.tombstones import unquotable
 from recollect.values.batch import SessionWrite, StoredSession
 from recollect.values.message import EntryKey, MessageId
 
-# 4 KiB of packed ids: a page.
+# 4 KiB of packed ids, a page: a branch rewrites one chunk of a path.
 _CHUNK: Final = 256
 
 _HELD: Final = "SELECT ids FROM quoted WHERE session = ? ORDER BY chunk"
@@ -71,9 +71,6 @@ def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
             yield session, None
 
 
-# A long path that comes at once is cut: a branch rewrites one chunk.
-_CHUNK_MAX: Final = 256
-
 _FIND: Final = "SELECT number, turn, length FROM session WHERE name = ?"
 _STATE: Final = "SELECT state FROM session WHERE number = ?"
 _ADD: Final = "INSERT INTO session (name) VALUES (?)"
@@ -85,22 +82,17 @@ ORDER BY start DESC LIMIT 1
 """
 _DROP_FROM: Final = "DELETE FROM path WHERE session = ? AND start >= ?"
 _PUT_CHUNK: Final = "REPLACE INTO path (session, start, count, keys, ids) VALUES (?, ?, ?, ?, ?)"
-_PUT_STATE: Final = """
-UPDATE session SET turn = ?, length = ?, state = ? WHERE number = ?
-"""
-_DROP_STATE: Final = """
-UPDATE session SET turn = NULL, length = 0, state = NULL WHERE number = ?
-"""
+_PUT_STATE: Final = "UPDATE session SET turn = ?, length = ?, state = ? WHERE number = ?"
+_CLEAN_STATE: Final = "UPDATE session SET state = ? WHERE number = ?"
 
 
 def session_number(db: Database, name: str) -> int:
     """The number of a session, which it gets when it is first met."""
-    packed = pack_text(name)
-    found = db.rows(_FIND, (packed,))
-    if found:
-        return int(found[0][0])
-    db.run(_ADD, (packed,))
-    return db.last_number()
+    number = known_session(db, name)
+    if number is None:
+        db.run(_ADD, (pack_text(name),))
+        number = db.last_number()
+    return number
 
 
 def known_session(db: Database, name: str) -> int | None:
@@ -178,9 +170,9 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
             keys = unpack_ids(held_keys)[: start - at] + keys
             ids = unpack_ids(held_ids)[: start - at] + ids
             start = at
-    for at in range(0, len(keys), _CHUNK_MAX):
-        some = keys[at : at + _CHUNK_MAX]
-        packed = pack_ids(some), pack_ids(ids[at : at + _CHUNK_MAX])
+    for at in range(0, len(keys), _CHUNK):
+        some = keys[at : at + _CHUNK]
+        packed = pack_ids(some), pack_ids(ids[at : at + _CHUNK])
         db.run(_PUT_CHUNK, (number, start + at, len(some), *packed))
 
 
@@ -223,15 +215,13 @@ def forget_state(db: Database, number: int) -> None:
     """Remember nothing of a session but its name: the client's next history is the first."""
     db.run(_DROP_FROM, (number, 0))
     drop_quoted(db, number)
-    db.run(_DROP_STATE, (number,))
+    db.run(_PUT_STATE, (None, 0, None, number))
 
 
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
     """Take what states quote of these messages out of them; returns how many states."""
     changed = 0
-    if not forgotten:
-        return 0
-    for number, about in list(all_quoted(db)):
+    for number, about in list(all_quoted(db)) if forgotten else ():
         # Where it does not say whom it quotes, take it as quoting all.
         quoted = forgotten if about is None else forgotten.intersection(about)
         if not quoted:
@@ -242,15 +232,14 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
             forget_state(db, number)
             continue
         write_quoted(db, number, in_chunks([one for one in about or () if one not in quoted]))
-        db.run("UPDATE session SET state = ? WHERE number = ?", (cleaned, number))
+        db.run(_CLEAN_STATE, (cleaned, number))
     return changed
 
 
 def forget_session(db: Database, number: int) -> int:
     """Forget a session whose segments and turns are gone, its name too; 1 if it had a state."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
-    db.run(_DROP_FROM, (number, 0))
-    drop_quoted(db, number)
+    forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))
     return int(remembered)
 
@@ -267,7 +256,7 @@ def forget_text_in_states(db: Database, text: SoughtText) -> int:
             forget_state(db, number)
         else:
             drop_quoted(db, number)
-            db.run("UPDATE session SET state = ? WHERE number = ?", (cleaned, number))
+            db.run(_CLEAN_STATE, (cleaned, number))
     return changed
 
 
@@ -279,8 +268,3 @@ def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes
         return without_quotes(state, gone)
     except (ValueError, TypeError, FormatError):
         return None
-
-
-def session_name(packed: str | bytes) -> str:
-    """A session's name as a column holds it."""
-    return text_of(packed)
