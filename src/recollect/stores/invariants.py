@@ -66,7 +66,8 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
         "the start of a passage": (passage.start for passage in passages),
         "the end of a passage": (passage.end for passage in passages),
         "the dimensions of a set of vectors": (
-            vectors.dimensions for vectors in (*batch.vectors, *batch.fact_vectors)
+            *(vectors.dimensions for vectors in batch.vectors),
+            *(vectors.dimensions for vectors in batch.fact_vectors),
         ),
         "the start of a span": (span.start for span in spans),
         "the end of a span": (span.end for span in spans),
