@@ -12,17 +12,25 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 
 from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
-from recollect.stores.postgres.filters import InFiles, from_memo
-from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.filters import FileMemo, InFiles, from_memo
+from recollect.stores.postgres.pool import Pool, Transaction
 from recollect.stores.postgres.postings import NONE, Ints, term_of
-from recollect.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
+from recollect.stores.postgres.vectors import (
+    EMBEDDER,
+    EmbedderMemo,
+    nearest,
+    require_dimensions,
+    usable,
+)
 from recollect.stores.postgres.words import FoundByWords, find_by_words
 from recollect.values.message import EntryKey
 from recollect.values.recall import (
@@ -35,11 +43,6 @@ from recollect.values.recall import (
     Surroundings,
 )
 from recollect.values.segment import SegmentId
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from recollect.stores.postgres.store import PostgresFleet
 
 DECIMALS: Final = 6
 """The server sums in single precision: about 5e-8 off, so what is alike differs beyond this."""
@@ -199,14 +202,22 @@ _LEFT_OUT: Final = """
 """
 
 
-async def find(fleet: PostgresFleet, space_id: UUID, query: CandidateQuery) -> Candidates:
+@dataclass(frozen=True, slots=True)
+class SearchMemos:
+    """What searches remember of spaces; only guesses, which the database confirms."""
+
+    embedders: EmbedderMemo = field(default_factory=EmbedderMemo)
+    files: FileMemo = field(default_factory=FileMemo)
+
+
+async def find(pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQuery) -> Candidates:
     """What may answer the query."""
-    left_out, in_files = await _known_before(fleet, space_id, query)
-    words, near = await _ways(fleet, space_id, query, left_out, in_files)
+    left_out, in_files = await _known_before(pool, memos, space_id, query)
+    words, near = await _ways(pool, memos, space_id, query, left_out, in_files)
     numbers = sorted({*words.numbers, *near})
     passages: tuple[Candidate, ...] = ()
     if numbers:
-        async with fleet.transaction(space_id, read=True) as work:
+        async with pool.transaction(space_id, read=True) as work:
             passages = await describe(work, query, numbers)
     if query.leave_out:  # one may have been indexed anew, under other numbers, meanwhile
         passages = tuple([one for one in passages if one.segment not in query.leave_out])
@@ -223,20 +234,20 @@ async def find(fleet: PostgresFleet, space_id: UUID, query: CandidateQuery) -> C
 
 
 async def _known_before(
-    fleet: PostgresFleet, space_id: UUID, query: CandidateQuery
+    pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQuery
 ) -> tuple[Ints, InFiles | None]:
     """The passages of what the query leaves out, and those of memory files where it wants them
     beside a session: asked once, for every way needs them."""
     if not query.leave_out and not from_memo(query):
         return NONE, None
     left_out, in_files = NONE, None
-    async with fleet.transaction(space_id, read=True) as work:
+    async with pool.transaction(space_id, read=True) as work:
         asking = None
         if query.leave_out:
             given = {"space": space_id, "ids": texts(query.leave_out)}
             asking = await work.send(_LEFT_OUT, given)
         if from_memo(query):
-            in_files = await fleet.files.fresh(work)
+            in_files = await memos.files.fresh(work)
         if asking is not None:
             packed = await asking.fetchone()
             left_out = big_endian(packed[0] if packed is not None else None, "i8")
@@ -248,7 +259,8 @@ def _in_scope(one: Candidate, query: CandidateQuery) -> bool:
 
 
 async def _ways(
-    fleet: PostgresFleet,
+    pool: Pool,
+    memos: SearchMemos,
     space_id: UUID,
     query: CandidateQuery,
     left_out: Ints,
@@ -257,12 +269,12 @@ async def _ways(
     """What words find, and the passages that any of the vectors finds."""
 
     async def by_words() -> FoundByWords:
-        async with fleet.transaction(space_id, read=True) as work:
+        async with pool.transaction(space_id, read=True) as work:
             return await find_by_words(work, query, left_out, in_files)
 
     async def by_vector(asked: AskedVector) -> list[int]:
-        async with fleet.transaction(space_id, read=True) as work:
-            return await nearest(work, query, asked, fleet.embedders, left_out, in_files)
+        async with pool.transaction(space_id, read=True) as work:
+            return await nearest(work, query, asked, memos.embedders, left_out, in_files)
 
     if not query.vectors:
         return await by_words(), set()

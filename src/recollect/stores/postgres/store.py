@@ -35,7 +35,6 @@ from recollect.stores.postgres import (
     write,
 )
 from recollect.stores.postgres.driver import driver_errors
-from recollect.stores.postgres.filters import FileMemo
 from recollect.stores.postgres.pool import CONNECT_SECONDS, SECONDS, Pool, Transaction, connect
 from recollect.stores.postgres.schema import (
     APP_ROLE,
@@ -44,7 +43,6 @@ from recollect.stores.postgres.schema import (
     migrate,
     require_bound,
 )
-from recollect.stores.postgres.vectors import EmbedderMemo
 from recollect.values.batch import Batch, StoredSession, WriteResult
 from recollect.values.history import SessionId, SpaceId
 
@@ -104,8 +102,7 @@ class PostgresFleet:
         self._pool = pool
         self.server = server
         self.admin_url = admin_url
-        self.embedders = EmbedderMemo()
-        self.files = FileMemo()
+        self._memos = candidates.SearchMemos()
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -154,6 +151,10 @@ class PostgresFleet:
     ) -> AbstractAsyncContextManager[Transaction]:
         """A transaction of one space."""
         return self._pool.transaction(space_id, read=read, seconds=seconds)
+
+    async def candidates(self, space_id: UUID, query: CandidateQuery) -> Candidates:
+        """What may answer the query in one space."""
+        return await candidates.find(self._pool, self._memos, space_id, query)
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
@@ -253,7 +254,7 @@ class PostgresStore:
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """What may answer the query, with what scoring it needs."""
-        return await candidates.find(self._open_fleet(), self._id, query)
+        return await self._open_fleet().candidates(self._id, query)
 
     async def around(
         self,

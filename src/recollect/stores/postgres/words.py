@@ -35,7 +35,7 @@ _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class PostingHit:
     """Where an asked term stands: postings of one block or of forward rows."""
 
     term: int
@@ -46,7 +46,7 @@ class Hit:
     counts: NDArray[Any]
 
 
-def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[Hit]:
+def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[PostingHit]:
     """Postings of asked terms in forward rows."""
     wanted = np.array(sorted(asked), np.uint32)
     found = np.flatnonzero(np.isin(rows.terms, wanted))
@@ -57,11 +57,13 @@ def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[Hit]:
     for term in np.unique(terms).tolist():
         here = terms == term
         owner = of_row[here]
-        yield Hit(term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[found[here]])
+        yield PostingHit(
+            term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[found[here]]
+        )
 
 
 def order_candidates(
-    hits: Sequence[Hit],
+    hits: Sequence[PostingHit],
     *,
     frequencies: dict[int, int],
     documents: int,
@@ -76,7 +78,7 @@ def order_candidates(
     """
     if not hits or limit <= 0:
         return NONE, NONE
-    by_base: dict[int, dict[int, list[Hit]]] = {}
+    by_base: dict[int, dict[int, list[PostingHit]]] = {}
     for hit in hits:
         by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
     best: list[tuple[Ints, Floats]] = []
@@ -100,11 +102,11 @@ def order_candidates(
     return numbers[scores > edge], numbers[scores == edge]
 
 
-def _joined(hits: Sequence[Hit]) -> Hit:
+def _joined(hits: Sequence[PostingHit]) -> PostingHit:
     """Hits of one term and base as one: a frequent word stands in many blocks."""
     if len(hits) == 1:
         return hits[0]
-    return Hit(
+    return PostingHit(
         hits[0].term,
         hits[0].base,
         np.concatenate([hit.numbers for hit in hits]),
@@ -114,7 +116,7 @@ def _joined(hits: Sequence[Hit]) -> Hit:
 
 
 def _score(
-    hits: Sequence[Hit], frequencies: dict[int, int], documents: int, average_length: float
+    hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
     """The lowest relative number, and the scores from there on."""
     low = min(int(hit.numbers.min()) for hit in hits)
@@ -280,7 +282,7 @@ async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> 
 
 def _block_hits(
     rows: Sequence[tuple[Any, ...]], runs: dict[int, tuple[int, bytes | None]]
-) -> Iterator[Hit]:
+) -> Iterator[PostingHit]:
     masks = {run: np.frombuffer(dead, "<u2") for run, (_, dead) in runs.items() if dead}
     for run, term, block in rows:
         try:
@@ -294,12 +296,12 @@ def _block_hits(
             alive = ~np.isin(numbers, masks[run])
             numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]
         if len(numbers):
-            yield Hit(term, runs[run][0], numbers, lengths, counts)
+            yield PostingHit(term, runs[run][0], numbers, lengths, counts)
 
 
-async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[Hit]:
+async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[PostingHit]:
     """Look through every cold passage's words, some thousand at a time."""
-    hits: list[Hit] = []
+    hits: list[PostingHit] = []
     after = 0
     while True:
         rows: Forwards = forwards_of(await work.row(_COLD, (work.space_id, after, _COLD_AT_ONCE)))

@@ -121,7 +121,7 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Write
     ), counters.tail
 
 
-async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounters, _Looked]:
+async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounters, _BatchLookup]:
     """Take the space's turn and look at what the batch meets, in one round trip."""
     locking = await work.send(COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
@@ -137,7 +137,7 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
+class _BatchLookup:
     known: Statement
     tombstoned: Statement
     facts: facts.FactLookup | None
@@ -146,7 +146,7 @@ class _Looked:
     compacted: Statement | None
 
 
-async def _look(work: Transaction, batch: Batch) -> _Looked:
+async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
     """Queue every question about what the batch meets."""
     identities: set[str] = {new.segment.message_id for new in batch.segments}
     identities.update(new.segment.id for new in batch.segments)
@@ -154,7 +154,7 @@ async def _look(work: Transaction, batch: Batch) -> _Looked:
     identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
     identities.update(map(compaction_mark, batch.compactions))
     identities.update(fact_identity(fact.id) for fact in batch.facts)
-    return _Looked(
+    return _BatchLookup(
         known=await work.send(
             _KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
         ),
