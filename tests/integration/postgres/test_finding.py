@@ -290,7 +290,7 @@ def test_what_is_remembered_of_files_is_of_its_space_and_never_believed(
                 assert found_in(await two.candidates(query)) == {"talk"}
         # A server that went back in time may have given the same numbers to others.
         held = await _remembered(fleet, one)
-        fleet.files._held[one._id] = replace(held, warm=np.arange(1, 10))
+        fleet.memos.files._held[one._id] = replace(held, warm=np.arange(1, 10))
         assert found_in(await one.candidates(query)) == {"talk", "file:a.md"}
         await fleet.close()
 
@@ -299,7 +299,7 @@ def test_what_is_remembered_of_files_is_of_its_space_and_never_believed(
 
 async def _remembered(fleet: PostgresFleet, store: PostgresStore) -> in_files.InFiles:
     async with fleet.transaction(store._id, read=True) as work:
-        return await fleet.files.fresh(work)
+        return await fleet.memos.files.fresh(work)
 
 
 def test_signs_find_by_numbers_that_weigh_unequally() -> None:

@@ -102,7 +102,7 @@ class PostgresFleet:
         self._pool = pool
         self.server = server
         self.admin_url = admin_url
-        self._memos = candidates.SearchMemos()
+        self.memos = candidates.SearchMemos()
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -154,7 +154,7 @@ class PostgresFleet:
 
     async def candidates(self, space_id: UUID, query: CandidateQuery) -> Candidates:
         """What may answer the query in one space."""
-        return await candidates.find(self._pool, self._memos, space_id, query)
+        return await candidates.find(self._pool, self.memos, space_id, query)
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
