@@ -18,8 +18,7 @@ from recollect import open_memory
 from recollect.compaction.ask import REQUIRED_HEADINGS
 from recollect.surfaces.cli import main
 from recollect.surfaces.cli.draw_paint import Sheet
-from recollect.surfaces.cli.draw_receipt import draw_receipt
-from recollect.surfaces.cli.receipt import page_of
+from recollect.surfaces.cli.receipt import draw_receipt, page_of
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.wiring import open_store
 

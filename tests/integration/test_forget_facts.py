@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 
-from recollect.agent.day_note import DayNote, append_note
+from recollect.agent.flush import DayNote, append_note
 from recollect.config.settings import Redaction
 from recollect.formats.stored_records import with_texts
 from recollect.ports import Store

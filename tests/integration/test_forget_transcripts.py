@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.agent.day_note import DayNote, append_note
+from recollect.agent.flush import DayNote, append_note
 from recollect.config.settings import Redaction
 from recollect.formats.pi_session import build_context
 from recollect.formats.translate import Speaker, to_wire

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from recollect import open_memory
-from recollect.agent.day_note import DayNote, append_note
+from recollect.agent.flush import DayNote, append_note
 from recollect.config.settings import Redaction
 from recollect.formats.stored_records import write_batch
 from recollect.search.tokenize import tokenize

@@ -7,20 +7,137 @@ the transcript is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from recollect.agent.flush_result import FlushResult
-from recollect.agent.history import MARK, history_of, is_own
-from recollect.agent.record_cut import undone_elsewhere
-from recollect.formats.pi_session import PiEntry, PiShown, path_to
+from recollect.agent.events import FlushResult
+from recollect.engine.session import Context
+from recollect.formats.pi_session import PiEntry, PiShown, build_context, build_history, path_to
+from recollect.formats.translate import WireHistory
 from recollect.ports import Clock
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo, is_undo, standing_compactions
 from recollect.values.compaction import CompactionResult
-from recollect.values.history import SessionState
+from recollect.values.edit import Cut
+from recollect.values.history import SessionState, newest_cut
+from recollect.values.message import EntryKey
 from recollect.values.model import Usage
+from recollect.values.reason import Cause, Reason
+
+# What of a transcript is the conversation: the history that every request begins from.
+#
+# Pure. Always holds: our own compactions hide nothing here (the engine's cut does that, and undo
+# must find what it hides); a compaction that another program wrote counts as it does for pi. Each
+# message comes with the entry that it is from.
+
+
+MARK = "recollect"
+"""Key in a compaction's `details`: the engine made it, and its cut stands in the store."""
+
+
+def history_of(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiShown, ...]:
+    """The conversation on the path to the leaf."""
+    path = path_to(entries, leaf)
+    foreign = [at for at in standing_compactions(path) if not is_own(path[at])]
+    if not foreign:
+        return build_history(entries, leaf).shown
+    last = foreign[-1]
+    before = build_context(path[: last + 1], path[last].id).shown
+    after = [entry for entry in path[last + 1 :] if entry.kind != "compaction"]
+    return before + build_history(_relinked(after)).shown
+
+
+def is_own(entry: PiEntry) -> bool:
+    """Whether a compaction was made by our engine."""
+    details = entry.value.get("details")
+    return isinstance(details, dict) and MARK in details
+
+
+def _relinked(entries: Sequence[PiEntry]) -> list[PiEntry]:
+    """A stretch of a path as a path of its own."""
+    linked: list[PiEntry] = []
+    parent: str | None = None
+    for entry in entries:
+        value = {**entry.value, "parentId": parent}
+        linked.append(PiEntry(number=entry.number, line=entry.line, value=value))
+        parent = entry.id
+    return linked
+
+
+# How a compaction of the engine's comes into the transcript, and how it goes: which ones, and from
+# which entry on.
+#
+# Pure. Always holds: what the transcript keeps from an entry on is at least what the engine shows.
+
+
+def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
+    """What a prepared turn tells of compactions that the transcript does not know.
+
+    The turn waited for one; or the process ended between the engine's commit and ours; or the
+    user did not wait for one that was under way.
+    """
+    made = context.compaction
+    cut = newest_cut(context.edits)
+    if cut is None or cut.number in recorded:
+        return (made,) if made is not None and not made.compacted else ()
+    if made is not None and made.number == cut.number:
+        return (made,)
+    found = CompactionResult(
+        convergence="reduced",
+        reason=Reason(Cause.MADE_EARLIER),
+        trigger="threshold",
+        number=cut.number,
+        summary=cut.summary,
+        first_kept=cut.anchor,
+        tokens_before=context.report.tokens_before,
+        tokens_after=context.report.tokens_after,
+    )
+    return (found,)
+
+
+def undone_elsewhere(number: int, state: SessionState) -> bool:
+    """Whether the engine made this compaction and no longer shows it.
+
+    `recollect undo` works on the store alone; or the process ended between the engine's commit
+    and ours. A state that never heard of the compaction says nothing: its store may be away.
+    """
+    if not 0 < number <= state.compactions:
+        return False
+    cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
+    if any(cut.number == number for cut in cuts):
+        return False
+    # What lies behind the oldest cut stands with it, though its edit is no longer kept.
+    return not cuts or number > cuts[0].before
+
+
+def first_kept_entry(
+    first_kept: EntryKey | None,
+    path: Sequence[EntryKey],
+    wire: WireHistory,
+    shown: Sequence[PiShown],
+    *,
+    leading: int,
+) -> str | None:
+    """The entry of the first message that the engine keeps; None in an empty transcript.
+
+    `path` are the engine's keys of the request, `leading` how many messages of it stand before
+    the history.
+    """
+    if not shown:
+        return None
+    at = path.index(first_kept) - leading if first_kept in path else -1
+    if not 0 <= at < len(wire.sources):
+        return shown[0].entry_id  # not to be found: keeping too much loses nothing
+    return _whole_turn(shown, wire.sources[at])
+
+
+def _whole_turn(shown: Sequence[PiShown], position: int) -> str | None:
+    """A result leads back to the reply that asked for it: nobody shows one without the other."""
+    while position > 0 and shown[position].message.get("role") == "toolResult":
+        position -= 1
+    return shown[position].entry_id
+
 
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"

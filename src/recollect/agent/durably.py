@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
-_T = TypeVar("_T")
+_Written = TypeVar("_Written")
 
 
-async def durably(write: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
+async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
     """What `write` gives, run in a thread; a cancellation is raised behind it, never before."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
     cancelled: asyncio.CancelledError | None = None

@@ -8,42 +8,356 @@ recorded reply has its result. It never resets a session because something went 
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import tzinfo
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from recollect.agent.calls import CallRunner, calls_of
 from recollect.agent.commands import (
     Command,
     compaction_text,
+    context_text,
     read_command,
+    status_text,
 )
 from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
-from recollect.agent.events import AgentEvent, Ended, Failed, Told
+from recollect.agent.events import AgentEvent, CallBegan, CallEnded, Ended, Failed, Told
 from recollect.agent.memory_command import MemoryGround, answer_memory, recordable
-from recollect.agent.one_run import OneRun, Ticket
-from recollect.agent.overview import context_of, status_of
 from recollect.agent.prompt import OWN_WORDS
-from recollect.agent.reset import reset_due
-from recollect.agent.step import Step
-from recollect.agent.steps import Stepping
-from recollect.agent.telling_index import TellingIndex
+from recollect.agent.steps import Step, Stepping
 from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.defaults import default_tools
-from recollect.agent.tools.outcome import Tool
-from recollect.agent.tools.outputs import Outputs
-from recollect.boundary import SystemClock
+from recollect.agent.tools.outcome import CUT_OFF, Outputs, Tool, ToolOutcome, failed
+from recollect.boundary import Failure, SystemClock, attempted
+from recollect.config.settings import Reset
 from recollect.engine.engine import Engine
 from recollect.errors import TranscriptError
+from recollect.formats.json_text import encode
 from recollect.ports import ChatModel, Clock
 from recollect.session.files import outputs_folder
-from recollect.session.index import SessionIndex
+from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo
 from recollect.values.history import newest_cut
+
+# Lets one run of an agent be under way at a time.
+#
+# A run is an iterator, and whoever iterates may leave it half-way. Always holds: a run that
+# somebody
+# still holds is never disturbed by the next one; one that nobody holds any more is ended by the
+# event loop, and the next one waits for that.
+
+
+AT_WORK = (
+    "this agent is at work: wait for its turn to end, or abort it; to leave an iterator early, use "
+    "contextlib.aclosing(agent.run(...))"
+)
+
+
+class Ticket:
+    """Names a run without holding it."""
+
+    def __init__(self) -> None:
+        self._events: weakref.ref[AsyncGenerator[Any, None]] | None = None
+
+    def give(self, events: AsyncGenerator[Any, None]) -> None:
+        """The iterator of the run."""
+        self._events = weakref.ref(events)
+
+    @property
+    def events(self) -> AsyncGenerator[Any, None] | None:
+        """The iterator, while anybody holds it."""
+        return None if self._events is None else self._events()
+
+
+class OneRun:
+    """The run that is under way, if one is."""
+
+    def __init__(self) -> None:
+        self._ticket: Ticket | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def under_way(self) -> bool:
+        """Something was begun and has not ended."""
+        return self._ticket is not None
+
+    async def begin(self, ticket: Ticket) -> None:
+        """RuntimeError where another run is at work; waits for one that was left."""
+        while self._ticket is not None:
+            if self._ticket.events is not None:
+                raise RuntimeError(AT_WORK)
+            await self._ended.wait()
+        self._ticket = ticket
+        self._ended.clear()
+
+    def end(self) -> None:
+        """The run is over."""
+        self._ticket = None
+        self._ended.set()
+
+    async def close(self) -> None:
+        """End what was left half-way, and wait for it."""
+        while self._ticket is not None:
+            events = self._ticket.events
+            if events is None or getattr(events, "ag_running", False):  # somebody iterates now
+                await self._ended.wait()
+            else:
+                await events.aclose()
+                return
+
+
+# What an agent says of itself: `/status` and `/context`, from how it stands now.
+
+
+def status_of(stepping: Stepping, record: SessionRecord | None) -> str:
+    """What `/status` answers; `record` is the session's line of the index."""
+    conversation = stepping.conversation
+    return status_text(
+        session_id=conversation.session_id,
+        model=stepping.model.name,
+        window_tokens=stepping.window_tokens,
+        messages=len(conversation.shown()),
+        compactions=conversation.compactions,
+        record=record,
+    )
+
+
+def context_of(stepping: Stepping, *, detail: bool) -> str:
+    """What `/context` answers; the workspace is read anew for it."""
+    stepping.begin()
+    messages = [one.message for one in stepping.conversation.shown()]
+    return context_text(
+        stepping.workspace,
+        stepping.shape.tools,
+        system_chars=len(stepping.shape.system),
+        messages=len(messages),
+        message_chars=sum(len(encode(dict(one)).decode()) for one in messages),
+        detail=detail,
+    )
+
+
+# When a chat starts a new session by itself: every day at an hour, or after idling.
+#
+# Pure: the clock and the time zone are handed in. Local hours are the user's, over changes of
+# daylight saving time, too.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetResult:
+    """Whether a new session is due, and why or why not."""
+
+    due: bool
+    reason: str
+
+
+def reset_due(
+    last_activity: float | None, now: float, settings: Reset, tz: tzinfo | None = None
+) -> ResetResult:
+    """Whether a session that was last used at `last_activity` has ended by `now`.
+
+    Times are seconds since the epoch; without a time zone the machine's own counts. Under
+    "daily" an idle time that is set counts as well: whichever comes first.
+    """
+    if settings.mode is None:
+        return ResetResult(due=False, reason="sessions go on until /new (session.reset.mode)")
+    if last_activity is None:
+        return ResetResult(due=False, reason="nothing was said in this session yet")
+    idle = settings.idle_minutes
+    if idle is not None and now - last_activity >= idle * 60:
+        return ResetResult(due=True, reason=f"idle for {idle} minutes (session.reset.idle_minutes)")
+    if settings.mode == "daily":
+        if last_activity < _last_change(now, settings.at_hour, tz):
+            reason = f"a new day began at {settings.at_hour:02d}:00 (session.reset.at_hour)"
+            return ResetResult(due=True, reason=reason)
+        return ResetResult(due=False, reason="used since the day began")
+    if idle is None:
+        return ResetResult(due=False, reason="no idle time is set (session.reset.idle_minutes)")
+    return ResetResult(due=False, reason=f"used within the last {idle} minutes")
+
+
+def _last_change(now: float, hour: int, tz: tzinfo | None) -> float:
+    """When the day last began, at or before `now`."""
+    local = datetime.fromtimestamp(now, tz).astimezone(tz)
+    for back in range(2):
+        day = local.date() - timedelta(days=back)
+        change = datetime(day.year, day.month, day.day, hour, tzinfo=tz)
+        if change.timestamp() <= now:
+            return change.timestamp()
+    return now - 24 * 3600
+
+
+# The index of sessions while an agent runs: what goes wrong with it is told, never a turn's end.
+#
+# The index is a convenience beside the transcripts, which are whole without it. Always holds: a
+# run
+# waits for a lock that somebody holds once at most; what failed is told in a sentence.
+
+
+class TellingIndex(SessionIndex):
+    """An index that notes its failures."""
+
+    def __init__(self, index: SessionIndex) -> None:
+        super().__init__(index.path)
+        self._index = index
+        self._failed = False
+        self._notes: list[str] = []
+
+    def begin(self) -> None:
+        """A run begins: what failed before may succeed now."""
+        self._failed = False
+
+    def take_notes(self) -> list[str]:
+        """What failed since it was last asked, one sentence each."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """Change a record, where that can be done."""
+        if not self._failed:
+            try:
+                return self._index.update(key, change)
+            except TranscriptError as error:
+                self._note(error)
+        return change(SessionRecord(session_id=""))
+
+    def get(self, key: str) -> SessionRecord | None:
+        """The record; None where it cannot be read."""
+        try:
+            return self._index.get(key)
+        except TranscriptError as error:
+            self._note(error)
+            return None
+
+    def _note(self, error: TranscriptError) -> None:
+        self._failed = True
+        self._notes.append(f"The index of sessions was not brought up to date: {error}")
+
+
+# Runs the tool calls of a reply, one after the other, each ending in a recorded result.
+#
+# Always holds, once `settle` was awaited: every call of a recorded reply has exactly one result,
+# in
+# the calls' order, however the turn ended; a tool that breaks is an error result, not the turn's
+# end. A reply that was cut off at the output limit has its calls answered, and none of them run.
+
+
+ABORTED = "The user stopped the turn while this ran."
+NOT_RUN = "Not run: the user stopped the turn before."
+_UNFINISHED = frozenset({"error", "aborted"})
+"""Replies that are never sent again: nothing has to answer their calls."""
+
+
+class CallRunner:
+    """Runs calls with a set of tools."""
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._task: asyncio.Task[ToolOutcome] | None = None
+        self._begun = 0
+        self.aborted = False
+
+    def abort(self) -> None:
+        """Stop what runs; calls that were not begun are not."""
+        self.aborted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(
+        self, message: Mapping[str, Any], conversation: Conversation
+    ) -> AsyncGenerator[CallBegan | CallEnded, None]:
+        """Run what a reply asks for, and record the results."""
+        cut_off = message.get("stopReason") == "length"
+        for call in calls_of(message):
+            arguments = call.get("arguments") or {}
+            yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
+            if self.aborted:
+                outcome = failed(NOT_RUN)
+            elif cut_off:
+                outcome = failed(CUT_OFF)
+            else:
+                self._begun += 1
+                outcome = await self._outcome(call)
+            await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
+            yield CallEnded(
+                id=call["id"], name=call["name"], is_error=outcome.is_error, text=outcome.text
+            )
+
+    async def settle(self, conversation: Conversation) -> None:
+        """Answer what nobody answered: whoever listened is gone, or something broke."""
+        begun, self._begun = self._begun, 0
+        asked, answered = _last_calls(conversation)
+        for at, call in enumerate(asked[answered:], answered):
+            told = failed(ABORTED if at < begun else NOT_RUN)
+            await durably(conversation.keep, _result(call, told, conversation.milliseconds()))
+
+    async def _outcome(self, call: Mapping[str, Any]) -> ToolOutcome:
+        tool = self._tools.get(call["name"])
+        if tool is None:
+            return failed(f"There is no such tool; there are {', '.join(self._tools)}.")
+        arguments = call.get("arguments")
+        given = arguments if isinstance(arguments, Mapping) else {}
+        self._task = task = asyncio.ensure_future(_ran(tool, given))
+        try:
+            await asyncio.wait({task})
+        finally:
+            self._task = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            return failed(ABORTED)
+        return task.result()
+
+
+def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tool calls of an assistant message, in order."""
+    return [block for block in message["content"] if block.get("type") == "toolCall"]
+
+
+async def _ran(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
+    """What a tool answers; one of the host's may break in any way."""
+
+    async def work() -> ToolOutcome:
+        return await tool.run(arguments)
+
+    outcome = await attempted(work())
+    if isinstance(outcome, Failure):
+        return failed(f"{tool.name} broke: {outcome.error.__name__}. Try it another way.")
+    if not isinstance(outcome, ToolOutcome):
+        return failed(f"{tool.name} broke: its answer is no ToolOutcome. Try it another way.")
+    return outcome
+
+
+def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
+    """The calls of the newest reply, and how many of them have a result; off the record itself."""
+    answered = 0
+    for one in reversed(conversation.shown()):
+        role = one.message.get("role")
+        if role == "toolResult":
+            answered += 1
+        elif role == "assistant" and one.message.get("stopReason") not in _UNFINISHED:
+            return calls_of(one.message), answered
+        elif role == "user":
+            break
+    return [], 0
+
+
+def _result(call: Mapping[str, Any], outcome: ToolOutcome, timestamp: int) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "toolResult",
+        "toolCallId": call["id"],
+        "toolName": call["name"],
+        "content": outcome.content(),
+    }
+    if outcome.details is not None:
+        message["details"] = dict(outcome.details)
+    return {**message, "isError": outcome.is_error, "timestamp": timestamp}
+
 
 MAX_STEPS = 200
 """Requests of one turn; a model that asks on and on is stopped and told."""

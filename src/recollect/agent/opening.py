@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
-from recollect.agent.first_run import answered_before
 from recollect.agent.loop import Agent
+from recollect.agent.prompt import answered_before
 from recollect.config import Settings, load_settings
 from recollect.engine.engine import Engine
 from recollect.errors import MissingExtra, SettingsError

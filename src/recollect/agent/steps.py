@@ -7,18 +7,20 @@ or a compaction that fails changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Any
+from typing import Any, TypeVar
 
-from recollect.agent.conversation import Conversation
+from recollect.agent.conversation import Conversation, first_kept_entry, unrecorded
 from recollect.agent.durably import durably
 from recollect.agent.events import (
     AgentEvent,
     Compacted,
     Failed,
+    FailureKind,
     Flushed,
     Prepared,
     Replied,
@@ -26,19 +28,14 @@ from recollect.agent.events import (
     Thought,
     Withdrawn,
 )
-from recollect.agent.first_run import is_answered
-from recollect.agent.flush import FlushOrder, flush
-from recollect.agent.listen import Hearing, Listener
-from recollect.agent.prompt import system_prompt
-from recollect.agent.record_cut import first_kept_entry, unrecorded
-from recollect.agent.recover import gave_up
+from recollect.agent.flush import FlushOrder, SilentFilter, flush
+from recollect.agent.prompt import is_answered, system_prompt
 from recollect.agent.request import Shape, request_body
-from recollect.agent.step import Sent, Step
 from recollect.agent.tools.confine import Ground
 from recollect.agent.tools.outcome import Tool
-from recollect.agent.waiting import Waiting
 from recollect.engine.engine import Engine
-from recollect.engine.session import Context
+from recollect.engine.session import Context, Observation
+from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
 from recollect.formats.pi_session import PiShown
 from recollect.formats.translate import (
     REFUSED,
@@ -52,8 +49,211 @@ from recollect.formats.translate import (
 from recollect.ports import ChatModel, Clock
 from recollect.session.workspace import LoadedWorkspace, load_workspace
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.model import ReplyDone
+from recollect.values.model import Overflow, ReplyDone, ReplyEvent, TextDelta, ThinkingDelta
 from recollect.values.report import Report
+
+# One request of a turn: what went out, and what came of it.
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One request of a turn and what came of it; filled in while it runs."""
+
+    number: int
+    message: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The reply as it was recorded; None where there is none that counts."""
+    aborted: bool = False
+    observation: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The request that went out last."""
+
+    request: Mapping[str, Any] = field(repr=False)
+    wire_messages: int
+    """How much of the history it stands for."""
+
+
+# Waits for work that the user may stop waiting for.
+
+
+_T = TypeVar("_T")
+
+
+class Waiting:
+    """One piece of work at a time."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+
+    def abort(self) -> None:
+        """End the work; nothing is waited for: nothing happens."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """What the work comes to; None where the user did not wait for it.
+
+        Work that has something to tell although it was ended tells it. The engine ends a
+        compaction that nobody waits for by itself; it is recorded when the next request shows
+        its cut.
+        """
+        task = self._task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task})
+        finally:
+            self._task = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return None if task.cancelled() else task.result()
+
+
+# One reply of the model, as it streams in, up to its end or to where it broke off.
+#
+# Owns the task that reads the stream; `abort` ends it at once, and the connection with it. Never
+# raises for what a model does, nor for what it lacks (an extra): how it ended is a value. A reply
+# that says NO_REPLY is never shown.
+
+
+@dataclass(slots=True)
+class Hearing:
+    """How a reply came; filled in while it is listened to."""
+
+    text: str = field(default="", repr=False)
+    """The words so far."""
+    done: ReplyDone | None = None
+    trouble: Trouble | None = None
+    aborted: bool = False
+    silent: bool = False
+    ended: bool = False
+    """The stream was listened to until it ended or broke off by itself."""
+
+
+class Listener:
+    """Listens to one stream at a time."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def abort(self) -> None:
+        """Stop listening; what had come stays in the `Hearing`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def listen(
+        self, model: ChatModel, request: Mapping[str, Any], hearing: Hearing
+    ) -> AsyncGenerator[Said | Thought, None]:
+        """What may be shown of the reply, as it comes."""
+        queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
+        task = self._task = asyncio.create_task(_pump(model, request, queue))
+        filtered = SilentFilter()
+        try:
+            while (event := await queue.get()) is not None:
+                if isinstance(event, TextDelta):
+                    hearing.text += event.text
+                    if shown := filtered.feed(event.text):
+                        yield Said(text=shown)
+                elif isinstance(event, ThinkingDelta):
+                    yield Thought(text=event.text)
+                elif isinstance(event, ReplyDone):
+                    hearing.done = event
+            if rest := filtered.finish():
+                yield Said(text=rest)
+            await asyncio.wait({task})
+            _conclude(task, hearing)
+            hearing.silent = filtered.silent
+        finally:
+            self._task = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _pump(
+    model: ChatModel, request: Mapping[str, Any], queue: asyncio.Queue[ReplyEvent | None]
+) -> None:
+    """Read in one task: drivers tie a connection to the task that opened it."""
+    stream = model.stream(request)
+    try:
+        async for event in stream:
+            queue.put_nowait(event)
+    finally:
+        queue.put_nowait(None)
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _conclude(task: asyncio.Task[None], hearing: Hearing) -> None:
+    if task.cancelled():
+        hearing.ended, hearing.aborted = True, hearing.done is None
+        return
+    error = task.exception()
+    if error is not None and not isinstance(error, RecollectError):
+        raise error  # no word of a model's: a fault of the program
+    hearing.ended = True
+    if isinstance(error, RecollectError):
+        hearing.trouble = trouble_of(error)
+    elif hearing.done is None:
+        hearing.trouble = trouble_of(ModelUnavailable("the reply broke off before its end"))
+    elif hearing.done.overflow is not None:
+        hearing.trouble = silent_trouble(hearing.done.overflow)
+
+
+# What becomes of a turn whose reply did not come: which trouble it is, and what is told.
+#
+# Pure; `steps` acts on it. For a request that did not fit, the engine learns the window and
+# compacts, preparing again shortens what is too long, and the request goes out once more. Never a
+# second retry, never a reset: when it fails again the history is as it was, and the error says
+# what
+# can be done. What a provider refuses for another reason is not tried again at all.
+
+
+UNSAID = Overflow(pattern_name="unsaid")
+"""A provider refused for size and said nothing more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a reply did not come."""
+
+    kind: FailureKind
+    reason: str
+    overflow: Overflow | None = field(default=None, repr=False)
+
+
+def trouble_of(error: RecollectError) -> Trouble:
+    """What an error means for the turn."""
+    if isinstance(error, ModelOverflow):
+        said = error.overflow
+        overflow = said if isinstance(said, Overflow) else UNSAID
+        return Trouble(kind="overflow", reason=str(error), overflow=overflow)
+    if isinstance(error, ModelRefused):
+        return Trouble(kind="refused", reason=str(error))
+    if isinstance(error, ModelUnavailable):
+        return Trouble(kind="unavailable", reason=str(error))
+    return Trouble(kind="model", reason=str(error))
+
+
+def silent_trouble(overflow: Overflow) -> Trouble:
+    """A reply that came although its request did not fit."""
+    reason = f"the request was larger than the window ({overflow.pattern_name})"
+    return Trouble(kind="overflow", reason=reason, overflow=overflow)
+
+
+def gave_up(trouble: Trouble, made: Compacted | None) -> str:
+    """What the user is told when a turn could not be finished."""
+    if trouble.kind == "overflow":
+        why = "" if made is None else f" Compaction: {made.result.reason}."
+        return (
+            f"The request still does not fit the model's window.{why} Nothing was lost: the "
+            "conversation is as it was. Try /compact with what matters, a model with a larger "
+            "window, or /new for a fresh session."
+        )
+    if trouble.kind == "refused":
+        return f"The provider refused the request: {trouble.reason}"
+    return f"The model did not answer: {trouble.reason}"
+
 
 SHRUNK_RATIO = 0.9
 """Of a request that did not fit, what the next one may be: estimates are off by some percent."""

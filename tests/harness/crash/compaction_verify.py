@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.harness.crash.desk import Desk, markers_in, session_of_turn, spoken_in, turn_of
 from tests.harness.crash.verify import PAGE
 
-from recollect.agent.history import MARK, is_own
+from recollect.agent.conversation import MARK, is_own
 from recollect.errors import FormatError, TranscriptError
 from recollect.formats.stored_records import join_state, read_record
 from recollect.ports import Store

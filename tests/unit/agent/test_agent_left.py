@@ -15,8 +15,8 @@ from tests.unit.agent.agent_room import Room, collected, ended, filling, of, sai
 from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note
 
 from recollect.agent.events import CallEnded, Ended, Failed, Flushed, Replied, Told
-from recollect.agent.first_run import answered_before
 from recollect.agent.loop import Agent
+from recollect.agent.prompt import answered_before
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
 from recollect.errors import MissingExtra, TranscriptError
 from recollect.session import SessionIndex, SessionTranscript

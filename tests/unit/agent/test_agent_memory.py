@@ -17,8 +17,7 @@ from tests.unit.agent.agent_room import QUIET, Room, collected, ended, of
 from recollect.agent.commands import Command, NoCommand, read_command
 from recollect.agent.events import AgentEvent, Told
 from recollect.agent.loop import Agent
-from recollect.agent.memory_command import recordable
-from recollect.agent.memory_text import MOST_SHOWN, facts_text, one_line
+from recollect.agent.memory_command import MOST_SHOWN, facts_text, one_line, recordable
 from recollect.agent.opening import open_agent
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedModel

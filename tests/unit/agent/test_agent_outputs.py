@@ -17,14 +17,12 @@ import pytest
 from tests.unit.agent.agent_room import Room, of
 
 from recollect.agent.events import CallEnded
-from recollect.agent.tools import bash as bash_module
-from recollect.agent.tools import outputs as outputs_module
-from recollect.agent.tools.bash import bash_tool
+from recollect.agent.tools import outcome as outputs_module
+from recollect.agent.tools import shell as bash_module
 from recollect.agent.tools.confine import Ground
-from recollect.agent.tools.files import write_tool
-from recollect.agent.tools.outcome import Tool, ToolOutcome
-from recollect.agent.tools.outputs import MAX_BYTES, Outputs
-from recollect.agent.tools.read import read_tool
+from recollect.agent.tools.files import read_tool, write_tool
+from recollect.agent.tools.outcome import MAX_BYTES, Outputs, Tool, ToolOutcome
+from recollect.agent.tools.shell import bash_tool
 from recollect.config.settings import Redaction
 from recollect.session import open_transcript, transcript_file
 from recollect.session.files import outputs_folder

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.agent.agent_room import Room, collected, ended, filling, notes, of, said
 from tests.unit.agent.test_agent_window import SMALL, TALK, WINDOW
 
+from recollect.agent.conversation import history_of
 from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
-from recollect.agent.history import history_of
 from recollect.agent.loop import Agent
 from recollect.formats.json_text import encode
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName

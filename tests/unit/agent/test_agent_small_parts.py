@@ -14,11 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agent import day_note
+from recollect.agent import flush as day_note
 from recollect.agent.commands import Command, NoCommand, read_command
-from recollect.agent.day_note import DayNote, append_note, day_of, means_a_day_note
-from recollect.agent.reset import reset_due
-from recollect.agent.silent import NO_REPLY, SilentFilter, is_silent, shown_of
+from recollect.agent.flush import (
+    NO_REPLY,
+    DayNote,
+    SilentFilter,
+    append_note,
+    day_of,
+    is_silent,
+    means_a_day_note,
+    shown_of,
+)
+from recollect.agent.loop import reset_due
 from recollect.config.settings import Redaction, Reset
 
 BERLIN = ZoneInfo("Europe/Berlin")

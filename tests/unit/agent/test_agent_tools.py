@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.tools.bash import bash_tool
 from recollect.agent.tools.confine import Ground
-from recollect.agent.tools.files import edit_tool, write_tool
-from recollect.agent.tools.outcome import Tool, ToolOutcome
-from recollect.agent.tools.outputs import Outputs
-from recollect.agent.tools.read import MAX_BYTES, MAX_LINES, read_tool
+from recollect.agent.tools.files import MAX_BYTES, MAX_LINES, edit_tool, read_tool, write_tool
+from recollect.agent.tools.outcome import Outputs, Tool, ToolOutcome
+from recollect.agent.tools.shell import bash_tool
 
 
 def use(make: Callable[[Ground], Tool], root: Path, /, **arguments: Any) -> ToolOutcome:

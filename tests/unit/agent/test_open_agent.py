@@ -12,10 +12,10 @@ from tests.unit.agent.agent_room import QUIET, notes, of
 from tests.unit.agent.test_agent_window import SMALL, TALK
 
 from recollect.agent import opening
+from recollect.agent.conversation import undone_elsewhere
 from recollect.agent.events import Ended, Prepared, Said, Told
 from recollect.agent.loop import Agent
 from recollect.agent.opening import open_agent
-from recollect.agent.record_cut import undone_elsewhere
 from recollect.engine.engine import Engine
 from recollect.errors import SettingsError, TranscriptLocked
 from recollect.formats.pi_session import build_context

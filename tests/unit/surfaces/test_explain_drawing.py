@@ -11,10 +11,9 @@ import pytest
 from rich.console import Console
 
 from recollect.config import Settings
-from recollect.surfaces.cli.draw_fates import stretches
-from recollect.surfaces.cli.draw_session import draw_session
+from recollect.surfaces.cli.draw_session import draw_session, stretches
+from recollect.surfaces.cli.explain import explain_session
 from recollect.surfaces.cli.explain_replay import replay
-from recollect.surfaces.cli.explain_session import explain_session
 from recollect.surfaces.cli.explained import Explained, MessageFate
 from recollect.values.reason import Cause, Reason
 from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.agent.tools.outputs import Outputs
+from recollect.agent.tools.outcome import Outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from recollect.agent.tools.bash import bash_tool
 from recollect.agent.tools.confine import Ground
-from recollect.agent.tools.files import edit_tool, write_tool
+from recollect.agent.tools.files import edit_tool, read_tool, write_tool
 from recollect.agent.tools.outcome import Tool
-from recollect.agent.tools.read import read_tool
+from recollect.agent.tools.shell import bash_tool
 
 
 def default_tools(ground: Ground) -> tuple[Tool, ...]:

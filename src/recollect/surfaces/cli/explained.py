@@ -8,13 +8,104 @@ the request has exactly one fate.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from recollect.surfaces.cli.explain_text import shown_text
+from recollect.formats.summaries import SUMMARY_ITEMS
+from recollect.rules.message_redaction import redact_json_text
+from recollect.rules.redaction import redact
+from recollect.rules.tokens import Weigher
 from recollect.values.edit import StageName
+from recollect.values.history import Composed, Entry
+from recollect.values.message import (
+    CallId,
+    Image,
+    Message,
+    Other,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from recollect.values.reason import Reason, told
 from recollect.values.report import FateKind, MomentKind, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recollect.values.history import Row
+    from recollect.values.message import Part
+
+
+# Text from a transcript made fit to be shown: no secrets, no control characters, one line.
+#
+# Owns that nothing a recording holds can move the cursor, colour the screen, turn its reading
+# direction or reveal a key. Always returns text that any terminal can encode and measure.
+
+
+EXCERPT_CHARS = 160
+_LOOKED_AT_CHARS = 4000  # enough to see a long secret whole before it is clipped
+_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor (ECMA-48, 5.4)
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Selectors change how wide the sign before them is drawn, differently on every terminal.
+_SELECTORS = re.compile("[\ufe00-\ufe0f]")
+
+
+def plain_line(text: str) -> str:
+    """One line that prints as it reads: no escapes, no controls, white space joined."""
+    if text.isprintable() and text.isascii() and "  " not in text:
+        return text.strip()
+    text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
+    kept = [
+        " " if sign.isspace() else sign
+        for sign in text
+        if sign.isspace() or unicodedata.category(sign) not in _UNPRINTED
+    ]
+    return " ".join("".join(kept).split())
+
+
+def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
+    """A text's beginning with its secrets masked, on one line."""
+    line = plain_line(redact(text[:_LOOKED_AT_CHARS]).text)
+    return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
+
+
+def excerpt_of(parts: Sequence[Part]) -> str:
+    """The first words of a message."""
+    for part in parts:
+        line = shown_text(_words_of(part))
+        if line:
+            return line
+    return ""
+
+
+def _words_of(part: Part) -> str:
+    if isinstance(part, Text | Thinking):
+        return part.text
+    if isinstance(part, ToolCall):
+        arguments, _ = redact_json_text(part.arguments)  # as it reads: an escape can hide a label
+        return f"{redact(part.name).text} {arguments}"
+    if isinstance(part, ToolResult):
+        images = sum(isinstance(inner, Image) for inner in part.content)
+        return part.text or (f"[{images} images]" if images > 1 else "[image]" if images else "")
+    if isinstance(part, Image):
+        return f"[{part.media_type or 'image'}]"
+    assert isinstance(part, Other)
+    return f"[{part.kind}]"
+
+
+# Which kind of content the tokens of a request belong to.
+#
+# Owns the sorting of parts into kinds and tools. Counts with the engine's own weigher, so that
+# kinds add up to its estimates; `apportioned` carries them over to its calibrated totals.
+
 
 TokenKind: TypeAlias = Literal[
     "system",
@@ -30,6 +121,93 @@ TokenKind: TypeAlias = Literal[
     "ours",
     "other",
 ]
+KINDS: tuple[TokenKind, ...] = get_args(TokenKind)
+
+_OWN_OPENING = "[recollect]"
+"""Opens every note and stand-in of ours; looked for only in rows that we composed."""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Tokens by kind, and those of tool results by tool; estimates before calibration."""
+
+    kinds: Counter[TokenKind] = field(default_factory=Counter)
+    tools: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
+
+
+def tool_names(messages: Iterable[Message]) -> dict[CallId, str]:
+    """The tool of every call, by its id; results often do not say it."""
+    return {
+        part.id: part.name
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    }
+
+
+def sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> Sorted:
+    """Sort the tokens of rows; what weighs nothing by itself goes to the row's leading kind."""
+    found = Sorted()
+    for row in rows:
+        if isinstance(row, Composed) and not row.sources:
+            found.kinds["ours"] += row.tokens
+            continue
+        summary = isinstance(row, Entry) and row.message.summary
+        lead: TokenKind = "summaries" if summary else _lead(row)
+        left = row.tokens
+        for part in row.parts:
+            for kind, tokens in _weighed(part, row, weigher):
+                kept = min(tokens, left)
+                left -= kept
+                found.kinds["summaries" if summary else kind] += kept
+                if kind == "tool results" and isinstance(part, ToolResult):
+                    tool = part.name or names.get(part.call_id, "?")
+                    found.tools[tool] += kept
+                    found.results[tool] += 1
+        found.kinds[lead] += left
+    return found
+
+
+def _lead(row: Row) -> TokenKind:
+    if row.role in ("system", "user", "assistant"):
+        return row.role
+    return "tool results"
+
+
+def _weighed(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
+    tokens = weigher.part(part)
+    words = part.text if isinstance(part, Text | ToolResult) else ""
+    if isinstance(row, Composed) and words.startswith(_OWN_OPENING):
+        return [("ours", tokens)]
+    if isinstance(part, ToolResult):
+        images = sum([weigher.part(inner) for inner in part.content if isinstance(inner, Image)])
+        text: tuple[TokenKind, int] = ("tool results", tokens - images)
+        return [text, ("images", images)] if images else [text]
+    if isinstance(part, ToolCall):
+        return [("tool calls", tokens)]
+    if isinstance(part, Thinking):
+        return [("thinking", tokens)]
+    if isinstance(part, Image):
+        return [("images", tokens)]
+    if isinstance(part, Other):
+        return [("summaries" if part.kind in SUMMARY_ITEMS else "other", tokens)]
+    return [("other" if row.role == "tool" else row.role, tokens)]
+
+
+def apportioned(estimates: Sequence[int], total: int) -> list[int]:
+    """The estimates scaled so that they add up to `total` exactly (largest remainders)."""
+    whole = sum(estimates)
+    if whole <= 0:
+        return [0] * len(estimates)
+    shares = [estimate * total // whole for estimate in estimates]
+    remainders = [estimate * total % whole for estimate in estimates]
+    by_remainder = sorted(range(len(estimates)), key=lambda at: -remainders[at])
+    for at in by_remainder[: total - sum(shares)]:
+        shares[at] += 1
+    return shares
+
+
 WindowSource: TypeAlias = Literal["argument", "settings", "recording", "model", "default"]
 
 

@@ -8,10 +8,13 @@ stored is skipped.
 from __future__ import annotations
 
 import mmap
+import tarfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,24 +22,228 @@ from recollect.errors import FormatError, RecollectError, UnknownFormat
 from recollect.formats.openclaw_files import read_vmem
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
-from recollect.surfaces.cli.import_sources import (
-    KNOWLEDGE,
-    SEGMENTS,
-    VECTORS,
-    OpenclawFolder,
-    Recorded,
-    find_sources,
-)
-from recollect.surfaces.cli.import_told import FileTold, counted, summed, tell, totals
+from recollect.surfaces.cli.explained import plain_line
+from recollect.surfaces.cli.facts.listing import said_waiting, sessions_waiting
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 from recollect.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
-from recollect.transfer.transcripts import ImportRules, import_transcript
+from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 
 if TYPE_CHECKING:
     from recollect.ports import Store
     from recollect.values.transcript import RecordedSession
+
+
+# What there is to import behind the paths somebody gives: files, folders, archives.
+#
+# Owns which files are looked at. In a folder only what could be a recording is; a file that is
+# named is always tried. OpenClaw's three files are known by their names and go together.
+
+
+SEGMENTS: Final = "segments.jsonl"
+KNOWLEDGE: Final = "knowledge.jsonl"
+VECTORS: Final = "vectors.bin"
+OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
+_LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
+_ARCHIVES: Final = (".tgz", ".tar", ".tar.gz")
+_SUFFIXES: Final = (".gz", ".jsonl", ".ndjson", ".json", ".tgz", ".tar", ".traj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A file that may be a recording."""
+
+    name: str
+    """As it is told to people."""
+    stem: str
+    """What a session is called that has no name of its own."""
+    modified_at: float
+    read: Callable[[], bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenclawFolder:
+    """A folder with OpenClaw's files, or one of them by itself."""
+
+    name: str
+    folder: Path
+    files: frozenset[str]
+
+
+def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
+    """Everything to be imported, in a settled order, each file once."""
+    seen: set[Path] = set()
+    for path in paths:
+        for found in _within(path):
+            where = found.resolve()
+            if where not in seen:
+                seen.add(where)
+                yield from _source(found, path, seen)
+
+
+def _within(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and (file.name in OPENCLAW_FILES or _worth_trying(file.name)):
+            yield file
+
+
+def _worth_trying(name: str) -> bool:
+    if "aider" in name and name.endswith(".md"):  # it has no reader, and that is to be told
+        return True
+    return not name.startswith(".") and name.lower().endswith(_LOOKED_AT)
+
+
+def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
+    name = str(file.relative_to(given)) if given.is_dir() else file.name
+    if file.name in OPENCLAW_FILES:
+        beside = frozenset(one for one in OPENCLAW_FILES if (file.parent / one).is_file())
+        # one file by itself is taken alone, but segments always with their vectors
+        alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
+        files = beside if given.is_dir() else alone
+        seen.update((file.parent / one).resolve() for one in files)
+        folder = str(Path(name).parent) if given.is_dir() else name
+        yield OpenclawFolder(
+            name=given.name if folder == "." else folder, folder=file.parent, files=files
+        )
+    elif file.name.lower().endswith(_ARCHIVES):
+        yield from _members(file, name)
+    else:
+        yield Recorded(
+            name=name,
+            stem=stem_of(file.name),
+            modified_at=file.stat().st_mtime,
+            read=file.read_bytes,
+        )
+
+
+def _members(file: Path, name: str) -> Iterator[Recorded]:
+    """The files of an archive, read into memory one by one."""
+    try:
+        with tarfile.open(file) as archive:
+            for member in archive:
+                if not (member.isfile() and _worth_trying(Path(member.name).name)):
+                    continue
+                opened = archive.extractfile(member)
+                held = BytesIO(opened.read() if opened is not None else b"")
+                yield Recorded(
+                    name=f"{name}/{member.name}",
+                    stem=stem_of(Path(member.name).name),
+                    modified_at=float(member.mtime),
+                    read=held.getvalue,
+                )
+    except (tarfile.TarError, OSError, EOFError) as problem:
+        raise FormatError(f"{name} is a damaged archive: {problem}") from None
+
+
+def stem_of(name: str) -> str:
+    """A file's name without the endings that say how it is packed."""
+    stem = name
+    while stem.lower().endswith(_SUFFIXES) and Path(stem).stem:
+        stem = Path(stem).stem
+    return stem or name
+
+
+# What is told about an import: each file's counts and complaints, and the sum of them.
+#
+# Never says what a message holds; lines are named by their numbers.
+
+
+_TOLD_LINES = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class FileTold:
+    """What became of one file."""
+
+    file: str
+    kind: str
+    sessions: int = 0
+    messages: ImportCounts = field(default_factory=ImportCounts)
+    facts: ImportCounts | None = None
+    vectors: int | None = None
+    altered: int = 0
+    passed_over: tuple[str, ...] = ()
+    problem: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`; the lines passed over are told one by one."""
+        return asdict(self)
+
+
+def tell(told: FileTold, *, quiet: bool) -> None:
+    """Tell people: what became of it on standard output, what is wrong on standard error."""
+    name = plain_line(told.file)
+    if told.problem is not None:
+        click.echo(f"{name}: not imported: {plain_line(told.problem)}", err=True)
+        return
+    for said in told.passed_over[:_TOLD_LINES]:
+        click.echo(f"{name}: {plain_line(said)}", err=True)
+    if len(told.passed_over) > _TOLD_LINES:
+        more = len(told.passed_over) - _TOLD_LINES
+        click.echo(f"{name}: {more:,} more of the kind", err=True)
+    if told.altered:
+        click.echo(
+            f"{name}: {told.altered:,} lines held secrets; they are kept masked, "
+            "and an export differs there",
+            err=True,
+        )
+    if not quiet:
+        sessions = f", {told.sessions:,} sessions" if told.sessions > 1 else ""
+        click.echo(f"{name} ({told.kind}{sessions}): {counted(told)}")
+
+
+def counted(told: FileTold) -> str:
+    """The counts as one sentence."""
+    counts = told.messages
+    parts = [f"{counts.read:,} messages read", f"{counts.stored:,} stored"]
+    if counts.noise:
+        parts[-1] += f" ({counts.noise:,} of them noise)"
+    parts.append(f"{counts.known:,} known")
+    for count, word in (
+        (counts.forgotten, "forgotten before and left out"),
+        (counts.skipped, "recalled blocks left out"),
+        (len(told.passed_over), "passed over"),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    if told.facts is not None:
+        parts.append(f"{told.facts.read:,} facts read, {told.facts.stored:,} stored")
+        if told.facts.forgotten:
+            parts.append(f"{told.facts.forgotten:,} forgotten before")
+    if told.vectors is not None:
+        parts.append(f"{told.vectors:,} vectors stored")
+    return ", ".join(parts)
+
+
+def summed(told: list[FileTold]) -> FileTold:
+    """All files together."""
+    whole = FileTold(file="", kind="")
+    for one in told:
+        whole.messages = whole.messages.plus(one.messages)
+        whole.passed_over += one.passed_over
+        if one.facts is not None:
+            whole.facts = (whole.facts or ImportCounts()).plus(one.facts)
+        if one.vectors is not None:
+            whole.vectors = (whole.vectors or 0) + one.vectors
+        whole.altered += one.altered
+    return whole
+
+
+def totals(told: list[FileTold]) -> dict[str, Any]:
+    """The sums that `--json` ends with."""
+    whole = summed(told)
+    return {
+        "files": len(told),
+        "not_imported": sum(one.problem is not None for one in told),
+        **asdict(whole.messages),
+        "facts": 0 if whole.facts is None else whole.facts.stored,
+        "vectors": whole.vectors or 0,
+        "altered": whole.altered,
+        "passed_over": len(whole.passed_over),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

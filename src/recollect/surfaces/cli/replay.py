@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line, shown_text
+from recollect.surfaces.cli.explained import plain_line, shown_text
 from recollect.surfaces.cli.store_options import (
     Place,
     instant,

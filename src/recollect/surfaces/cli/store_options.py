@@ -20,7 +20,7 @@ import click
 
 from recollect import config
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explained import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console

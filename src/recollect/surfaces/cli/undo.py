@@ -14,7 +14,7 @@ import click
 
 from recollect.config.settings import Models
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import opened, place_of, print_json, store_options
 
 if TYPE_CHECKING:

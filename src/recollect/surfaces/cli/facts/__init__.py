@@ -12,15 +12,15 @@ from recollect.surfaces.cli.later_group import LaterGroup
 SUBCOMMANDS = {
     "list": "listing:list_facts",
     "read": "reading:read",
-    "add": "writing:add",
-    "edit": "writing:edit",
-    "pin": "pinning:pin",
-    "unpin": "pinning:unpin",
-    "forget": "forgetting:forget",
-    "history": "past:history",
-    "why": "asking:why",
-    "export": "folder_out:export",
-    "import": "folder_in:import_",
+    "add": "folder:add",
+    "edit": "folder:edit",
+    "pin": "reading:pin",
+    "unpin": "reading:unpin",
+    "forget": "folder:forget",
+    "history": "listing:history",
+    "why": "reading:why",
+    "export": "folder:export",
+    "import": "folder:import_",
 }
 
 

@@ -2,48 +2,324 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+import re
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from recollect.surfaces.cli.facts.shown import (
-    LEAST_ID_CHARS,
-    MAKERS,
-    NOTHING_KEPT,
-    PINNED,
-    SPEAKER_STYLES,
-    book_of,
-    is_past,
-    is_unused,
-    short_ids,
-    shown_id,
-    speaker,
-    statement,
-)
-from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.waiting import said_waiting, sessions_waiting
+from recollect.errors import RecollectError
+from recollect.surfaces.cli.explain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
+    instant,
     moment_from,
     print_json,
     store_options,
     when,
     with_store,
 )
+from recollect.values.batch import EXTRACT_JOB, extract_key
 from recollect.values.fact import FactType, MadeBy
 from recollect.values.segment import SPEAKERS, Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.facts.results import FactFilter
+    from recollect.engine.facts.book import FactBook
+    from recollect.facts.results import FactFilter, FactHistory, FactVersion
     from recollect.ports import Store
     from recollect.values.fact import Fact, FactId
+
+
+# How many facts were found, from the lines in which extraction tells what it did.
+#
+# Owns reading those lines (`engine.facts.extracting`): counts in front, the messages read behind.
+
+
+_NEW = re.compile(r"(\d+) facts (?:added|told in more detail|replaced)")
+_READ = re.compile(r"from (\d+) messages")
+
+
+@dataclass(slots=True)
+class Found:
+    """A sum of such lines."""
+
+    facts: int = 0
+    messages: int = 0
+    notes: list[str] = field(default_factory=list)
+    """Why a model was not asked, or did not answer; each once."""
+
+    def hear(self, line: str) -> int:
+        """Count one line; returns how many facts it told of."""
+        said, _, note = line.partition("; ")
+        found = sum(int(count) for count in _NEW.findall(said))
+        self.facts += found
+        self.messages += sum(int(count) for count in _READ.findall(said))
+        if note and note not in self.notes:
+            self.notes.append(note)
+        return found
+
+    def __str__(self) -> str:
+        """For people."""
+        return "1 fact found" if self.facts == 1 else f"{self.facts:,} facts found"
+
+
+# A fact as the commands show it: short id, who said it, since when, how it was made.
+#
+# Owns the words for trust and making, the shortest ids that are unique, and the book that the
+# commands work with. Text and ids of facts are printed so that they cannot move the cursor.
+
+
+T = TypeVar("T")
+
+LEAST_ID_CHARS = 8
+NOTHING_KEPT = "nothing is kept in this space yet"
+PINNED = "*"
+SPEAKER_STYLES: dict[Trust, str] = {
+    "high": "green",
+    "medium": "cyan",
+    "low": "yellow",
+    "outside": "red",
+}
+MAKERS: dict[MadeBy, str] = {
+    "rules": "rules",
+    "model": "model",
+    "user": "by hand",
+    "import": "imported",
+}
+
+
+def book_of(store: Store, place: Place) -> FactBook:
+    """The facts of a store, for people."""
+    from recollect.boundary import SystemClock
+    from recollect.engine.facts.book import FactBook as Book
+    from recollect.wiring.models import choose_embedders
+
+    names = [one.name for one in choose_embedders(place.settings).used]
+    return Book(store, place.settings, SystemClock(), embedders=names)
+
+
+def is_unused(url: str | None, space: str) -> bool:
+    """Whether nothing was ever kept in a space; a store that is named must be there."""
+    from recollect.surfaces.cli.store_options import place_of
+    from recollect.wiring.stores import POSTGRES_SCHEMES, sqlite_path
+
+    kept_at = place_of(url, space).url
+    if url is not None or (kept_at is not None and kept_at.startswith(POSTGRES_SCHEMES)):
+        return False
+    return not sqlite_path(kept_at, space).exists()
+
+
+def with_facts(url: str | None, space: str, work: Callable[[Store, Place], Awaitable[T]]) -> T:
+    """Run one piece of work on a space that holds something."""
+    if is_unused(url, space):
+        raise RecollectError(
+            f"{NOTHING_KEPT}; `recollect facts add` writes a fact, `recollect import` reads "
+            "recorded sessions"
+        )
+    return with_store(url, space, work)
+
+
+def shown_id(id: str) -> str:  # noqa: A002
+    """An id on one line; one of a file may be any text."""
+    return plain_line(id) or "(no id)"
+
+
+def short_ids(facts: Iterable[Fact]) -> dict[FactId, str]:
+    """The shortest beginnings of ids that tell these facts apart."""
+    ordered = sorted(fact.id for fact in facts)
+    shown: dict[FactId, str] = {}
+    for at, id_ in enumerate(ordered):
+        beside = (*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2])
+        shared = max((_shared(id_, other) for other in beside), default=0)
+        shown[id_] = id_[: max(LEAST_ID_CHARS, shared + 1)]
+    return shown
+
+
+def _shared(one: str, other: str) -> int:
+    """How many signs two ids begin with together."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def speaker(fact: Fact) -> str:
+    """Whose word it is, and the word that `--trust` and programs know it by."""
+    return f"{SPEAKERS[fact.trust]} ({fact.trust})"
+
+
+def said_by(trust: Trust) -> Text:
+    """Whose word something is, in a line."""
+    from rich.text import Text as RichText
+
+    lead = "  " if trust == "outside" else "  said by "
+    return RichText.assemble((lead, "dim"), (f"{SPEAKERS[trust]} ({trust})", SPEAKER_STYLES[trust]))
+
+
+def is_past(fact: Fact) -> bool:
+    """Whether something has replaced it."""
+    return not fact.current
+
+
+def statement(fact: Fact) -> str:
+    """Its words on one line, with its subject where they leave that open."""
+    return plain_line(fact.told) or "(no words)"
+
+
+def told(fact: Fact) -> Text:
+    """One line about a fact, without its words: type, who, how, since and until when."""
+    from rich.text import Text as RichText
+
+    line = RichText.assemble((fact.type.replace("_", " "), "bold"))
+    line.append_text(said_by(fact.trust))
+    line.append(f"  {when(fact.at)}")
+    if fact.valid_to is not None:
+        line.append(f" until {when(fact.valid_to)}")
+    elif is_past(fact):
+        line.append(", replaced since")
+    line.append(f"  {made(fact)}", style="dim")
+    if fact.pinned:
+        line.append("  pinned", style="bold magenta")
+    return line
+
+
+def made(fact: Fact) -> str:
+    """How it became a fact."""
+    return {
+        "rules": "found by rules",
+        "model": "found by a model",
+        "user": "written by hand",
+        "import": "imported",
+    }[fact.made_by]
+
+
+def fact_as_json(fact: Fact) -> dict[str, Any]:
+    """Everything that is kept of it, but for what only searching needs."""
+    return {
+        "id": fact.id,
+        "type": fact.type,
+        "content": fact.content,
+        "context": fact.context,
+        "subject": fact.subject,
+        "attribute": fact.attribute,
+        "trust": fact.trust,
+        "made_by": fact.made_by,
+        "since": instant(fact.at),
+        "until": instant(fact.valid_to),
+        "recorded_at": instant(fact.recorded_at),
+        "change": fact.change,
+        "superseded_by": fact.superseded_by,
+        "session": fact.session,
+        "pinned": fact.pinned,
+        "sources": list(fact.sources),
+        "evidence": [
+            {"segment": one.segment, "start": one.start, "end": one.end} for one in fact.evidence
+        ],
+    }
+
+
+# `recollect facts history ID`: what it said before, from when to when, and who changed it.
+
+
+_HOW = {"update": "told in other words", "supersede": "replaced the one before", None: ""}
+_CORRECTED = "corrected"
+
+
+@click.command("history")
+@click.argument("id_", metavar="ID")
+@store_options
+def history(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
+    """Show every version of a fact, oldest first; any version's id will do."""
+
+    async def work(store: Store, place: Place) -> FactHistory:
+        return await book_of(store, place).history(id_)
+
+    found = with_facts(url, space, work)
+    if as_json:
+        versions = [_version_as_json(one) for one in found.versions]
+        print_json({"asked": found.asked.id, "versions": versions})
+        return
+    out = console()
+    for one in found.versions:
+        if one.fact is None:
+            out.print("┊ a version that was forgotten", style="dim", soft_wrap=True)
+            continue
+        asked = one.fact.id == found.asked.id
+        out.print(_heading(one.fact, one.until, asked=asked), soft_wrap=True)
+        out.print(f"│    {statement(one.fact)}", soft_wrap=True)
+
+
+def _version_as_json(version: FactVersion) -> dict[str, Any]:
+    if version.fact is None:
+        return {"forgotten": True, "id": version.id}
+    return {"forgotten": False, **fact_as_json(version.fact), "until": instant(version.until)}
+
+
+def _heading(fact: Fact, end: float | None, *, asked: bool) -> Text:
+    from rich.text import Text as RichText
+
+    past = is_past(fact)
+    line = RichText.assemble(("○ ", "dim") if past else ("● ", "bold green"))
+    until = ("?" if end is None else when(end)) if past else "now"
+    line.append(f"{when(fact.at)} to {until}", style="bold" if asked else "")
+    line.append_text(said_by(fact.trust))
+    details = [made(fact)]
+    if fact.change == "supersede" and fact.made_by == "user":
+        details.append(_CORRECTED)
+    elif _HOW[fact.change]:
+        details.append(_HOW[fact.change])
+    if fact.recorded_at is not None:
+        details.append(f"recorded {when(fact.recorded_at)}")
+    line.append(f"  {', '.join(details)}  {shown_id(fact.id)}", style="dim")
+    if fact.pinned:
+        line.append("  pinned", style="bold magenta")
+    return line
+
+
+# How many sessions wait to be read for facts, and what people are told about it.
+#
+# Only reads. Always holds: a session counts once, whatever made it wait.
+
+
+_MOST_JOBS = 100_000
+
+
+async def sessions_waiting(store: Store) -> int:
+    """How many sessions have a job that reads them, and messages that were not read.
+
+    A job alone says nothing: one that waits until a session is idle stays in the queue when the
+    session was read meanwhile, and finds nothing to do.
+    """
+    jobs = await store.jobs(limit=_MOST_JOBS)
+    waiting = {one.key for one in jobs if one.kind == EXTRACT_JOB and one.state != "dead"}
+    if not waiting:
+        return 0
+    names = [one.session for one in await store.sessions()]
+    queued = [
+        name
+        for name in names
+        if waiting.intersection(extract_key(name, left=left) for left in (True, False))
+    ]
+    return sum([await _is_unread(store, name) for name in queued])
+
+
+async def _is_unread(store: Store, session: str) -> bool:
+    read_to = await store.extracted_to(session)
+    return bool(await store.page(after=read_to, limit=1, session=session))
+
+
+def said_waiting(count: int) -> str:
+    """What to do about it; empty where nothing waits."""
+    if not count:
+        return ""
+    who = "1 session waits" if count == 1 else f"{count:,} sessions wait"
+    return f"{who} to be read: `recollect worker --once`, or at once `recollect facts read`"
+
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
 _SCREEN_FACTS = 50

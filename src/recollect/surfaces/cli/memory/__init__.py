@@ -12,19 +12,19 @@ from recollect.surfaces.cli.later_group import LaterGroup
 SUBCOMMANDS = {
     "stats": "looking:stats",
     "sessions": "looking:sessions",
-    "show": "showing:show",
+    "show": "looking:show",
     "search": "searching:search",
-    "add": "adding:add",
+    "add": "indexing:add",
     "forget": "forgetting:forget",
     "index": "indexing:index",
-    "embed": "embedding:embed",
+    "embed": "indexing:embed",
     "evict": "upkeep:evict",
     "reindex": "upkeep:reindex",
     "check": "upkeep:check",
-    "spool": "spooling:spool",
+    "spool": "upkeep:spool",
     "scrub": "upkeep:scrub",
     "migrate": "upkeep:migrate",
-    "jobs": "queueing:jobs",
+    "jobs": "upkeep:jobs",
 }
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
-from recollect.surfaces.cli.memory.said import heading, heading_of
+from recollect.surfaces.cli.explained import plain_line
+from recollect.surfaces.cli.memory.looking import heading, heading_of
 from recollect.surfaces.cli.store_options import (
     Place,
     console,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.errors import RecollectError
+from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
     instant,
+    plain_text,
     print_json,
     store_options,
     when,
     with_store,
 )
+from recollect.values.segment import SegmentId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +30,137 @@ if TYPE_CHECKING:
 
     from recollect.ports import Store
     from recollect.values.model import ModelUse
+    from recollect.values.segment import Segment, StoredSegment
     from recollect.values.upkeep import SessionSummary, Stats
+
+
+# A segment as the commands show it: who, when, where, and its words.
+
+
+_ROLE_STYLES = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta"}
+
+
+def heading(
+    stored: StoredSegment, *, score: float | None = None, number: int | None = None
+) -> Text:
+    """One line: number, score, role, tool, time, session, id, and what is odd about it."""
+    odd = ("cold",) if stored.cold else ()
+    return heading_of(stored.segment, odd, score=score, number=number)
+
+
+def heading_of(
+    segment: Segment,
+    odd: tuple[str, ...] = ("spooled",),
+    *,
+    score: float | None = None,
+    number: int | None = None,
+) -> Text:
+    """As `heading`, for one that is not stored yet."""
+    from rich.text import Text as RichText
+
+    line = RichText()
+    if number is not None:
+        line.append(f"{number:>3}  ", style="bold")
+    if score is not None:
+        line.append(f"{score:.2f}  ", style="bold")
+    line.append(segment.role, style=_ROLE_STYLES.get(segment.role, ""))
+    if segment.tool is not None:
+        line.append(f" {plain_line(segment.tool)}", style="yellow")
+    line.append(f"  {when(segment.said_at)}  {plain_line(segment.session)}  ")
+    line.append(segment.id, style="dim")
+    marks: list[str] = [segment.source] if segment.source == "note" else []
+    if segment.source == "file" and segment.origin is not None:
+        marks.append(plain_line(segment.origin))
+    if segment.noise is not None:
+        marks.append(f"noise: {segment.noise}")
+    marks.extend(odd)
+    if marks:
+        line.append(f"  ({', '.join(marks)})", style="dim")
+    return line
+
+
+def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
+    """Everything that is kept of it but for the line it was imported as."""
+    segment = stored.segment
+    return {
+        "id": segment.id,
+        "session": segment.session,
+        "role": segment.role,
+        "tool": segment.tool,
+        "said_at": instant(segment.said_at),
+        "text": segment.text,
+        "tokens": segment.tokens,
+        "source": segment.source,
+        "trust": segment.trust,
+        "noise": segment.noise,
+        "topics": list(segment.topics),
+        "entities": list(segment.entities),
+        "origin": segment.origin,
+        "sequence": stored.sequence,
+        "cold": stored.cold,
+    }
+
+
+# `recollect memory show ID|SESSION`: a segment with its neighbours, or a session.
+
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_EXCERPT_CHARS = 400
+
+
+@click.command("show")
+@click.argument("what", metavar="ID|SESSION")
+@click.option("--around", default=2, show_default=True, metavar="N", help="Neighbours each side.")
+@click.option("--limit", default=50, show_default=True, metavar="N", help="Newest of a session.")
+@store_options
+def show(*, what: str, around: int, limit: int, url: str | None, space: str, as_json: bool) -> None:
+    """Show a segment with what was said around it, or the newest of a session."""
+
+    async def work(store: Store, place: Place) -> tuple[StoredSegment | None, list[StoredSegment]]:
+        del place
+        if _ID.fullmatch(what):
+            found = await store.segments([SegmentId(what)])
+            if found:
+                return found[0], await _around(store, found[0], max(around, 0))
+        newest = await store.page(session=what, limit=max(limit, 1), descending=True)
+        return None, list(reversed(newest))
+
+    asked, shown = with_store(url, space, work, spool="told")
+    if not shown:
+        raise RecollectError(
+            f"{plain_line(what)!r} is neither a segment nor a session of this space; "
+            "`recollect memory sessions` lists the sessions, `search` finds segments"
+        )
+    if as_json:
+        told = [segment_as_json(one) for one in shown]
+        print_json({"asked": None if asked is None else asked.segment.id, "segments": told})
+    else:
+        _draw_segments(asked, shown)
+
+
+async def _around(store: Store, found: StoredSegment, each_side: int) -> list[StoredSegment]:
+    if not each_side:
+        return [found]
+    session = found.segment.session
+    before = await store.page(
+        after=found.sequence, limit=each_side, session=session, descending=True
+    )
+    after = await store.page(after=found.sequence, limit=each_side, session=session)
+    return [*reversed(before), found, *after]
+
+
+def _draw_segments(asked: StoredSegment | None, shown: list[StoredSegment]) -> None:
+    out = console()
+    for one in shown:
+        whole = asked is not None and one.segment.id == asked.segment.id
+        out.print(heading(one), soft_wrap=True)
+        text = plain_text(one.segment.text).strip("\n")
+        if not whole and len(text) > _EXCERPT_CHARS:
+            left = len(text) - _EXCERPT_CHARS
+            text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
+        out.print(text, style="" if whole or asked is None else "dim", soft_wrap=True)
+        out.print()
+
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
 """What was asked of models besides conversations: "today", and in "total"."""

@@ -17,11 +17,9 @@ import click
 
 from recollect.errors import RecollectError
 from recollect.search.tokenize import tokenize
-from recollect.surfaces.cli.explain_text import plain_line
-from recollect.surfaces.cli.facts.shown import as_json as fact_as_json
-from recollect.surfaces.cli.facts.shown import shown_id, statement, told
-from recollect.surfaces.cli.memory.said import as_json as segment_as_json
-from recollect.surfaces.cli.memory.said import heading
+from recollect.surfaces.cli.explained import plain_line
+from recollect.surfaces.cli.facts.listing import fact_as_json, shown_id, statement, told
+from recollect.surfaces.cli.memory.looking import heading, segment_as_json
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
