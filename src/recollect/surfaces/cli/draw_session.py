@@ -35,8 +35,7 @@ from recollect.surfaces.cli.draw_paint import (
     short_tokens,
     spread,
 )
-from recollect.surfaces.cli.explain_kinds import apportioned
-from recollect.surfaces.cli.explain_text import shown_text
+from recollect.surfaces.cli.explained import apportioned, shown_text
 from recollect.values.reason import Reason, told
 
 if TYPE_CHECKING:

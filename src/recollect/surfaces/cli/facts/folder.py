@@ -27,7 +27,7 @@ from recollect.formats.memory_folder import (
     day_of,
 )
 from recollect.session.files import private_folder, replace_file
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
     book_of,
     fact_as_json,
@@ -37,7 +37,7 @@ from recollect.surfaces.cli.facts.listing import (
     told,
     with_facts,
 )
-from recollect.surfaces.cli.memory.said import heading
+from recollect.surfaces.cli.memory.looking import heading
 from recollect.surfaces.cli.store_options import (
     Place,
     console,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,

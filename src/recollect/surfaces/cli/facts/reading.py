@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain_text import plain_line
+from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
     Found,
     book_of,
@@ -27,7 +27,7 @@ from recollect.surfaces.cli.facts.listing import (
     told,
     with_facts,
 )
-from recollect.surfaces.cli.memory.said import heading
+from recollect.surfaces.cli.memory.looking import heading
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, console, instant, print_json, store_options
 
