@@ -23,7 +23,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.transcripts.records import unpacked
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.import_sources import Recorded, find_sources
+from recollect.surfaces.cli.import_ import Recorded, find_sources
 from recollect.values.message import (
     Message,
     Other,

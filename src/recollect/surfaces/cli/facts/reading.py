@@ -68,7 +68,7 @@ class TranscriptLine:
 def find_line(space: str, segment: Segment) -> TranscriptLine:
     """Where a message stands."""
     if segment.origin is not None:
-        from recollect.transfer.openclaw import VECTOR_ORIGIN
+        from recollect.upkeep.chores import VECTOR_ORIGIN
 
         return TranscriptLine(place=segment.origin.partition(VECTOR_ORIGIN)[0])
     if segment.source == "note":

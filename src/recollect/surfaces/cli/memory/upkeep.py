@@ -27,8 +27,8 @@ from recollect.surfaces.cli.store_options import (
 from recollect.values.batch import EXTRACT_JOB, extract_key
 
 if TYPE_CHECKING:
-    from recollect.engine.reindex import Reindexed
     from recollect.ports import Store
+    from recollect.upkeep.chores import Reindexed
     from recollect.values.upkeep import CheckResult, ScrubResult, SpoolState
 
 
@@ -240,7 +240,7 @@ def reindex(*, url: str | None, space: str, as_json: bool) -> None:
 
         async def work(store: Store, place: Place) -> Reindexed:
             from recollect.boundary import SystemClock
-            from recollect.engine.reindex import reindex as index_anew
+            from recollect.upkeep.chores import reindex as index_anew
 
             del place
             show = partial(progress.show, "indexing")
