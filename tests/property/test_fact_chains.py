@@ -20,8 +20,8 @@ import pytest
 
 from recollect.errors import ModelUnavailable
 from recollect.facts.history import as_of, chain
-from recollect.facts.name_subject import name_subject
 from recollect.facts.reconcile import reconcile
+from recollect.facts.subjects import name_subject
 from recollect.ports import Model
 from recollect.search.tokenize import tokenize
 from recollect.stores.sqlite import SQLiteStore

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from recollect.facts.name_subject import name_subject
+from recollect.facts.subjects import name_subject
 from recollect.facts.support import (
     BEFORE_CHARS,
     Support,

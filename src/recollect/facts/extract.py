@@ -18,12 +18,9 @@ from typing import Final
 
 from recollect.errors import ModelError
 from recollect.facts.claims import draft_claim, read_claims
-from recollect.facts.explicit import explicit
-from recollect.facts.name_subject import name_subject
 from recollect.facts.provenance import Admitted, Proposed, admit
 from recollect.facts.readable import readable, why_unread
-from recollect.facts.stating.settle_type import settle_type
-from recollect.facts.stating.standalone import standalone
+from recollect.facts.statements import find_statements
 from recollect.facts.windows import (
     MOST_FACTS,
     WINDOW_TOKENS,
@@ -160,37 +157,17 @@ def _by_rules(page: _Page, found: _Found) -> None:
 def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
     if why_unread(segment) is not None or segment.role == "tool":
         return
-    result = explicit(segment)
+    place = next((at for at, one in enumerate(around) if one.id == segment.id), len(around))
+    result = find_statements(segment, around[:place])
     found.refused.extend(result.refused)
     text = found.texts[segment.id]
-    before = _said_before(segment, around) if result.drafts else ()
     for draft in result.drafts:
         spans = tuple(text[one.start : one.end] for one in draft.evidence)
-        if not all(span.strip() for span in spans):
-            found.refused.append(
-                RefusedDraft(reason="it rests on what may not be read", segment=segment.id)
-            )
-            continue
-        alone = standalone(draft, segment, before)
-        if alone.stands:
-            settled = _settled(draft, by_user=segment.role == "user")
-            found.proposed.append(Proposed(draft=settled, spans=spans))
+        if all(span.strip() for span in spans):
+            found.proposed.append(Proposed(draft=draft, spans=spans))
         else:
-            found.refused.append(RefusedDraft(reason=alone.reason, segment=segment.id))
-
-
-def _said_before(segment: Segment, around: Sequence[Segment]) -> Sequence[Segment]:
-    place = next((at for at, one in enumerate(around) if one.id == segment.id), len(around))
-    return around[:place]
-
-
-def _settled(draft: FactDraft, *, by_user: bool) -> FactDraft:
-    """The draft with the type that its words are of, and the subject that such a one has."""
-    type_ = settle_type(draft, by_user=by_user)
-    if type_ == draft.type:
-        return draft
-    named = name_subject(draft.content, type_)
-    return replace(draft, type=type_, subject=named.subject, attribute=named.attribute)
+            reason = "it rests on what may not be read"
+            found.refused.append(RefusedDraft(reason=reason, segment=segment.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

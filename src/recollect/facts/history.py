@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Final, TypeAlias
 
-from recollect.facts.name_subject import name_subject
 from recollect.facts.sameness import Named, may_replace
+from recollect.facts.subjects import name_subject
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
 from recollect.values.segment import SegmentId

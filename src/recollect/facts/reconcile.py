@@ -38,14 +38,14 @@ from recollect.facts.sameness import (
     is_users_word,
     may_be_same,
     may_replace,
-    meets,
     named,
     near,
     rank,
+    same_name,
     same_words,
     values_of,
 )
-from recollect.facts.subjects.values import cut
+from recollect.facts.tokens import cut
 from recollect.ports import Model
 from recollect.rules.tokens import spent_tokens
 from recollect.values.fact import Change, Fact, FactDraft, fact_id
@@ -72,7 +72,7 @@ def decide(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict:
             reason = "said before by a less trusted source"
             return Verdict(operation="update", fact=fact, certain=True, reason=reason)
     names = [(fact, named(fact)) for fact in known]
-    same = [(fact, name) for fact, name in names if meets(draft, about, fact, name)]
+    same = [(fact, name) for fact, name in names if same_name(about, name)]
     certain = [(fact, name) for fact, name in same if about.certain and name.certain]
     if certain:
         return _of_same(draft, about, certain)
@@ -315,7 +315,7 @@ def _carry_out(
         return Reconciled(operation="none", written=written, reason="said again later")
     if followed is not None and _leaves_out(about, name := named(followed)):
         about = replace(about, subject=name.subject, attribute=name.attribute)
-    versions = [fact for fact in known if _is_version(draft, fact, about, followed)]
+    versions = [fact for fact in known if _is_version(fact, about, followed)]
     barred = [
         fact
         for fact in versions
@@ -350,8 +350,8 @@ def _same_words_later(draft: FactDraft, about: Named, known: Sequence[Fact]) -> 
     return next((fact for fact in same if fact.at > draft.at), None)
 
 
-def _is_version(draft: FactDraft, fact: Fact, about: Named, followed: Fact | None) -> bool:
+def _is_version(fact: Fact, about: Named, followed: Fact | None) -> bool:
     if followed is not None and fact.id == followed.id:
         return True
     name = named(fact)
-    return about.certain and name.certain and meets(draft, about, fact, name)
+    return about.certain and name.certain and same_name(about, name)

@@ -15,11 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from recollect.facts.name_subject import name_subject
-from recollect.facts.subjects.choices import ALONE
-from recollect.facts.subjects.subject import Subject
-from recollect.facts.subjects.values import cut
-from recollect.facts.subjects.words import FILLER
+from recollect.facts.subjects import Subject, name_subject
+from recollect.facts.tokens import FILLER, cut
 from recollect.rules.trust import TRUST_ORDER
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactType
@@ -30,13 +27,12 @@ Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
 
 _RANKS: Final = {trust: place for place, trust in enumerate(reversed(TRUST_ORDER))}
 _LEAST_SHARED: Final = 2
-_LEAST_SHARE: Final = 0.6
-_CORRECTING_SHARE: Final = 0.4
+_LEAST_SHARE: Final = 0.7
+_CORRECTING_SHARE: Final = 0.5
 """How many words, values aside, two statements must share where code has no name for one of them:
-two, and this share of the longer one; less where the speaker said that it is a correction. Words
-alone cannot tell a correction from a look-alike (40 of 76 corrections share as much, and 17 of 58
-look-alikes); what protects is that code names most statements. A model that always says
-"supersede" joins 112 of 123 corrections and 5 of 95 look-alikes (tests/unit/memory)."""
+two, and this share of the longer one; less where the speaker said it is a correction. Words
+alone cannot tell a correction from a look-alike: a model that always says "supersede" joins 70 of
+123 corrections and 3 of 95 look-alikes at this share, 87 and 12 at 0.6 (test_reconcile_model.py)."""
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[的了吧]")
 
 
@@ -97,18 +93,6 @@ def _only_value(content: str) -> str:
 def same_name(one: Named, other: Named) -> bool:
     """Whether two statements are about the same property of the same thing."""
     return one.told and (one.subject, one.attribute) == (other.subject, other.attribute)
-
-
-def meets(draft: FactDraft, about: Named, fact: Fact, name: Named) -> bool:
-    """Whether a statement is about the same as a fact, by their names.
-
-    "Back to RabbitMQ" names no more than that it is a queue: said as a correction it is of what
-    its own session spoke about, and not of another session's queue.
-    """
-    if not same_name(about, name):
-        return False
-    vague = draft.corrects and about.attribute == "choice" and about.subject in ALONE
-    return not vague or fact.session in {None, draft.session}
 
 
 def rank(trust: Trust) -> int:

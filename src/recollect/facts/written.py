@@ -13,8 +13,8 @@ from typing import Final
 
 from recollect.config.settings import Redaction
 from recollect.errors import RecollectError
-from recollect.facts.explicit import explicit
-from recollect.facts.name_subject import name_subject
+from recollect.facts.statements import find_statements
+from recollect.facts.subjects import name_subject
 from recollect.rules.redaction import redact
 from recollect.rules.text import clean_text
 from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy
@@ -117,7 +117,7 @@ def _guessed(content: str) -> FactType:
 
 def _by_rules(statement: WrittenStatement) -> FactDraft | None:
     """What the rules make of it, as if the user had said it; None where that is not one thing."""
-    said = explicit(
+    said = find_statements(
         Segment(
             id=SegmentId("0" * 32),
             session="",

@@ -13,7 +13,7 @@ import pytest
 from recollect import open_memory
 from recollect.config import active_keys, build
 from recollect.engine.background import runner_of
-from recollect.facts.name_subject import name_subject
+from recollect.facts.subjects import name_subject
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.batch import Batch
 from recollect.values.fact import Fact, FactId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.facts.explicit import explicit
+from recollect.facts.statements import find_statements
 from recollect.rules.trust import trust_of_role
 from recollect.values.fact import FactDraft
 from recollect.values.message import EntryKey, MessageId, Role
@@ -36,6 +36,6 @@ def said(
 
 def only(text: str, role: Role = "user") -> FactDraft:
     """The one draft of these words."""
-    drafts = explicit(said(text, role)).drafts
+    drafts = find_statements(said(text, role)).drafts
     assert len(drafts) == 1, [draft.content for draft in drafts]
     return drafts[0]

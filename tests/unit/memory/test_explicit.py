@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.saying import said
 
-from recollect.facts.explicit import explicit
+from recollect.facts.statements import find_statements
 from recollect.values.message import Role
 
 EXCLUDED: dict[str, tuple[str, ...]] = {
@@ -147,7 +147,7 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
     ("why", "text"), [(why, text) for why, texts in EXCLUDED.items() for text in texts]
 )
 def test_what_openclaw_excludes_is_never_taken(why: str, text: str) -> None:
-    drafts = explicit(said(text)).drafts
+    drafts = find_statements(said(text)).drafts
     assert not drafts, f"{why}: taken as {[draft.content for draft in drafts]}"
 
 
@@ -162,13 +162,15 @@ def test_what_openclaw_excludes_is_never_taken(why: str, text: str) -> None:
 def test_the_words_of_tools_and_operators_are_never_taken(text: str) -> None:
     roles: tuple[Role, ...] = ("tool", "system")
     for role in roles:
-        assert explicit(said(text, role)).drafts == ()
-    assert explicit(said(text, tool="bash")).drafts == (), "a result under the user's role"
-    assert explicit(said(text, trust="low")).drafts == ()
-    assert explicit(said(text, trust="outside")).drafts == ()
-    assert explicit(said(text, trust="medium")).drafts == (), "a summary under the user's role"
-    assert explicit(said(text, noise="heartbeat_prompt")).drafts == ()
-    assert explicit(said(text)).drafts, "the same words of the user are"
+        assert find_statements(said(text, role)).drafts == ()
+    assert find_statements(said(text, tool="bash")).drafts == (), "a result under the user's role"
+    assert find_statements(said(text, trust="low")).drafts == ()
+    assert find_statements(said(text, trust="outside")).drafts == ()
+    assert find_statements(said(text, trust="medium")).drafts == (), (
+        "a summary under the user's role"
+    )
+    assert find_statements(said(text, noise="heartbeat_prompt")).drafts == ()
+    assert find_statements(said(text)).drafts, "the same words of the user are"
 
 
 def test_an_agents_words_before_its_call_are_read_and_the_call_is_not() -> None:
@@ -176,13 +178,13 @@ def test_an_agents_words_before_its_call_are_read_and_the_call_is_not() -> None:
         "I've moved the retry logic to `lib/retry.py`.\n"
         'bash({"command": "echo the port is 8080"})\nwe decided to use Redis'
     )
-    drafts = explicit(said(text, "assistant", tool="bash")).drafts
+    drafts = find_statements(said(text, "assistant", tool="bash")).drafts
     assert [draft.content for draft in drafts] == ["I've moved the retry logic to `lib/retry.py`."]
 
 
 def test_thinking_is_never_read() -> None:
     text = "[thinking]\nI decided to use Redis on port 6379.\n[/thinking]\nAll good."
-    assert explicit(said(text, "assistant")).drafts == ()
+    assert find_statements(said(text, "assistant")).drafts == ()
 
 
 @pytest.mark.parametrize(
@@ -195,10 +197,10 @@ def test_thinking_is_never_read() -> None:
     ],
 )
 def test_a_models_advice_is_no_rule_of_the_user(text: str) -> None:
-    assert explicit(said(text, "assistant")).drafts == ()
+    assert find_statements(said(text, "assistant")).drafts == ()
 
 
 def test_what_was_refused_says_why_without_its_words() -> None:
-    refused = explicit(said("perhaps the port of Kafka is 9092")).refused
+    refused = find_statements(said("perhaps we decided to use Kafka")).refused
     assert [one.reason for one in refused] == ["speculation"]
     assert "kafka" not in repr(refused).lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.saying import only, said
 
-from recollect.facts.explicit import explicit
+from recollect.facts.statements import find_statements
 
 SENT_BY_MACHINES: tuple[str, ...] = (
     # a scheduler's check-in, with rules for the turn in it
@@ -33,11 +33,11 @@ SENT_BY_MACHINES: tuple[str, ...] = (
 
 @pytest.mark.parametrize("text", SENT_BY_MACHINES)
 def test_what_a_machine_sent_holds_no_fact(text: str) -> None:
-    assert explicit(said(text)).drafts == ()
+    assert find_statements(said(text)).drafts == ()
 
 
 def test_why_it_was_left_out_is_said() -> None:
-    refused = explicit(said("HEARTBEAT: always read the checklist first.")).refused
+    refused = find_statements(said("HEARTBEAT: always read the checklist first.")).refused
     assert [one.reason for one in refused] == ["a machine's message"]
 
 

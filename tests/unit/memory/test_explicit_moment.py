@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.saying import only, said
 
-from recollect.facts.explicit import explicit
+from recollect.facts.statements import find_statements
 
 OF_THE_MOMENT: dict[str, tuple[str, ...]] = {
     "orders for this turn": (
@@ -61,13 +61,13 @@ OF_A_MODEL: tuple[str, ...] = (
     ("why", "text"), [(why, text) for why, texts in OF_THE_MOMENT.items() for text in texts]
 )
 def test_what_holds_for_the_moment_is_not_taken(why: str, text: str) -> None:
-    drafts = explicit(said(text)).drafts
+    drafts = find_statements(said(text)).drafts
     assert not drafts, f"{why}: taken as {[draft.content for draft in drafts]}"
 
 
 @pytest.mark.parametrize("text", OF_A_MODEL)
 def test_a_models_steps_and_explanations_are_not_taken(text: str) -> None:
-    assert explicit(said(text, "assistant")).drafts == ()
+    assert find_statements(said(text, "assistant")).drafts == ()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_models_steps_and_explanations_are_not_taken(text: str) -> None:
         "The pool size is now 20 in `db.yaml`.",
         "根因是连接池没有释放。",
         "已把超时设为 12 秒，在 `client.ts` 里。",
-        "登录重构已完成，注销还没做。",
+        "登录重构已完成。",
     ],
 )
 def test_what_a_model_did_and_found_is_taken(text: str) -> None:
@@ -89,14 +89,16 @@ def test_of_a_long_answer_only_what_the_model_did_itself_counts() -> None:
     told = "Caches keep answers near those who ask, which is a matter of taste and of money. " * 20
     done = "The pool size is now 20 in `db.yaml`."
     own = "I've moved the parser to `src/parse.py`."
-    drafts = explicit(said(f"{told}\n{done}\n{own}", "assistant")).drafts
+    drafts = find_statements(said(f"{told}\n{done}\n{own}", "assistant")).drafts
     assert [draft.content for draft in drafts] == [own]
 
 
 def test_beside_a_long_paste_only_plainly_own_words_count() -> None:
     paste = "```\n" + "at app.handlers.pay(pay.py:31)\n" * 20 + "```\n"
     text = f"{paste}\nthe port is 8443\n\nwe decided to use Redis"
-    assert [draft.content for draft in explicit(said(text)).drafts] == ["we decided to use Redis"]
+    assert [draft.content for draft in find_statements(said(text)).drafts] == [
+        "we decided to use Redis"
+    ]
 
 
 def test_a_standing_rule_beside_an_order_is_taken() -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.saying import said
 
-from recollect.facts.explicit import MOST_DRAFTS, explicit
-from recollect.facts.stating.content import MOST_CONTENT_CHARS
+from recollect.facts.statements import MOST_CONTENT_CHARS, MOST_DRAFTS, find_statements
 
 STATEMENTS = st.sampled_from(
     [
@@ -37,7 +36,7 @@ SECRET_PLACE = "remember that the hidden port is 4711"
 @given(TEXTS, st.sampled_from(["user", "assistant"]))
 def test_a_draft_is_words_of_its_span(text: str, role: str) -> None:
     segment = said(text, role)  # type: ignore[arg-type]
-    found = explicit(segment)
+    found = find_statements(segment)
     assert len(found.drafts) <= MOST_DRAFTS
     for draft in found.drafts:
         (evidence,) = draft.evidence
@@ -50,13 +49,13 @@ def test_a_draft_is_words_of_its_span(text: str, role: str) -> None:
         assert len(draft.content) <= MOST_CONTENT_CHARS
         assert draft.trust == segment.trust
         assert draft.made_by == "rules"
-    assert explicit(segment) == found
+    assert find_statements(segment) == found
 
 
 @given(TEXTS)
 def test_a_tool_never_makes_a_draft(text: str) -> None:
-    assert explicit(said(text, "tool")).drafts == ()
-    assert explicit(said(text, "tool", tool="bash")).drafts == ()
+    assert find_statements(said(text, "tool")).drafts == ()
+    assert find_statements(said(text, "tool", tool="bash")).drafts == ()
 
 
 @given(
@@ -67,7 +66,7 @@ def test_nothing_comes_out_of_code_or_quotes(before: str, around: str) -> None:
     for mark in ("`", "~", '"', "'", "<"):  # what opens a block of its own before ours
         before = before.replace(mark, "")
     text = f"{before}\n\n{around.format(SECRET_PLACE)}\n"
-    assert not any("4711" in draft.content for draft in explicit(said(text)).drafts)
+    assert not any("4711" in draft.content for draft in find_statements(said(text)).drafts)
 
 
 @given(TEXTS, TEXTS, st.booleans())
@@ -77,7 +76,7 @@ def test_nothing_comes_out_of_a_recalled_block(before: str, inside: str, closed:
     end = "</recalled-context>" if closed else ""
     text = f"{before}\n{opening}\n{inside}\n{SECRET_PLACE}\n{end}"
     start = text.index(opening)
-    for draft in explicit(said(text)).drafts:
+    for draft in find_statements(said(text)).drafts:
         assert draft.evidence[0].end <= start
 
 
@@ -115,7 +114,7 @@ def test_a_megabyte_takes_well_under_a_second(unit: str) -> None:
     spent = []
     for _ in range(3):  # the fastest: others use this machine, too
         started = time.process_time()
-        explicit(segment)
+        find_statements(segment)
         spent.append(time.process_time() - started)
         if spent[-1] < 0.5:
             break

@@ -144,7 +144,8 @@ def test_question_and_answer_make_one_fact_of_two_messages() -> None:
 
 def test_a_translation_is_kept_in_the_words_that_were_said() -> None:
     text = "库存快照放在 redis-main.mall.internal 这台机器上。"
-    wanted = claim(text, "The inventory snapshots are kept on redis-main.mall.internal, they said.")
+    english = "Snapshots of the stock and inventory live on the machine redis-main.mall.internal."
+    wanted = claim(text, english)
     said = talk(("assistant", text))
     found, _ = run(said, answered([wanted]))
     contents = [draft.content for draft in found.drafts]

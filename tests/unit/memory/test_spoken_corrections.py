@@ -9,9 +9,9 @@ import pytest
 from tests.unit.memory.saying import said
 from tests.unit.memory.spoken_corrections import CORRECTING, UNRELATED
 
-from recollect.facts.explicit import explicit
 from recollect.facts.history import as_of, chain, history_of
 from recollect.facts.reconcile import Reconciled, reconcile
+from recollect.facts.statements import find_statements
 from recollect.values.fact import Fact, FactDraft, FactId
 from recollect.values.message import Role
 from recollect.values.segment import SegmentId
@@ -31,7 +31,7 @@ class Talk:
         self._at += 1
         id_ = SegmentId(f"{self._at:032x}")
         segment = replace(said(text, role), id=id_, said_at=float(self._at), session=session)
-        drafts = list(explicit(segment).drafts)
+        drafts = list(find_statements(segment).drafts)
         self.last = [self._take(draft) for draft in drafts]
         return drafts
 

@@ -17,7 +17,7 @@ from recollect.facts.history import (
     gain_source,
     history_of,
 )
-from recollect.facts.name_subject import name_subject
+from recollect.facts.subjects import name_subject
 from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
 from recollect.values.segment import SegmentId
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from recollect.facts.name_subject import name_subject
+from recollect.facts.subjects import name_subject
 from recollect.values.fact import Fact
 from recollect.values.segment import SegmentId
 from recollect_bench.facts.noise import is_recalled

@@ -15,7 +15,6 @@ from recollect.config import Settings
 from recollect.engine.facts.jobs import stale_digests
 from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.facts.history import as_of, versions
-from recollect.facts.name_subject import name_subject
 from recollect.facts.reconcile import Reconciled, reconcile
 from recollect.facts.results import (
     TRUSTS,
@@ -27,6 +26,7 @@ from recollect.facts.results import (
     FactWhy,
     FactWritten,
 )
+from recollect.facts.subjects import name_subject
 from recollect.facts.written import (
     MOST_CHARS,
     WrittenStatement,
