@@ -66,6 +66,7 @@ _OWN_HEADING: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A heading of one's own: what follows its colon is not somebody else's."""
+_ASKS_TO_KEEP: Final = re.compile(r"(?:please )?(?:remember|note|keep in mind)\b", re.IGNORECASE)
 _INLINE_COLON: Final = re.compile(
     r"(?:^|[.!?。！？]\s{0,9})([^.!?。！？:：\n]{1,80})(?::\s+|：\s{0,9})(?=\S+(?:\s+\S+){4}"
     r"|[^\s：]{8})"
@@ -97,14 +98,23 @@ _INJECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _MACHINE_SENT: Final = re.compile(
-    r"\s*+(?:[\[【][^\]】\n]{0,30}(?:cron|\bci\b|bot|build|deploy|job|alert|monitor|heartbeat"
-    r"|pipeline|webhook|system|系统|部署|定时|告警|监控|构建|流水线|机器人|心跳|巡检|唤醒)"
-    r"|HEARTBEAT|Background task\b|[\u2300-\u27bf\U0001f300-\U0001faff]"
+    r"\s*+(?:[\[【(（][^\]】)）\n]{0,30}(?:cron|schedul|\bci\b|bot|build|deploy|job|alert|monitor"
+    r"|heartbeat|pipeline|webhook|system|系统|部署|定时|告警|监控|构建|流水线|机器人|心跳|巡检"
+    r"|唤醒)|HEARTBEAT|Background task\b|[\u2300-\u27bf\U0001f300-\U0001faff]"
     r"|(?:this is an )?automat(?:ed|ic)\b|自动|会话即将|You were woken)"
 )
 _MACHINE_TOLD: Final = re.compile(
-    r"\b(?i:reply|respond|answer|say)\W{1,3}[A-Z]{2,}_[A-Z_]{2,}\b|回复 [A-Z]{2,}_[A-Z_]{2,}"
-    r"|\b(?i:tell|ask|remind|notify) the user\b",
+    r"\b(?i:if|when|unless)\b[^.\n]{0,80}\b(?:nothing|none|no (?:new|change|issue|pending|open"
+    r"|action|task)\w*|quiet|all (?:is )?(?:clear|ok|good|fine|well)|empty|unchanged"
+    r"|attention)\b[^.\n]{0,60}\b(?:reply|say|answer|respond|output|stay|stop|do nothing|skip|exit"
+    r"|end)\b|\b(?i:reply|respond|answer|say|output|return)(?: only| just| exactly"
+    r"| with)*[ \"'`*]{1,3}[A-Z]{2,}(?:_[A-Z]+|[A-Z]{2,})\b|\b(?:HEARTBEAT|NO_REPLY|ALL_CLEAR)"
+    r"|\b(?i:scheduled|recurring|periodic|automated|automatic|hourly|nightly|daily|weekly"
+    r"|cron) (?:check(?:[- ]?in)?|prompt|reminder|message|trigger|review|sweep|wake(?:-?up)?|ping"
+    r"|heartbeat)\b|\b(?i:tell|ask|remind|notify|alert|inform|message|ping) the user\b"
+    r"|\b(?:exit(?:ed)?(?: with)? code|exit status)\b|(?:定时|计划|自动|例行|周期)(?:提示|触发"
+    r"|唤醒|巡检|检查|消息|提醒)|(?:没有?|无|沒有?|一切)[^。\n]{0,24}(?:回复|回覆|输出"
+    r"|返回)\W{0,3}[A-Z]{2,}|(?:告知|通知|提醒)用户|无需回复"
 )
 LONG_QUOTE_CHARS: Final = 60
 """A user's words between quotation marks of at least this length are a document's, not theirs;
@@ -276,7 +286,7 @@ def _not_typed(line: str, *, by_user: bool) -> str:
 def _own_part(line: str) -> int:
     """Up to where a line is its writer's own: up to a colon that somebody else's words follow."""
     for found in _INLINE_COLON.finditer(line):
-        if not _OWN_HEADING.search(found[1]):
+        if not (_OWN_HEADING.search(found[1]) or _ASKS_TO_KEEP.match(line, found.end())):
             return found.end()
     return len(line)
 

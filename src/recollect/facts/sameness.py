@@ -32,7 +32,8 @@ _CORRECTING_SHARE: Final = 0.5
 """How many words, values aside, two statements must share where code has no name for one of them:
 two, and this share of the longer one; less where the speaker said it is a correction. Words
 alone cannot tell a correction from a look-alike: a model that always says "supersede" joins 70 of
-123 corrections and 3 of 95 look-alikes at this share, 87 and 12 at 0.6 (test_reconcile_model.py)."""
+123 corrections and 3 of 95 look-alikes at this share, 87 and 12 at 0.6
+(test_reconcile_model.py)."""
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[的了吧]")
 
 

@@ -343,12 +343,12 @@ _CHOICES: Final = tuple(
         rf"\b(?:switch|mov|migrat|chang)(?:e|ed|ing)?\s{_PURPOSE}\s(?:over\s)?to\s{_CHOSEN}$",
         rf"^for\s{_PURPOSE},?\s(?:we|i)\s(?:\S+\s){{0,2}}?{_USE}\s{_CHOSEN}$",
         (
-            rf"^{_PURPOSE}\s(?:is|are|will be) (?:now )?(?P<v>called|named|stored|hosted|written|built"
-            rf"|deployed|served|hashed|signed)(?:\s(?:in|on|with|from|to|as))?\s{_CHOSEN}$"
+            rf"^{_PURPOSE}\s(?:is|are|will be) (?:now )?(?P<v>called|named|stored|hosted|written"
+            rf"|built|deployed|served|hashed|signed)(?:\s(?:in|on|with|from|to|as))?\s{_CHOSEN}$"
         ),
         (
-            rf"^{_PURPOSE}(?:改用|使用|采用|选用|换成|换到|切到|迁到|(?<![试费作应利不常通专])用(?!户"
-            rf"|例|量|途|法))"
+            rf"^{_PURPOSE}(?:改用|使用|采用|选用|换成|换到|切到|迁到"
+            rf"|(?<![试费作应利不常通专])用(?!户|例|量|途|法))"
             r"\s?(?P<a>[A-Za-z][\w.+# -]{0,40}?)\s?[了吧]?$"
         ),
     )

@@ -116,9 +116,9 @@ _DOUBTS: Final = {
 _PATTERNS: Final = {why: re.compile(pattern) for why, pattern in _DOUBTS.items()}
 _WEAK: Final = frozenset({Refusal.HYPOTHETICAL, Refusal.SPECULATION, Refusal.TEMPORARY})
 _ORDER: Final = re.compile(
-    r"(?:^|[,;:.!—–]\s*|\b(?:and|but|so|then|or) )(?:(?:now|just|also|please|pls|first|then|go|and"
-    r"|ok|so) )*(?:add|apply|bump|change|check|clean|commit|continue|convert|copy|create|debug"
-    r"|delete|deploy|do|draft|drop|edit|explain|extract|find|finish|fix|generate|get|give|go ahead"
+    r"(?:^|[,;:.!—–]\s*|\b(?:and|but|so|then|or) )(?:(?:now|just|also|please|pls|first"
+    r"|go) )?(?:add|apply|bump|change|check|clean|commit|continue|convert|copy|create|debug|delete"
+    r"|deploy|do|draft|drop|edit|explain|extract|find|finish|fix|generate|get|give|go ahead"
     r"|have a look|help|implement|install|investigate|list|load|look|make|merge|modify|move|open"
     r"|pick|print|push|put|read|redo|refactor|remove|rename|replace|rerun|re-run|restart|review"
     r"|revert|rewrite|run|search|see|send|set|show|skip|start|stop|summari[sz]e|switch|take|tell"

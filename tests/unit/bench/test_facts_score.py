@@ -14,7 +14,7 @@ from recollect_bench.facts.score import score
 
 
 def case(**changes: Any) -> str:
-    fact = {"type": "config", "by": 0, "find_statements": True, "current": True, "required": True}
+    fact = {"type": "config", "by": 0, "explicit": True, "current": True, "required": True}
     value = {
         "id": "en-001",
         "kind": "plain",
@@ -26,7 +26,7 @@ def case(**changes: Any) -> str:
         "facts": [
             {**fact, "keys": ["staging", "8443"]},
             {**fact, "keys": ["prod", "listens on"], "required": False},
-            {**fact, "keys": ["redis"], "find_statements": False},
+            {**fact, "keys": ["redis"], "explicit": False},
         ],
     }
     return json.dumps({**value, **changes})
@@ -50,7 +50,7 @@ def test_what_is_listed_is_found_and_is_no_junk() -> None:
 
 
 def test_what_is_not_listed_is_junk_and_what_is_not_found_is_missed() -> None:
-    fact = {"type": "decision", "by": 0, "find_statements": True, "current": True, "required": True}
+    fact = {"type": "decision", "by": 0, "explicit": True, "current": True, "required": True}
     text = case(facts=[{**fact, "keys": ["kafka"]}])
     scored = score(read_cases(text), drafts_of(text))
     assert scored.total.found_share == 0.0
@@ -70,6 +70,6 @@ def test_what_is_no_case_is_told_by_its_line(text: str) -> None:
 
 
 def test_a_fact_of_no_message_is_no_case() -> None:
-    fact = {"type": "config", "by": 7, "find_statements": True, "current": True, "required": True}
+    fact = {"type": "config", "by": 7, "explicit": True, "current": True, "required": True}
     with pytest.raises(CaseError, match="line 1"):
         read_cases(case(facts=[{**fact, "keys": ["x"]}]))

@@ -24,7 +24,7 @@ from recollect.wiring.models import forget_cached
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
-RULES = ("explicit", "extract", "name_subject", "reconcile", "digest")
+RULES = ("statements", "extract", "subjects", "reconcile", "digest")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
 SMALL = {
@@ -195,7 +195,7 @@ def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) 
 
 def test_an_engine_that_reads_no_facts_does_not_pay_for_the_rules(tmp_path: Path) -> None:
     """The patterns of extraction cost more to compile than the rest of an engine to import."""
-    rules = [f"recollect.memory.{one}" for one in RULES]
+    rules = [f"recollect.facts.{one}" for one in RULES]
     assert all(map(find_spec, rules)), "what is looked for has other names now"
     program = (
         "import sys, recollect\n"

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 from tests.unit.memory.test_reconcile import NOW, fact, said
 
-from recollect.engine.facts.jobs import RECONCILE_TOKENS
+from recollect.engine.facts.extraction import RECONCILE_TOKENS
 from recollect.errors import ModelRefused, ModelUnavailable
 from recollect.facts.questions import MOST_CANDIDATES
 from recollect.facts.reconcile import Reconciled, ask, open_question, reconcile

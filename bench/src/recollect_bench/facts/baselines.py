@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from recollect.engine.facts.jobs import ANSWER_TOKENS
+from recollect.engine.facts.extraction import ANSWER_TOKENS
 from recollect.facts.extract import Extracted, extract
 from recollect.ports import Model
 from recollect.rules.text import sentence_spans

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar, get_args
 
 from recollect.config import Settings
-from recollect.engine.facts.jobs import stale_digests
+from recollect.engine.facts.extraction import stale_digests
 from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.facts.history import as_of, versions
 from recollect.facts.reconcile import Reconciled, reconcile
