@@ -15,14 +15,14 @@ from recollect import open_memory
 from recollect.config import Settings, load_settings
 from recollect.engine import Engine
 from recollect.engine.background import runner_of
-from recollect.engine.import_path import ImportRules, import_transcript
 from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
 from recollect.formats.transcripts import read_transcript
-from recollect.memory.runner import RunResult, day_of
 from recollect.ports import Model, Store
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.testing.scripted_model import ScriptedModel
+from recollect.transfer.transcripts import ImportRules, import_transcript
+from recollect.upkeep.jobs import RunResult, day_of
 from recollect.values.fact import Fact
 from recollect.wiring import open_store
 

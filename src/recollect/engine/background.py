@@ -27,7 +27,7 @@ from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.jobs import Told
+    from recollect.engine.facts.extraction import Told
 
 
 # What models are asked besides a conversation, counted: by day and purpose, in the store.
@@ -175,7 +175,7 @@ def handlers_of(
     names = tuple(one.name for one in embedders)
 
     def extraction() -> Handler:
-        from recollect.engine.facts.jobs import Extraction
+        from recollect.engine.facts.extraction import Extraction
 
         return Extraction(
             store=store,
@@ -188,7 +188,7 @@ def handlers_of(
         ).extract
 
     def digesting() -> Handler:
-        from recollect.engine.facts.jobs import Digesting
+        from recollect.engine.facts.extraction import Digesting
 
         return Digesting(
             store=store, settings=settings, clock=clock, model=model, embedders=names

@@ -61,7 +61,7 @@ _REMEMBER: Final = re.compile(
     r"|important)\b(?! to (?!always|never))|记住|记一下|别忘了|注意"
 )
 _REMEMBER_LATER: Final = re.compile(
-    r"^[^,]{1,30}, (?:please )?(?:remember|keep in mind|note) (?:that )?(?!to\b)"
+    r"^[^,:]{1,30}[,:] (?:please )?(?:remember|keep in mind|note)\b(?: that|:)? (?!to\b)"
 )
 _DECIDED: Final = re.compile(
     r"\b(?:we|i|team|everyone)(?:'ve| have| has| all| both| just| also| now| finally)* (?:decided"
@@ -165,7 +165,7 @@ _COUNTER: Final = re.compile(
 )
 _OF_A_CASE: Final = re.compile(r"\b(?:i|my|me)\b|\b(?:total|price|refund|fee|seat)\b.{0,30}\$|我")
 _CODE: Final = re.compile(r"`[^`]*`")
-_LISTED: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[ x]\]\s*)+")
+_LISTED: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[\w .-]{1,20}\]\s*)+")
 _TRAILING: Final = re.compile(
     r"[\s,.;!，。—–-]*(?:thanks?(?: you)?|thx|ty|cheers|please|pls|谢谢|哈|哦)[\s.!！。~]*$"
 )

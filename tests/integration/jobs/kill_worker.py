@@ -8,9 +8,9 @@ import sys
 import time
 from random import Random
 
-from recollect.engine.boundary import SystemClock, attempted
-from recollect.memory.runner import Backoff, JobRunner
+from recollect.boundary import SystemClock
 from recollect.testing.store_contract import examples
+from recollect.upkeep.jobs import Backoff, JobRunner
 from recollect.values.batch import Batch, Lease
 from recollect.wiring import open_store
 
@@ -32,7 +32,6 @@ async def main(path: str) -> None:
         store,
         {"work": handler},
         SystemClock(),
-        attempt=attempted,
         lease_seconds=LEASE_SECONDS,
         max_attempts=1000,
         backoff=Backoff(base_seconds=0.01, factor=1.0),

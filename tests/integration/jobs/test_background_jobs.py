@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write, opened
 
-from recollect.engine.boundary import attempted
 from recollect.errors import StoreUnavailable
-from recollect.memory import background as background_module
-from recollect.memory.background import BackgroundJobs
-from recollect.memory.runner import JobRunner
 from recollect.ports import Store
+from recollect.upkeep import jobs as background_module
+from recollect.upkeep.jobs import BackgroundJobs, JobRunner
 from recollect.values.batch import Batch, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
@@ -33,7 +31,7 @@ def background(bench: Bench, runner: JobRunner, *, idle_seconds: float = 60.0) -
     async def open_runner() -> JobRunner:
         return runner
 
-    return BackgroundJobs(open_runner, attempt=attempted, idle_seconds=idle_seconds)
+    return BackgroundJobs(open_runner, idle_seconds=idle_seconds)
 
 
 def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
@@ -118,7 +116,7 @@ def test_a_store_that_is_away_is_asked_again_at_the_next_wake(on_store: OnStore)
                 raise StoreUnavailable("away")
             return bench.runner(nothing_to_write)
 
-        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        jobs = BackgroundJobs(open_runner)
         await bench.enqueue("a")
         jobs.wake()
         await until(lambda: not jobs.running)
@@ -160,7 +158,7 @@ def test_closing_does_not_wait_for_a_store_that_hangs(
             await asyncio.sleep(60)
             raise AssertionError
 
-        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        jobs = BackgroundJobs(open_runner)
         jobs.wake()
         await asyncio.wait_for(jobs.close(), 5)
         assert not jobs.running
@@ -182,7 +180,7 @@ def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> No
                     continue
             raise StoreUnavailable("away")
 
-        jobs = BackgroundJobs(open_runner, attempt=attempted)
+        jobs = BackgroundJobs(open_runner)
         jobs.wake()
         await asyncio.sleep(0)
         begun = time.monotonic()
@@ -206,7 +204,7 @@ def test_it_works_in_the_next_event_loop_with_the_store_of_that_one(tmp_path: Pa
     async def open_runner() -> JobRunner:
         return Bench(stores[-1]).runner(handler)
 
-    jobs = BackgroundJobs(open_runner, attempt=attempted)
+    jobs = BackgroundJobs(open_runner)
 
     async def one_loop(*keys: str, later: bool) -> None:
         async with opened(path) as bench:
@@ -231,7 +229,7 @@ def test_closing_in_another_loop_does_not_raise(tmp_path: Path) -> None:
         await asyncio.sleep(60)
         raise AssertionError
 
-    jobs = BackgroundJobs(never, attempt=attempted)
+    jobs = BackgroundJobs(never)
 
     async def wake() -> None:
         jobs.wake()

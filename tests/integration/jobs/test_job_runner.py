@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
 
-from recollect.memory import runner as runner_module
-from recollect.memory.runner import Backoff, GiveUp, day_of
 from recollect.testing.store_contract import examples
+from recollect.upkeep import jobs as runner_module
+from recollect.upkeep.jobs import Backoff, GiveUp, day_of
 from recollect.values.batch import Batch, JobId, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]

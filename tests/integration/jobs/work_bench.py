@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from recollect.engine.boundary import attempted
-from recollect.memory.runner import Backoff, Handler, JobRunner
 from recollect.ports import Store
+from recollect.upkeep.jobs import Backoff, Handler, JobRunner
 from recollect.values.batch import Batch, Lease, NewJob
 from recollect.wiring import open_store
 
@@ -51,7 +50,6 @@ class Bench:
             self.store,
             {"work": handler},
             self.clock,
-            attempt=attempted,
             lease_seconds=lease_seconds,
             max_attempts=max_attempts,
             backoff=Backoff(base_seconds=10.0, factor=2.0, max_seconds=25.0),

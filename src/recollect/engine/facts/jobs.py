@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Final
 
 from recollect.config.settings import Scope
-from recollect.memory.runner import GiveUp
+from recollect.upkeep.jobs import GiveUp
 from recollect.values.batch import (
     DIGEST_JOB,
     EXTRACT_JOB,
