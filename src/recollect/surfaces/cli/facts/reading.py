@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.jobs import Told
+    from recollect.engine.facts.extraction import Told
     from recollect.facts.results import FactPinned, FactSource, FactWhy
     from recollect.formats.pi_session import PiEntry
     from recollect.ports import Model, Store
@@ -331,7 +331,7 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
     from recollect.boundary import SystemClock
     from recollect.engine.background import metered
-    from recollect.engine.facts.jobs import Extraction
+    from recollect.engine.facts.extraction import Extraction
     from recollect.upkeep.jobs import JobRunner as Runner
     from recollect.values.batch import EXTRACT_JOB
     from recollect.wiring.models import choose_embedders
