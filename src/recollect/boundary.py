@@ -1,4 +1,4 @@
-"""The one stage boundary: the only place that catches broadly (design.md promise 5).
+"""The one stage boundary: the only place that catches broadly (docs/design.md).
 
 A stage that fails or comes late leaves its input unchanged and a line in the report. Pure
 stages are bounded by size: they run inline, or in a thread where a server must not block its
@@ -11,9 +11,10 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from recollect.errors import RecollectError
 from recollect.values.edit import StageName
@@ -25,6 +26,13 @@ U = TypeVar("U")
 LOG = logging.getLogger("recollect")
 """Failures are told in reports, and where a part stops or begins to work again, in the log; the
 trace of one is logged at debug level."""
+
+LEAST_SECONDS = 1.0
+"""What an answer may always take: a machine that is suddenly busy is not a store that is away."""
+PATIENCE = 8.0
+"""Else so many times what the slowest of the last answers took, up to what the settings allow."""
+ANSWERS = 32
+FEW_ANSWERS = 5
 
 
 class Boundary:
@@ -100,6 +108,10 @@ class Boundary:
         """A line for something that did not have to run."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
+    def add(self, lines: Iterable[StageLine]) -> None:
+        """Lines of what ran beside the turn."""
+        self.lines.extend(lines)
+
     def _line(
         self,
         stage: StageName,
@@ -170,6 +182,96 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
         return Failure(said=str(_reason_of(error)), error=type(error))
 
 
+class Pace:
+    """How long the last answers to one kind of work took, and what the next may take."""
+
+    def __init__(self, most_seconds: float) -> None:
+        self._most_seconds = most_seconds
+        self._last: deque[float] = deque(maxlen=ANSWERS)
+
+    def took(self, seconds: float) -> None:
+        """An answer came; one that was late counts, so that a slow store is given more time."""
+        self._last.append(seconds)
+
+    def allowed(self) -> float:
+        """As the settings say, until there are answers to judge by."""
+        if len(self._last) < FEW_ANSWERS:
+            return self._most_seconds
+        return min(self._most_seconds, max(LEAST_SECONDS, PATIENCE * max(self._last)))
+
+
+class BoundedTasks:
+    """Work that nobody waits for longer than it may take; what is late ends by itself."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(
+        self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
+        """What `work` gives within this time."""
+        running = self.begin(work)
+        await done_within(running, seconds)
+        return await self.ended(running, seconds, whose)
+
+    def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
+        """Begin some work; its task never raises for what goes wrong."""
+
+        async def guarded_work() -> T | Failure:
+            return await attempted(work())
+
+        return self.start(guarded_work())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin some work as it is."""
+        running = asyncio.create_task(work)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return running
+
+    async def ended(
+        self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
+        """What came of a task after so many seconds."""
+        done = running.done()
+        if not done and loop_ends():
+            running.cancel()
+            await asyncio.wait({running})
+        if not done or running.cancelled():
+            return late(whose, seconds)
+        return running.result()
+
+    async def stop(self, seconds: float) -> None:
+        """Wait so long for what runs, and cancel the rest."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        while self._running:  # what hangs beyond that is not waited for
+            for task in tuple(self._running):
+                task.cancel()
+            await asyncio.wait(self._running)
+
+    def forget(self) -> None:
+        """What runs belongs to an event loop that is gone."""
+        self._running.clear()
+
+
+async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
+    """Whether a task is done after so many seconds; it goes on where it is not."""
+    done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
+    return bool(done)
+
+
+def late(whose: str, seconds: float) -> Failure:
+    """That no answer came."""
+    return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
+
+
+def loop_ends() -> bool:
+    """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
+    caller = asyncio.current_task()
+    return caller is not None and caller.cancelling() > 0
+
+
 def _reason_of(error: Exception) -> Reason:
     """What went wrong, without the text of messages: an error may quote what it choked on."""
     if isinstance(error, RecollectError):
@@ -178,9 +280,6 @@ def _reason_of(error: Exception) -> Reason:
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
     return Reason(Cause.RAISED, error=type(error).__name__)
-
-
-# The machine's own clock, where nobody gave another one.
 
 
 class SystemClock:

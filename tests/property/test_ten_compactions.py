@@ -193,7 +193,7 @@ def test_what_a_client_changes_before_a_cut_is_never_hidden(format_name: FormatN
             await compacted.turn(body)
             if not compacted.reduced:
                 return
-            report = compacted.session.last_path
+            report = compacted.session.last_draft
             assert report is not None
             hidden_ones.append(len(behind_cut(report.entries, compacted.session.state.edits)))
             place = at % len(messages)

@@ -19,8 +19,17 @@ from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from recollect.boundary import Failure, Part, attempted
-from recollect.config.settings import StoreSettings
+from recollect.boundary import (
+    BoundedTasks,
+    Failure,
+    Pace,
+    Part,
+    attempted,
+    done_within,
+    late,
+    loop_ends,
+)
+from recollect.config.settings import Store as StoreSettings
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store
@@ -32,12 +41,6 @@ T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
 LOG = logging.getLogger("recollect")
 
-LEAST_SECONDS = 1.0
-"""What an answer may always take: a machine that is suddenly busy is not a store that is away."""
-PATIENCE = 8.0
-"""Else so many times what the slowest of the last answers took, up to what the settings allow."""
-ANSWERS = 32
-FEW_ANSWERS = 5
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again in the background; doubled up to the most."""
 RETRY_MOST_SECONDS = 3.0
@@ -77,24 +80,6 @@ class _Held:
     later: Callable[[Kept], None]
 
 
-class _Pace:
-    """How long the last answers to one kind of work took, and what the next may take."""
-
-    def __init__(self, most_seconds: float) -> None:
-        self._most_seconds = most_seconds
-        self._last: deque[float] = deque(maxlen=ANSWERS)
-
-    def took(self, seconds: float) -> None:
-        """An answer came; one that was late counts, so that a slow store is given more time."""
-        self._last.append(seconds)
-
-    def allowed(self) -> float:
-        """As the settings say, until there are answers to judge by."""
-        if len(self._last) < FEW_ANSWERS:
-            return self._most_seconds
-        return min(self._most_seconds, max(LEAST_SECONDS, PATIENCE * max(self._last)))
-
-
 class DurableArchive:
     """One space's way to its store; one for each engine."""
 
@@ -108,8 +93,8 @@ class DurableArchive:
         self._open_store = open_store
         self._open_spool = open_spool
         self._settings = settings or StoreSettings()
-        self._reads = _Pace(self._settings.read_seconds)
-        self._writes = _Pace(self._settings.write_seconds)
+        self._reads = Pace(self._settings.read_seconds)
+        self._writes = Pace(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
@@ -128,7 +113,7 @@ class DurableArchive:
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[Any]] = set()
+        self._tasks = BoundedTasks()
         self._closed = False
         self._gave_up = False
         self._stuck: tuple[bytes, float] = (b"", 0.0)
@@ -246,16 +231,16 @@ class DurableArchive:
         soon = limit / 2
         if seconds is None and self._store is not None:
             soon = min(self._reads.allowed(), soon)
-        begun, running = time.monotonic(), self._begin(asked)
-        watching = self._begin(lambda: self._watch(running, soon))
+        begun, running = time.monotonic(), self._tasks.begin(asked)
+        watching = self._tasks.begin(lambda: self._watch(running, soon))
         await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
         hangs = watching.done() and watching.result() is True
         if not running.done() and not hangs:
-            await _done(running, limit - (time.monotonic() - begun))
+            await done_within(running, limit - (time.monotonic() - begun))
         if not watching.done():
             watching.cancel()
             await asyncio.wait({watching})
-        answer = await self._ended(running, time.monotonic() - begun)
+        answer = await self._tasks.ended(running, time.monotonic() - begun)
         if not isinstance(answer, Failure):
             self._store_works()
         elif running.done() and (self._store is None or issubclass(answer.error, _AWAY)):
@@ -265,12 +250,12 @@ class DurableArchive:
     async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
         """Whether the store hangs, and not only a question: it goes on where nobody waits for
         the answer any more."""
-        if await _done(running, seconds):
+        if await done_within(running, seconds):
             return False
-        found = await attempted(asyncio.wait_for(self._session(PROBE), max(0.0, seconds)))
+        found = await attempted(asyncio.wait_for(self._ping(), max(0.0, seconds)))
         if running.done() or not isinstance(found, Failure):
             return False
-        self._goes_away(_late("the store", 2 * seconds))
+        self._goes_away(late("the store", 2 * seconds))
         return True
 
     def _goes_away(self, failure: Failure) -> None:
@@ -292,7 +277,7 @@ class DurableArchive:
             waiting = said if self._unread else "earlier batches wait for it"
             said = self._drain_said or waiting
         elif self._store is not None or not self._unread:
-            answer = await self._bounded(
+            answer = await self._tasks.run(
                 lambda: self._written(batch),
                 self._settings.open_seconds if self._store is None else self._writes.allowed(),
             )
@@ -314,12 +299,10 @@ class DurableArchive:
         self._count_soon()
 
     def _count_soon(self) -> None:
-        if self._closed or not self._uses or self._unread or self.spooling or _loop_ends():
+        if self._closed or not self._uses or self._unread or self.spooling or loop_ends():
             return
         if self._counting is None or self._counting.done():
-            self._counting = asyncio.create_task(self._count())
-            self._running.add(self._counting)
-            self._counting.add_done_callback(self._running.discard)
+            self._counting = self._tasks.start(self._count())
 
     async def _count(self) -> None:
         await self._settle_in()
@@ -361,7 +344,7 @@ class DurableArchive:
             self._spool_hangs = hangs = False
             return found
 
-        found = await self._bounded(scanned, seconds, "the spool")
+        found = await self._tasks.run(scanned, seconds, "the spool")
         if isinstance(found, Failure):
             self._spool_hangs = hangs
             return found
@@ -391,7 +374,7 @@ class DurableArchive:
         held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
             return held if self._open_spool is None else held + 1  # it cannot be looked into
-        waiting = await self._bounded(self._spool.waiting, SPOOL_SECONDS, "the spool")
+        waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
         return held + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> None:
@@ -411,14 +394,9 @@ class DurableArchive:
         until = time.monotonic() + STOP_SECONDS
         for opened, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
             if opened is not None:
-                await self._bounded(opened.close, seconds)
+                await self._tasks.run(opened.close, seconds)
         self._store = self._spool = None
-        if self._running:
-            await asyncio.wait(self._running, timeout=max(0.5, until - time.monotonic()))
-        while self._running:  # what hangs beyond that is not waited for
-            for late in tuple(self._running):
-                late.cancel()
-            await asyncio.wait(self._running)
+        await self._tasks.stop(max(0.5, until - time.monotonic()))
 
     async def _settle_in(self) -> None:
         """In another event loop than before (`asyncio.run` called again), open everything anew:
@@ -433,10 +411,10 @@ class DurableArchive:
         self._again, self._tried = asyncio.Event(), asyncio.Event()
         self._store = self._spool = self._draining = self._probing = self._counting = None
         self._spooling, self._unread = False, ""
-        self._running.clear()
+        self._tasks.forget()
         for opened in left:
             if opened is not None:
-                await self._bounded(opened.close, SPOOL_SECONDS)
+                await self._tasks.run(opened.close, SPOOL_SECONDS)
         if self._held:
             self._start_draining()
 
@@ -463,35 +441,6 @@ class DurableArchive:
             self._store_part.back()
             self._count_soon()
 
-    async def _bounded(
-        self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
-    ) -> T | Failure:
-        """What `work` gives within this time. What is late is left to end by itself."""
-        running = self._begin(work)
-        await _done(running, seconds)
-        return await self._ended(running, seconds, whose)
-
-    def _begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
-        async def told() -> T | Failure:
-            return await attempted(work())
-
-        running = asyncio.create_task(told())
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        return running
-
-    async def _ended(
-        self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
-    ) -> T | Failure:
-        """What came of a task after so many seconds."""
-        done = running.done()
-        if not done and _loop_ends():
-            running.cancel()
-            await asyncio.wait({running})
-        if not done or running.cancelled():
-            return _late(whose, seconds)
-        return running.result()
-
     async def _look_at_spool(self) -> None:
         """Open the spool the first time; what an earlier process left goes first."""
         if self._spool is not None or self._open_spool is None:
@@ -512,14 +461,14 @@ class DurableArchive:
                 self._spool = spool
             return spool
 
-        opened = await self._bounded(open_and_keep, SPOOL_SECONDS, "the spool")
+        opened = await self._tasks.run(open_and_keep, SPOOL_SECONDS, "the spool")
         if self._closed:
             return
         if isinstance(opened, Failure):
             self._spool_part.away(opened.said)
             return
         self._spool_part.back()
-        waiting = await self._bounded(opened.waiting, SPOOL_SECONDS, "the spool")
+        waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
             self._start_spooling()
@@ -535,7 +484,7 @@ class DurableArchive:
         else:
             # Before the append, so that nothing overtakes it even if this call is cancelled.
             self._start_spooling()
-            kept = await self._bounded(
+            kept = await self._tasks.run(
                 lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
             )
             self._start_spooling()
@@ -567,7 +516,7 @@ class DurableArchive:
         self._start_draining()
 
     def _start_draining(self) -> None:
-        if self._closed or _loop_ends():
+        if self._closed or loop_ends():
             return  # nobody would end what begins now
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain())
@@ -581,16 +530,15 @@ class DurableArchive:
         wait = RETRY_SECONDS
         while self._unread:
             await asyncio.sleep(wait)
-            found = await attempted(
-                asyncio.wait_for(self._session(PROBE), self._settings.open_seconds)
-            )
+            found = await attempted(asyncio.wait_for(self._ping(), self._settings.open_seconds))
             if not isinstance(found, Failure):
                 self._unread = ""
                 self._store_works()
             wait = min(2 * wait, RETRY_MOST_SECONDS)
 
-    async def _session(self, name: SessionId) -> object:
-        return await self._on_store(lambda store: store.session(name))
+    async def _ping(self) -> object:
+        """Ask the store for next to nothing."""
+        return await self._on_store(lambda store: store.session(PROBE))
 
     async def _drain(self) -> None:
         """Until nothing waits: hand it to the store in order, or from memory to the spool."""
@@ -682,21 +630,6 @@ class DurableArchive:
             self._stuck = (record, time.monotonic())
             return False
         return time.monotonic() - since > BUG_SECONDS
-
-
-async def _done(running: asyncio.Task[Any], seconds: float) -> bool:
-    done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
-    return bool(done)
-
-
-def _late(whose: str, seconds: float) -> Failure:
-    return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
-
-
-def _loop_ends() -> bool:
-    """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
-    caller = asyncio.current_task()
-    return caller is not None and caller.cancelling() > 0
 
 
 def _add_use(use: ModelUse, day: str) -> Callable[[Store], Awaitable[None]]:

@@ -1,9 +1,9 @@
-"""The jobs that this version knows, and those that an engine runs in its own process.
+"""What runs beside the turns: the jobs of this version, and what they tell of themselves.
 
-Owns which handler stands behind which kind of job. What the jobs do is in `memory`, or in the
-store where it looks after its own index; here they are given the store and the settings. Always
-holds: what reads sessions for facts is imported with the first such job, and in a thread: its
-rules are many patterns, which cost more to compile than all the rest of an engine.
+Owns which handler stands behind which kind of job, that every call of a model counts (also one
+that failed, for it was sent), and what waits for the next report. Always holds: what reads
+sessions for facts is imported with the first such job, and in a thread: its rules are many
+patterns, which cost more to compile than all the rest of an engine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,6 @@ from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
     from recollect.engine.facts.extraction import Told
-
-
-# What models are asked besides a conversation, counted: by day and purpose, in the store.
-#
-# Owns that every call counts, also one that failed, for it was sent. Must never stop a call: where
-# the store refuses a count, it waits for the next one. An engine's counts are written beside its
-# turns (`DurableArchive.count`), those of jobs within the job.
-
 
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
@@ -109,45 +101,38 @@ def use_reason(uses: Sequence[ModelUse]) -> Reason:
     )
 
 
-# What was done beside the turns since the last one, for the next report to tell.
-#
-# Owns a short list of lines without content, and what was asked of models. Always holds: a line is
-# told once; where nobody asks, the oldest go.
-
-
 MOST_LINES: Final = 8
 
 
-class Heard:
-    """Lines that wait to be told."""
+class BackgroundNotes:
+    """What was done beside the turns since the last one, for the next report to tell.
+
+    A line is told once, without content; where nobody asks, the oldest go.
+    """
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._uses: list[ModelUse] = []
 
-    def hear(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Keep a line for the next report."""
         self._lines.append(line)
 
-    def use(self, use: ModelUse) -> None:
+    def add_use(self, use: ModelUse) -> None:
         """Keep a call of a model for the next report."""
         self._uses = list(by_purpose([*self._uses, use]).values())
 
-    def hear_again(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
+    def take(self) -> tuple[tuple[str, ...], tuple[ModelUse, ...]]:
+        """The lines, and what was asked of models by purpose; they wait no longer."""
+        lines, uses = tuple(self._lines), tuple(self._uses)
+        self._lines.clear()
+        self._uses = []
+        return lines, uses
+
+    def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
         """What was to be told in a report that nobody got."""
         self._lines.extendleft(reversed(lines))
         self._uses = list(by_purpose([*uses, *self._uses]).values())
-
-    def used(self) -> tuple[ModelUse, ...]:
-        """What was asked of models, by purpose; it waits no longer."""
-        uses, self._uses = tuple(self._uses), []
-        return uses
-
-    def told(self) -> tuple[str, ...]:
-        """All that waited; it waits no longer."""
-        lines = tuple(self._lines)
-        self._lines.clear()
-        return lines
 
 
 T = TypeVar("T")

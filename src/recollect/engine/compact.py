@@ -1,9 +1,10 @@
-"""The path of a compaction: plan, durable, hooks, summary, receipt, commit (design.md 2).
+"""The path of a compaction: plan, durable, hooks, summary, receipt, commit.
 
 Works on a turn as it was prepared and holds no lock while a model is asked; only committing
-does, for as long as a write takes. Always holds: it ends as reduced, irreducible or failed; where
-it is not reduced, the session's edits are what they were; what is cut is durable. What was begun
-to be committed is not cut off.
+does, for as long as a write takes: the cut, the session's state and the record of it in one
+durable write. Always holds: it ends as reduced, irreducible or failed; where it is not reduced,
+the session's edits are what they were; what is cut is durable; a session that went on another
+way meanwhile is left as it is. What was begun to be committed is not cut off.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from recollect.compaction.trigger import breaker_after, breaker_is_open
 from recollect.config import Settings
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.hooks import Hooks
-from recollect.engine.keeper import SessionKeeper, masked_carried
+from recollect.engine.keeper import SessionKeeper
+from recollect.engine.ledger import masked_carried
 from recollect.engine.session import Session
 from recollect.engine.summarise import Bill, Proved, Summariser, prove
-from recollect.engine.turn_path import TurnPath
 from recollect.formats.stored_records import write_record
 from recollect.ports import Clock, Model, Recaller
 from recollect.rules.message_redaction import TextMask, redact_entries
 from recollect.rules.redaction import redact
+from recollect.turn.draft import Draft
 from recollect.turn.query import newest_exchange
 from recollect.values.compaction import (
     Carried,
@@ -45,153 +47,12 @@ from recollect.values.history import SessionState, newest_cut, requests_of
 from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN, Cause, Reason
 
-# Commits a compaction: the cut, the session's state and the record of it, in one durable write.
-#
-# The only step of a compaction that holds the session's lock. Always holds: the view gets smaller,
-# or nothing changes; a session that went on another way meanwhile is left as it is.
-
-
 WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
 
 
 LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTEN_MEANWHILE})
 """Nothing failed: it was too late, and can be tried again."""
-
-
-async def commit(
-    held: Session,
-    path: TurnPath,
-    plan: CutPlan,
-    summary: Summarised,
-    proved: Proved,
-    *,
-    nothing: CompactionResult,
-    keeper: SessionKeeper | None,
-    redaction: RedactionSettings,
-    now: float,
-    begun: float,
-) -> CompactionResult:
-    """The past replaced by the summary; `nothing` is what is said of it where that fails."""
-    async with held.lock:
-        # A turn that waits for this compaction has not been committed: its history is new.
-        state = held.state
-        if (state.path, state.edits) == (path.state.path, path.state.edits):
-            state = path.aligned_state(state)
-        base = _base(state, path)
-        if base is None or plan.anchor not in state.path:
-            return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
-        number = state.compactions + 1
-        before = newest_cut(base)
-        earlier = () if before is None else before.covers
-        made = Cut(
-            anchor=plan.anchor,
-            summary=proved.text,
-            stage="compact",
-            reason=Reason(Cause.CUT, number=number, cut=plan.reason),
-            turn=state.turn + 1,
-            number=number,
-            before=0 if before is None else before.number,
-            covers=tuple(dict.fromkeys((*earlier, *(one.id for one in plan.summarised)))),
-            carried=summary.carried,
-        )
-        blocks = newest_exchange(path.entries)  # what was recalled for it stays
-        edits = replace_past(base, made, path.entries, keep_blocks=blocks).edits
-        view = path.applied(edits).view
-        after = path.calibrated(path.fixed_tokens + view.tokens)
-        if after > WORTHWHILE_RATIO * nothing.tokens_before:
-            why = Reason(Cause.SUMMARY_AS_LONG)
-            return replace(nothing, convergence="irreducible", reason=why)
-        result = replace(
-            nothing,
-            convergence="reduced",
-            reason=Reason(Cause.SUMMARISED, messages=len(plan.summarised)),
-            number=number,
-            summary=proved.text,
-            first_kept=plan.anchor,
-            compacted_messages=len(plan.summarised),
-            tokens_after=after,
-            splits_a_turn=plan.splits_a_turn,
-            details=summary.carried.details(),
-            receipt=proved.receipt,
-            seconds=time.monotonic() - begun,
-        )
-        new = replace(
-            state,
-            turn=state.turn + 1,
-            edits=edits,
-            compactions=number,
-            compaction_paused=False,
-        )
-        if keeper is not None:
-            record = _record(held.id, result, made, redaction, now=now, turn=requests_of(state) + 1)
-            kept = await keeper.keep_state(
-                held.id, new, held.keeping, now=now, compactions=(record,)
-            )
-            if kept.where == "nowhere":
-                return replace(nothing, reason=Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said))
-            written = kept.written
-            if written is not None and written.session_stale:
-                return replace(nothing, reason=Reason(Cause.ANOTHER_PROCESS))
-            if written is not None and written.session_cleaned:
-                return replace(nothing, reason=Reason(Cause.FORGOTTEN_MEANWHILE))
-        held.state = new
-        return result
-
-
-def _base(state: SessionState, path: TurnPath) -> tuple[Edit, ...] | None:
-    """The edits that the cut is added to; None where they rest on another cut than the plan.
-
-    A turn that waits for this compaction has pruned already: then its edits count.
-    """
-    if state.edits == path.state.edits:
-        return path.edits
-    return state.edits if newest_cut(state.edits) == newest_cut(path.edits) else None
-
-
-def _record(
-    session: str,
-    result: CompactionResult,
-    made: Cut,
-    redaction: RedactionSettings,
-    *,
-    now: float,
-    turn: int,
-) -> CompactionRecord:
-    carried = made.carried or Carried()
-    kept = _masked_result(result, carried, redaction) if redaction.enabled else result
-    return CompactionRecord(
-        session=session,
-        number=result.number,
-        at=now,
-        body=write_record(kept, turn=turn, at=now),
-        about=made.covers,
-    )
-
-
-def _masked_result(
-    result: CompactionResult, carried: Carried, redaction: RedactionSettings
-) -> CompactionResult:
-    """As it may be stored."""
-
-    def masked(text: str) -> str:
-        return redact(text, pii=redaction.pii).text
-
-    def told(one: ProbeFinding) -> ProbeFinding:
-        probe = replace(one.probe, text=masked(one.probe.text), sentence=masked(one.probe.sentence))
-        return replace(one, probe=probe)
-
-    receipt = result.receipt
-    if receipt is not None:
-        receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
-    return replace(
-        result,
-        reason=result.reason.masked(masked),
-        notes=tuple(masked(note) for note in result.notes),
-        summary=masked(result.summary),
-        receipt=receipt,
-        details=masked_carried(carried, masked).details(),
-    )
 
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -271,11 +132,11 @@ class Compactor:
         return None
 
     async def compact(
-        self, held: Session, path: TurnPath, order: CompactionOrder
+        self, session: Session, draft: Draft, order: CompactionOrder
     ) -> CompactionResult:
-        """Compact a session as `path` shows it. Never raises for what goes wrong."""
+        """Compact a session as `draft` shows it. Never raises for what goes wrong."""
         begun = time.monotonic()
-        used = path.used_tokens()
+        used = draft.used_tokens()
         nothing = CompactionResult(
             convergence="failed",
             reason=NOT_RUN,
@@ -283,18 +144,18 @@ class Compactor:
             tokens_before=used,
             tokens_after=used,
         )
-        why_not = self.why_not(held.state, asked_for=order.trigger == "manual")
+        why_not = self.why_not(session.state, asked_for=order.trigger == "manual")
         if why_not is not None:
             return replace(nothing, reason=why_not)
-        if path.request.continues:
+        if draft.given.request.continues:
             holds = Reason(Cause.PROVIDER_HOLDS)
             return replace(nothing, convergence="irreducible", reason=holds)
         bill = Bill()
         seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
-        work = self._made_ready(held, path, order, nothing, begun, bill)
+        work = self._made_ready(session, draft, order, nothing, begun, bill)
         ready = await attempted(asyncio.wait_for(work, seconds))
         if isinstance(ready, _Ready):
-            ready = await attempted(self._committed(held, path, ready, begun))
+            ready = await attempted(self._committed(session, draft, ready, begun))
         if isinstance(ready, Failure):
             late = issubclass(ready.error, TimeoutError)
             error = Reason(Cause.ERROR, error=ready.said)
@@ -302,14 +163,14 @@ class Compactor:
             ready = replace(nothing, reason=why, spent=bill.spent)
         done = replace(ready, seconds=time.monotonic() - begun)
         if done.reason.cause not in LOST_RACES:
-            await self._count(held, path, done)
+            await self._count(session, draft, done)
             if done.convergence == "failed":
-                held.compaction_failure = done.reason
-                self.part.away(str(done.reason), whose=held.id)
+                session.compaction_failure = done.reason
+                self.part.away(str(done.reason), whose=session.id)
             elif done.compacted:
-                held.compaction_failure = None
-                self.part.back(whose=held.id)
-        return await self._told(held, path, done)
+                session.compaction_failure = None
+                self.part.back(whose=session.id)
+        return await self._fire_after(session, draft, done)
 
     async def close(self) -> None:
         """Wait for what is being committed: half of it would be neither done nor undone."""
@@ -320,32 +181,32 @@ class Compactor:
 
     async def _made_ready(
         self,
-        held: Session,
-        path: TurnPath,
+        session: Session,
+        draft: Draft,
         order: CompactionOrder,
         nothing: CompactionResult,
         begun: float,
         bill: Bill,
     ) -> _Ready | CompactionResult:
-        plan = self._plan(path)
+        plan = self._plan(draft)
         if isinstance(plan, CutPlan):
-            if missing := await self._not_durable(held, path, plan):
+            if missing := await self._not_durable(session, draft, plan):
                 why = Reason(Cause.SOME_NOT_DURABLE, messages=missing)
                 return replace(nothing, reason=why)
-            plan = _without(plan, held.keeping.forgotten)
+            plan = _without(plan, session.keeping.forgotten)
         if isinstance(plan, NoCut):
             return replace(nothing, convergence="irreducible", reason=plan.reason)
-        event = {"messageCount": len(path.entries), "tokenCount": path.used_tokens()}
-        heard = await self._hooks.fire("before_compaction", event, self.context(held))
-        mask = TextMask(self._settings.redaction, held.keeping.secrets)
-        masked, before = await asyncio.to_thread(_masked, plan, newest_cut(path.edits), mask)
+        event = {"messageCount": len(draft.entries), "tokenCount": draft.used_tokens()}
+        heard = await self._hooks.fire("before_compaction", event, self.context(session))
+        mask = TextMask(self._settings.redaction, session.keeping.secrets)
+        masked, before = await asyncio.to_thread(_masked, plan, newest_cut(draft.edits), mask)
         summary = await self._summariser.summarise(
-            path,
+            draft,
             masked,
             before,
             mask,
             instructions=order.instructions,
-            whose=self.context(held),
+            whose=self.context(session),
             begun=begun,
             bill=bill,
         )
@@ -354,106 +215,177 @@ class Compactor:
         if isinstance(summary, NoSummary):
             return replace(nothing, reason=summary.reason.masked(mask.text))
         proved = await prove(
-            path,
+            draft,
             masked,
             before,
             summary,
             mask,
             recaller=self._recaller,
             space=self._space,
-            session=held.id,
+            session=session.id,
             pin_ratio=self._settings.compaction.pin_ratio,
             now=self._clock.now(),
         )
         return _Ready(plan=plan, summary=summary, proved=proved, nothing=nothing)
 
     async def _committed(
-        self, held: Session, path: TurnPath, ready: _Ready, begun: float
+        self, session: Session, draft: Draft, ready: _Ready, begun: float
     ) -> CompactionResult:
         """Goes on where nobody waits any more: the write that it begins does."""
-        work = commit(
-            held,
-            path,
-            ready.plan,
-            ready.summary,
-            ready.proved,
-            nothing=ready.nothing,
-            keeper=self._keeper,
-            redaction=self._settings.redaction,
-            now=self._clock.now(),
-            begun=begun,
-        )
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._commit(session, draft, ready, begun))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
         return await asyncio.shield(task)
 
-    async def _count(self, held: Session, path: TurnPath, done: CompactionResult) -> None:
-        async with held.lock:
+    async def _commit(
+        self, session: Session, draft: Draft, ready: _Ready, begun: float
+    ) -> CompactionResult:
+        """The past replaced by the summary; the only step that holds the session's lock."""
+        plan, nothing = ready.plan, ready.nothing
+        async with session.lock:
+            # A turn that waits for this compaction has not been committed: its history is new.
+            state, began = session.state, draft.given.state
+            if (state.path, state.edits) == (began.path, began.edits):
+                state = draft.aligned_state(state)
+            base = _base(state, draft)
+            if base is None or plan.anchor not in state.path:
+                return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
+            cut = _new_cut(state, base, ready)
+            blocks = newest_exchange(draft.entries)  # what was recalled for it stays
+            edits = replace_past(base, cut, draft.entries, keep_blocks=blocks).edits
+            tokens_after = draft.under(edits).used_tokens()
+            if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
+                why = Reason(Cause.SUMMARY_AS_LONG)
+                return replace(nothing, convergence="irreducible", reason=why)
+            result = replace(
+                nothing,
+                convergence="reduced",
+                reason=Reason(Cause.SUMMARISED, messages=len(plan.summarised)),
+                number=cut.number,
+                summary=ready.proved.text,
+                first_kept=plan.anchor,
+                compacted_messages=len(plan.summarised),
+                tokens_after=tokens_after,
+                splits_a_turn=plan.splits_a_turn,
+                details=ready.summary.carried.details(),
+                receipt=ready.proved.receipt,
+                seconds=time.monotonic() - begun,
+            )
+            new = replace(
+                state,
+                turn=state.turn + 1,
+                edits=edits,
+                compactions=cut.number,
+                compaction_paused=False,
+            )
+            why_not = await self._keep(session, new, result, cut, turn=requests_of(state) + 1)
+            if why_not is not None:
+                return replace(nothing, reason=why_not)
+            session.state = new
+            return result
+
+    async def _keep(
+        self,
+        session: Session,
+        state: SessionState,
+        result: CompactionResult,
+        cut: Cut,
+        *,
+        turn: int,
+    ) -> Reason | None:
+        """Write the cut, the state and the record of it; why that failed, None where it did not."""
+        if self._keeper is None:
+            return None
+        now, redaction = self._clock.now(), self._settings.redaction
+        kept_result = result
+        if redaction.enabled:
+            kept_result = _masked_result(result, cut.carried or Carried(), redaction)
+        record = CompactionRecord(
+            session=session.id,
+            number=result.number,
+            at=now,
+            body=write_record(kept_result, turn=turn, at=now),
+            about=cut.covers,
+        )
+        kept = await self._keeper.keep_state(
+            session.id, state, session.keeping, now=now, compactions=(record,)
+        )
+        if kept.where == "nowhere":
+            return Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said)
+        if kept.written is not None and kept.written.session_stale:
+            return Reason(Cause.ANOTHER_PROCESS)
+        if kept.written is not None and kept.written.session_cleaned:
+            return Reason(Cause.FORGOTTEN_MEANWHILE)
+        return None
+
+    async def _count(self, session: Session, draft: Draft, done: CompactionResult) -> None:
+        async with session.lock:
             breaker = breaker_after(
-                held.state.breaker,
+                session.state.breaker,
                 done,
                 self._settings.compaction,
                 now=self._clock.now(),
-                turn=held.state.turn,
-                window_tokens=path.limits.window_tokens,
+                turn=session.state.turn,
+                window_tokens=draft.given.limits.window_tokens,
             )
-            held.state = replace(held.state, breaker=breaker)
+            session.state = replace(session.state, breaker=breaker)
 
-    async def _told(
-        self, held: Session, path: TurnPath, done: CompactionResult
+    async def _fire_after(
+        self, session: Session, draft: Draft, done: CompactionResult
     ) -> CompactionResult:
         if not done.compacted:
             return done
         event = {
-            "messageCount": len(path.entries) - done.compacted_messages,
+            "messageCount": len(draft.entries) - done.compacted_messages,
             "tokenCount": done.tokens_after,
             "compactedCount": done.compacted_messages,
         }
-        heard = await self._hooks.fire("after_compaction", event, self.context(held))
+        heard = await self._hooks.fire("after_compaction", event, self.context(session))
         return replace(done, notes=(*done.notes, *heard.notes))
 
-    def _plan(self, path: TurnPath) -> CutPlan | NoCut:
+    def _plan(self, draft: Draft) -> CutPlan | NoCut:
         """The first plan whose view would fit; else the one that keeps least."""
-        limits = path.limits
+        given, limits = draft.given, draft.given.limits
         allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
-        added = self._added_tokens(path)
+        added = self._added_tokens(draft)
         best: CutPlan | NoCut = NoCut(reason=Reason(Cause.NOTHING_BEFORE))
         for share in KEEP_SHARES:
             plan = cut(
-                path.entries,
-                path.edits,
-                path.codec.rules,
-                keep_tokens=path.estimated(int(limits.keep_recent_tokens * share)),
-                weigher=path.weigher,
+                draft.entries,
+                draft.edits,
+                given.codec.rules,
+                keep_tokens=given.estimated(int(limits.keep_recent_tokens * share)),
+                weigher=given.weigher,
             )
             if isinstance(plan, NoCut):
                 best = plan if isinstance(best, NoCut) else best
                 continue
             best = plan
-            if path.calibrated(path.fixed_tokens + plan.kept_tokens) + added <= allowed:
+            if given.calibrated(given.fixed_tokens + plan.kept_tokens) + added <= allowed:
                 break
         return best
 
-    def _added_tokens(self, path: TurnPath) -> int:
+    def _added_tokens(self, draft: Draft) -> int:
         """What a summary may take, with the lines and pins behind it."""
-        window = path.limits.window_tokens
+        window = draft.given.limits.window_tokens
         lines = lines_tokens(window)
         pins = int(window * self._settings.compaction.pin_ratio)
-        return self._summariser.summary_tokens(path) + lines + pins
+        return self._summariser.summary_tokens(draft) + lines + pins
 
-    async def _not_durable(self, held: Session, path: TurnPath, plan: CutPlan) -> int:
+    async def _not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
         """How many messages are not durable yet, so that the past may not be cut."""
         if self._keeper is None:
             return 0
-        await self._keeper.make_durable(held.id, path.entries, held.keeping, now=self._clock.now())
-        return len(self._keeper.not_durable(plan.summarised, held.keeping))
+        await self._keeper.make_durable(
+            session.id, draft.entries, session.keeping, now=self._clock.now()
+        )
+        return len(self._keeper.not_durable(plan.summarised, session.keeping))
 
-    def context(self, held: Session) -> dict[str, str | None]:
+    def context(self, session: Session) -> dict[str, str | None]:
         """Whose compaction it is, as hooks are told."""
         return {
             "agentId": self._space,
-            "sessionKey": held.id,
+            "sessionKey": session.id,
             "workspaceDir": self._workspace,
             "messageProvider": None,
         }
@@ -478,3 +410,54 @@ def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
     if not history and not prefix:
         return NoCut(reason=Reason(Cause.ALL_FORGOTTEN))
     return replace(plan, history=history, turn_prefix=prefix)
+
+
+def _base(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
+    """The edits that the cut is added to; None where they rest on another cut than the plan.
+
+    A turn that waits for this compaction has pruned already: then its edits count.
+    """
+    if state.edits == draft.given.state.edits:
+        return draft.edits
+    return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
+
+
+def _new_cut(state: SessionState, base: tuple[Edit, ...], ready: _Ready) -> Cut:
+    number, before = state.compactions + 1, newest_cut(base)
+    earlier = () if before is None else before.covers
+    return Cut(
+        anchor=ready.plan.anchor,
+        summary=ready.proved.text,
+        stage="compact",
+        reason=Reason(Cause.CUT, number=number, cut=ready.plan.reason),
+        turn=state.turn + 1,
+        number=number,
+        before=0 if before is None else before.number,
+        covers=tuple(dict.fromkeys((*earlier, *(entry.id for entry in ready.plan.summarised)))),
+        carried=ready.summary.carried,
+    )
+
+
+def _masked_result(
+    result: CompactionResult, carried: Carried, redaction: RedactionSettings
+) -> CompactionResult:
+    """As it may be stored."""
+
+    def masked(text: str) -> str:
+        return redact(text, pii=redaction.pii).text
+
+    def told(one: ProbeFinding) -> ProbeFinding:
+        probe = replace(one.probe, text=masked(one.probe.text), sentence=masked(one.probe.sentence))
+        return replace(one, probe=probe)
+
+    receipt = result.receipt
+    if receipt is not None:
+        receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
+    return replace(
+        result,
+        reason=result.reason.masked(masked),
+        notes=tuple(masked(note) for note in result.notes),
+        summary=masked(result.summary),
+        receipt=receipt,
+        details=masked_carried(carried, masked).details(),
+    )

@@ -16,25 +16,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
 from recollect.boundary import Boundary, Part, SystemClock
 from recollect.compaction.cut import UndoResult
-from recollect.compaction.trigger import TriggerResult, breaker_is_open
-from recollect.compaction.trigger import trigger as what_is_due
 from recollect.config import Settings
-from recollect.engine.archive import DurableArchive, Where
-from recollect.engine.background import Heard, MeteredModel, use_reason
+from recollect.engine.archive import DurableArchive
+from recollect.engine.background import BackgroundNotes, MeteredModel, use_reason
+from recollect.engine.batch_moment import Durability
 from recollect.engine.compact import CompactionOrder, Compactor
-from recollect.engine.freeing import free
-from recollect.engine.gate import Gate
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeper import SessionKeeper
-from recollect.engine.observe import (
-    after_overflow,
-    doubt_limit,
-    followed_by,
-    learned_from,
-    replied,
-)
+from recollect.engine.observe import Observer
+from recollect.engine.prepare import TurnResult, begin, context_of, prepare_turn
 from recollect.engine.recaller import MemoryRecaller
-from recollect.engine.reporting import recalled_of, report_of
 from recollect.engine.schedule import Compactions
 from recollect.engine.session import (
     Context,
@@ -44,15 +35,13 @@ from recollect.engine.session import (
     check_session_name,
     check_space_name,
     checked_request,
-    holds_reply,
+    load,
 )
-from recollect.engine.telling import compaction_line
-from recollect.engine.turn_path import TurnPath
 from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import StreamedReply
-from recollect.formats.request import join_request, split_request
+from recollect.formats.request import split_request
+from recollect.formats.stream_events import StreamedReply
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret
@@ -61,19 +50,18 @@ from recollect.rules.tokens import Weigher
 from recollect.transfer.memory_files import Following
 from recollect.turn.align import Remembered, remember
 from recollect.turn.apply import LastView
+from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import (
-    Entry,
     SessionId,
     SessionState,
     SpaceId,
-    newest_cut,
-    requests_of,
 )
-from recollect.values.model import FormatName, ModelUse, Overflow, Request, Usage
+from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import FILE_SESSIONS
+from recollect.values.report import Outcome
 
 if TYPE_CHECKING:
     from recollect.engine.facts.book import FactBook
@@ -100,7 +88,7 @@ class Engine:
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
-        extracted: Heard | None = None,
+        beside: BackgroundNotes | None = None,
         model: Model | None = None,
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
@@ -133,12 +121,11 @@ class Engine:
         self._embedders = tuple(embedders)
         self._cascades = tuple(cascades)
         self._files = files
-        self._extracted = extracted or Heard()
+        self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()
         self._recaller = recaller
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
-        self._recognise_overflow = recognise_overflow
         self._model = model
         self._hooks = Hooks()
         self._compactor = Compactor(
@@ -157,9 +144,21 @@ class Engine:
             self._hooks,
             self._keeper,
             self._clock,
-            load=lambda held: self._loaded(held, self._boundary()),
+            reader=self._stored,
         )
-        self._in_background = compact_in_background and self.settings.compaction.background
+        self._observer = Observer(
+            self.settings,
+            secret=self._secret,
+            weigher=self._weigher,
+            clock=self._clock,
+            reader=self._stored,
+            keeper=self._keeper,
+            compactor=self._compactor,
+            compactions=self._compactions,
+            in_background=compact_in_background and self.settings.compaction.background,
+            jobs=jobs,
+            recognise_overflow=recognise_overflow,
+        )
         self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
         self._watched: dict[Session, Watching] = {}
@@ -172,7 +171,7 @@ class Engine:
             if archive is not None and self.settings.ingest.enabled:
                 archive.count(use, day)
 
-        return MeteredModel(model, self._clock, record, used=self._extracted.use)
+        return MeteredModel(model, self._clock, record, used=self._beside.add_use)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
@@ -191,7 +190,7 @@ class Engine:
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
 
-    def _held(self, session: Session | SessionId) -> Session:
+    def _handle(self, session: Session | SessionId) -> Session:
         """The session that a call is about; RuntimeError where the engine is closed."""
         self._check_open()
         return session if isinstance(session, Session) else self.session(session)
@@ -211,25 +210,26 @@ class Engine:
         format: FormatName | None = None,  # noqa: A002
     ) -> Context:
         """Shape one request: valid for its provider, within its window, explained."""
-        held = self._held(session)
+        handle = self._handle(session)
         request = checked_request(request)
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
-        await self._end_watched(held)
-        context = await self._turn(held, request, format, may_compact=True)
+        await self._end_watched(handle)
+        context = await self._turn(handle, request, format, may_compact=True)
         if context is None:
-            assert held.last_path is not None
-            trigger: Trigger = "mid-turn" if _is_mid_turn(held.last_path) else "threshold"
-            done = await self._compactions.run(
-                held, held.last_path, CompactionOrder(trigger=trigger)
-            )
-            context = await self._turn(held, request, format, may_compact=False, compacted=done)
+            draft = handle.last_draft
+            assert draft is not None
+            # Tools were just run where the newest message holds results: nobody has spoken since.
+            mid_turn = bool(draft.entries) and bool(draft.entries[-1].results)
+            order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
+            done = await self._compactions.run(handle, draft, order)
+            context = await self._turn(handle, request, format, may_compact=False, compacted=done)
             assert context is not None
         return context
 
     async def _turn(
         self,
-        held: Session,
+        handle: Session,
         request: bytes | Mapping[str, Any],
         format_name: FormatName | None,
         *,
@@ -237,72 +237,83 @@ class Engine:
         compacted: CompactionResult | None = None,
     ) -> Context | None:
         """One turn under the session's lock; None where a compaction has to come first."""
-        async with held.lock:
+        async with handle.lock:
             boundary = self._boundary()
             self._follow_files(boundary)
-            facts, uses = self._extracted.told(), self._extracted.used()
+            facts, uses = self._beside.take()
             for line in facts:
                 boundary.note("extract", "done", Reason(Cause.EXTRACTED, facts=line))
             if uses:
                 boundary.note("jobs", "done", use_reason(uses))
-            ended, held.compacted_meanwhile = held.compacted_meanwhile, None
-            if compacted is None and ended is not None:
-                outcome, how = compaction_line(ended)
-                boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
+            ended, handle.compacted_meanwhile = handle.compacted_meanwhile, None
             if compacted is not None:
-                boundary.note("compact", *compaction_line(compacted))
-            state = await self._loaded(held, boundary)
-            path = await self._path(held, state, request, format_name, boundary)
-            path.why_not_compact = self._compactor.why_not(state)
-            if path.request.continues and path.why_not_compact is None:
-                path.why_not_compact = Reason(Cause.PROVIDER_HOLDS)
-            path.may_compact = may_compact and path.why_not_compact is None
-            outgoing = await self._shape(path, held) if path.readable else None
-            if path.wants_compaction:
-                held.last_path, held.compacted_meanwhile = path, ended
-                self._extracted.hear_again(facts, uses)
-                return None
-            self._tell_pause(held, path)
-            if outgoing is None:
-                outgoing = request
-                path.pass_by(_size_chars(path.request, request))
-            context = Context(
-                request=outgoing,
-                report=report_of(path, held.id),
-                state=path.next_state(),
-                recalled=recalled_of(path),
-                compaction=compacted,
+                boundary.note("compact", *_compaction_line(compacted))
+            elif ended is not None:
+                outcome, how = _compaction_line(ended)
+                boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
+            state = await load(handle, self._stored, boundary)
+            given = await self._given(handle, state, request, format_name, boundary)
+            why_not = self._compactor.why_not(state)
+            if given.request.continues and why_not is None:
+                why_not = Reason(Cause.PROVIDER_HOLDS)
+            given = replace(
+                given, why_not_compact=why_not, may_compact=may_compact and why_not is None
             )
-            if held.state is not state:
-                raise StaleSession(f"session {held.id!r} changed while it was prepared; try again")
-            held.state = context.state
-            if path.shaped and path.done is not None:
-                held.last_path = path
-                remember(
-                    held.remembered,
-                    path.request.format,
-                    path.entries,
-                    path.done,
-                    path.composed,
-                    LastView(entries=path.entries, edits=path.edits, view=path.view),
+            durability = None
+            if self._keeper is not None:
+                durability = Durability(keeper=self._keeper, keeping=handle.keeping)
+            done = await prepare_turn(
+                given, boundary, recaller=self._recaller, durability=durability
+            )
+            if done.compact_first:
+                handle.last_draft, handle.compacted_meanwhile = done.draft, ended
+                self._beside.put_back(facts, uses)
+                return None
+            self._tell_pause(given, done, boundary)
+            context = context_of(given, done, boundary, as_it_came=request, compaction=compacted)
+            if handle.state is not state:
+                raise StaleSession(
+                    f"session {handle.id!r} changed while it was prepared; try again"
                 )
-                self._keep_turn(held, path, context)
+            handle.state = context.state
+            if done.draft is not None:
+                self._go_on(handle, done.draft, context)
                 # Let the write begin: a task that never ran is dropped when the loop is closed.
                 await asyncio.sleep(0)
             return context
 
-    def _tell_pause(self, held: Session, path: TurnPath) -> None:
+    def _go_on(self, handle: Session, draft: Draft, context: Context) -> None:
+        """The session after a turn that was shaped: what it knows of it, and what it keeps."""
+        given = draft.given
+        handle.last_draft = replace(draft, committed=True)
+        handle.remembered = remember(
+            given.remembered,
+            given.request.format,
+            draft.entries,
+            draft.read,
+            LastView(entries=draft.entries, edits=draft.edits, view=draft.view),
+        )
+        handle.sent_messages = len(context.state.path)
+        if self._keeper is not None:
+            self._keeper.keep_turn(
+                given.request,
+                context.report,
+                context.state,
+                handle.keeping,
+                now=given.now,
+                as_it_came=context.request is given.request.body,
+            )
+
+    def _tell_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
         """While the breaker pauses compactions, every report says so, and the log of each process
         once: the failures that opened it may be another process's."""
-        why = path.why_not_compact
+        why = given.why_not_compact
         if why is None or why.cause is not Cause.BREAKER_OPEN:
             return
-        if not any(
-            line.stage == "compact" and line.outcome == "skipped" for line in path.boundary.lines
-        ):
-            path.boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))
-        if not self._compactor.part.trouble(held.id):
-            self._compactor.part.away(str(why), whose=held.id)
+        if not done.told_why_not_compact:
+            boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))
+        if not self._compactor.part.trouble(given.session):
+            self._compactor.part.away(str(why), whose=given.session)
 
     def _follow_files(self, boundary: Boundary) -> None:
         """Memory files are looked at beside the turns; what is wrong with them is told."""
@@ -310,27 +321,6 @@ class Engine:
             self._files.wake()
             if trouble := self._files.trouble():
                 boundary.note("ingest", "skipped", trouble)
-
-    async def _loaded(self, held: Session, boundary: Boundary) -> SessionState:
-        """The session's state, as it was left where the store knows it."""
-        if self._stored is not None:
-            known = await self._stored.load(held.id, held.state, held.keeping, boundary)
-            if known.path is not held.state.path:  # what was worked out belongs to the other
-                held.remembered, held.sent_messages = Remembered(), len(known.path)
-            held.state = known
-        return held.state
-
-    def _keep_turn(self, held: Session, path: TurnPath, context: Context) -> None:
-        held.sent_messages = len(context.state.path)
-        if self._keeper is not None:
-            self._keeper.keep_turn(
-                path.request,
-                context.report,
-                context.state,
-                held.keeping,
-                now=path.now,
-                as_it_came=context.request is path.request.body,
-            )
 
     def _wake_jobs(self) -> None:
         if self._jobs is not None:
@@ -343,8 +333,8 @@ class Engine:
         `jobs` also until what runs beside the turns has done what is due: vectors, facts.
         """
         self._check_open()
-        for held in tuple(self._watched):
-            await self._end_watched(held)
+        for handle in tuple(self._watched):
+            await self._end_watched(handle)
         if self._keeper is None:
             return 0
         begun = time.monotonic()
@@ -360,8 +350,8 @@ class Engine:
 
         What the store could not take stays in the spool and is written next time.
         """
-        for held in tuple(self._watched):
-            await self._end_watched(held)
+        for handle in tuple(self._watched):
+            await self._end_watched(handle)
         self._closed = True
         if self._files is not None:
             await self._files.close()
@@ -393,20 +383,6 @@ class Engine:
     ) -> None:
         await self.close()
 
-    async def _shape(self, path: TurnPath, held: Session) -> Any:
-        """The shaped request, or None where it could not be shaped."""
-        gate = None
-        if self._keeper is not None:
-            gate = Gate(keeper=self._keeper, session=held.id, keeping=held.keeping, now=path.now)
-        if not await path.run(self._recaller, self.space, held.id, gate, free):
-            return None
-        return await path.boundary.run(
-            "send",
-            lambda: join_request(path.request, path.entries, path.view.rows),
-            unchanged=None,
-            reason=lambda _: Reason(Cause.SENT, messages=len(path.view.rows)),
-        )
-
     async def compact(
         self,
         session: Session | SessionId,
@@ -422,37 +398,35 @@ class Engine:
         `instructions` say what to look after; they are used for this summary only. Never raises
         for what goes wrong: the result says how it ended, and the history stays where it failed.
         """
-        held = self._held(session)
-        path = held.last_path
+        handle = self._handle(session)
+        draft = handle.last_draft
         if request is not None:
             request = checked_request(request)
-            async with held.lock:
+            async with handle.lock:
                 boundary = self._boundary()
-                state = await self._loaded(held, boundary)
-                path = await self._path(held, state, request, format, boundary)
-                readable = path.readable and await path.stand()
-            if not readable:
-                path = None
-        if path is None:
+                state = await load(handle, self._stored, boundary)
+                given = await self._given(handle, state, request, format, boundary)
+                draft = await begin(given, boundary)
+        if draft is None:
             why = Reason(Cause.NOTHING_TO_START_FROM)
             return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
         order = CompactionOrder(trigger=trigger, instructions=instructions)
-        return await self._compactions.run(held, path, order)
+        return await self._compactions.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
         """Show the session as before its last compaction; nothing is compacted by itself then
         until `compact` is called. Works on what the store knows, from any process."""
-        held = self._held(session)
-        async with held.lock:
-            state = await self._loaded(held, self._boundary())
-            return await self._compactions.undo(held, state)
+        handle = self._handle(session)
+        async with handle.lock:
+            state = await load(handle, self._stored, self._boundary())
+            return await self._compactions.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
         """The host has written its notes: no flush is due until after the next compaction, in
         any process."""
-        held = self._held(session)
-        async with held.lock:
-            await self._compactions.flushed(held)
+        handle = self._handle(session)
+        async with handle.lock:
+            await self._compactions.flushed(handle)
 
     async def facts(self, session: SessionId | None = None) -> FactBook:
         """The facts of this space: to list, add, correct and pin, and to ask where they came from.
@@ -482,8 +456,8 @@ class Engine:
 
     def _load_again(self) -> None:
         """What was forgotten may be quoted in sessions that are in memory."""
-        for held in self._sessions.values():
-            held.keeping.load_again()
+        for handle in self._sessions.values():
+            handle.keeping.load_again()
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions; what is returned stops it.
@@ -503,62 +477,11 @@ class Engine:
         that by itself. TypeError for what can be none of these; what a proxy answers in a
         provider's place is told as a failure.
         """
-        held = self._held(session)
+        handle = self._handle(session)
         check_reply(reply)
-        async with held.lock:
-            boundary = self._boundary()
-            given = reply
-            if isinstance(reply, list | tuple):
-                events, none = reply, StreamedReply()
-                reply = await boundary.run(
-                    "read",
-                    lambda: StreamedReply(events),
-                    unchanged=none,
-                    reason=lambda _: Reason(Cause.USAGE_READ),
-                )
-            state = held.state
-            if state.sent_at is None:  # another process prepared what this is the reply to
-                state = await self._loaded(held, boundary)
-            if not state.turn:
-                boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
-            nothing: tuple[Usage | None, Overflow | None] = (None, None)
-            usage, overflow = await boundary.run(
-                "read",
-                lambda: learned_from(reply, self._recognise_overflow),
-                unchanged=nothing,
-                reason=lambda _: Reason(Cause.USAGE_READ),
-            )
-            if overflow is None and not holds_reply(given):
-                kind = type(given).__name__
-                boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
-            doubt = None
-            if overflow is not None:
-                sent = () if held.last_path is None else held.last_path.request.messages
-                doubt = doubt_limit(state, overflow, sent)
-                state = state if doubt is not None else after_overflow(state, overflow)
-            if usage and state.sent_estimate_tokens and self.settings.tokens.calibrate:
-                learned = state.calibration.learn(
-                    estimated_tokens=state.sent_estimate_tokens,
-                    reported_tokens=usage.input_tokens,
-                )
-                state = replace(state, calibration=learned)
-            held.state = state
-            entries, archived = await self._keep_reply(held, reply, boundary)
-            due = self._due(held, usage, sum(entry.tokens for entry in entries))
-            self._note_beside(held, boundary)
-            held.observation = Observation(
-                usage=usage,
-                calibration_ratio=state.calibration.ratio,
-                learned_window_tokens=state.learned_window_tokens,
-                doubted_limit=doubt,
-                failures=boundary.failures,
-                due=due.due,
-                due_reason=due.reason,
-                flush_first=due.flush_first,
-                archived=archived,
-                broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
-            )
-            return held.observation
+        async with handle.lock:
+            handle.observation = await self._observer.observe(handle, reply, self._boundary())
+            return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
         """A stream to read in place of `stream`: what it gives is observed when it ends.
@@ -572,87 +495,24 @@ class Engine:
 
     def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:
         """As `watch`; the blocking façade reads by `for` what can be read both ways."""
-        held = self._held(session)
+        handle = self._handle(session)
 
         async def observe(reply: StreamedReply) -> None:
-            if self._watched.get(held) is watching:
-                del self._watched[held]
-            await self.observe(held, reply)
+            if self._watched.get(handle) is watching:
+                del self._watched[handle]
+            await self.observe(handle, reply)
             self._watch_part.back()
 
         watching = Watching(observe, self._watch_part.away)
         read = watched(stream, watching, plain=plain)
-        self._watched[held] = watching
+        self._watched[handle] = watching
         return cast(StreamT, read)
 
-    async def _end_watched(self, held: Session) -> None:
+    async def _end_watched(self, handle: Session) -> None:
         """A stream that nobody reads on is observed before anything else is asked."""
-        watching = self._watched.pop(held, None)
+        watching = self._watched.pop(handle, None)
         if watching is not None:
             await watching.ended()
-
-    def _note_beside(self, held: Session, boundary: Boundary) -> None:
-        """What goes wrong beside the turns and bears on this session."""
-        if self._keeper is not None:
-            self._keeper.note_trouble(boundary)
-        failed, held.compaction_failure = held.compaction_failure, None
-        if failed is not None:
-            boundary.note("compact", "failed", failed)
-        if self._jobs is not None and (said := self._jobs.trouble()):
-            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=said))
-
-    def _due(self, held: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
-        """What the window asks for after a reply; in the background, unless the host does it."""
-        path, state = held.last_path, held.state
-        used = None
-        if path is None or newest_cut(state.edits) != newest_cut(path.edits):
-            pass  # the counts are those of a request from before the cut
-        elif usage is not None:
-            used = usage.input_tokens + usage.output_tokens
-        elif state.sent_estimate_tokens:
-            used = path.calibrated(state.sent_estimate_tokens + reply_tokens)
-        if path is None:
-            return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
-        nobody = self._compactor.nobody
-        if nobody is not None:
-            return TriggerResult(due="nothing", reason=nobody)
-        settings = self.settings.compaction
-        due = what_is_due(
-            used_tokens=used,
-            limits=path.limits,
-            settings=settings,
-            compactions=state.compactions,
-            flushed_in=state.flushed_in,
-            paused=state.compaction_paused,
-            breaker_open=breaker_is_open(state.breaker, settings, now=self._clock.now()),
-        )
-        if self._in_background and due.due != "nothing":
-            self._compactions.ahead_of_need(held, path, due)
-        return due
-
-    async def _keep_reply(
-        self, held: Session, reply: Any, boundary: Boundary
-    ) -> tuple[tuple[Entry, ...], Where | None]:
-        """Archive what the model answered, behind the history it answered to."""
-        none: tuple[Entry, ...] = ()
-        sent = held.state.path[: held.sent_messages]
-        entries = await boundary.run(
-            "read",
-            lambda: replied(reply, held.state.sent_format, sent, self._secret, self._weigher),
-            unchanged=none,
-            reason=lambda found: Reason(Cause.REPLY_READ, messages=len(found)),
-        )
-        if self._keeper is None:
-            return entries, None
-        if entries:
-            held.state = followed_by(held.state, entries, held.sent_messages)
-            self._keeper.keep_reply(held.id, entries, held.keeping, now=self._clock.now())
-        seconds = self.settings.turn.deadline_seconds
-        done = await self._keeper.wait(held.keeping, seconds)
-        boundary.lines.extend(held.keeping.trouble)
-        if not done:
-            boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
-        return entries, held.keeping.where if done else "nowhere"
 
     def _boundary(self) -> Boundary:
         turn = self.settings.turn
@@ -662,14 +522,15 @@ class Engine:
             off_the_loop=self._off_the_loop,
         )
 
-    async def _path(
+    async def _given(
         self,
-        held: Session,
+        handle: Session,
         state: SessionState,
         given: bytes | Mapping[str, Any],
         format_name: FormatName | None,
         boundary: Boundary,
-    ) -> TurnPath:
+    ) -> TurnInput:
+        """What a turn begins with: the request as it was read, and its limits."""
         nothing = Request(format=format_name or "anthropic", messages=(), field="")
         request, fixed_tokens = await boundary.run(
             "read",
@@ -685,27 +546,24 @@ class Engine:
         if learned is None and self._model is not None and request.model == self._model.name:
             learned = self._model.window_tokens
         window = window_of(request.model, self.settings, learned_tokens=learned)
-        if held.remembered.format != request.format or request.continues:
-            held.remembered = Remembered()
-        return TurnPath(
+        if handle.remembered.format != request.format or request.continues:
+            handle.remembered = Remembered()
+        return TurnInput(
             settings=self.settings,
+            space=self.space,
+            session=handle.id,
             state=state,
             readable=request is not nothing,
             request=request,
-            codec=CODECS[request.format],
+            fixed_tokens=fixed_tokens,
             limits=limits_of(window.tokens, self.settings, output_tokens=request.output_tokens),
             window_source=window.source,
             weigher=self._weigher,
-            boundary=boundary,
-            remembered=held.remembered,
             secret=self._secret,
             now=self._clock.now(),
-            number=state.turn + 1,
-            turn=requests_of(state) + 1,
-            fixed_tokens=fixed_tokens,
-            composed=held.remembered.composed,
-            mask=TextMask(self.settings.redaction, held.keeping.secrets),
-            forgotten=held.keeping.forgotten,
+            mask=TextMask(self.settings.redaction, handle.keeping.secrets),
+            forgotten=handle.keeping.forgotten,
+            remembered=handle.remembered,
         )
 
     def _split(
@@ -731,13 +589,16 @@ def _fact_book() -> type[FactBook]:
     return FactBook
 
 
-def _is_mid_turn(path: TurnPath) -> bool:
-    """Whether tools were just run: the user has not spoken since."""
-    return bool(path.entries) and bool(path.entries[-1].results)
-
-
-def _size_chars(request: Request, given: bytes | Mapping[str, Any]) -> int:
-    """How large a request is that nobody could read."""
-    if isinstance(given, bytes):
-        return len(given)
-    return sum(len(raw) for raw in request.messages)
+def _compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
+    """How a compaction ended, for the line of the turn that waited for it."""
+    if done.compacted:
+        return "done", Reason(
+            Cause.COMPACTED,
+            why=done.reason,
+            before=done.tokens_before,
+            after=done.tokens_after,
+            seconds=done.seconds,
+        )
+    if done.convergence == "failed":
+        return "failed", Reason(Cause.NOT_COMPACTED, why=done.reason)
+    return "nothing", Reason(Cause.IRREDUCIBLE, why=done.reason)

@@ -27,7 +27,7 @@ HOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class HookAnswers:
     """What hooks answered, and what went wrong with them."""
 
     answers: tuple[Any, ...] = field(default=(), repr=False)
@@ -66,11 +66,11 @@ class Hooks:
         context: Mapping[str, Any],
         *,
         seconds: float = HOOK_SECONDS,
-    ) -> Heard:
+    ) -> HookAnswers:
         """Tell everybody at once, and wait no longer than this for any of them."""
         listening = tuple(self._listening.get(name, ()))
         if not listening:
-            return Heard()
+            return HookAnswers()
         answers = await asyncio.gather(
             *[attempted(_called(hook, event, context, seconds)) for hook in listening],
             return_exceptions=True,  # a hook that was cancelled cancels nobody else
@@ -80,7 +80,7 @@ class Hooks:
             for one in answers
             if isinstance(one, Failure | BaseException)
         ]
-        return Heard(
+        return HookAnswers(
             answers=tuple(one for one in answers if not isinstance(one, Failure | BaseException)),
             notes=tuple(f"a {name} hook failed: {error.__name__}" for error in failed),
         )

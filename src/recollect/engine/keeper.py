@@ -1,7 +1,9 @@
-"""The way of a note into the archive: one text, kept like something the user said.
+"""Keeps what is said: loads what is known of a session, writes each turn beside the request.
 
-Owns what a note becomes; `turn/ingest` says what is kept of it. The same note in the same
-session is the same segment, so it can be added again.
+Owns when a message counts as durable. A turn waits for it only at a batch moment, before
+anything may leave the view; otherwise the write runs while the model answers, and what went
+wrong is told in the next report. Always holds: the writes of one session follow each other, so
+a reply never overtakes the question it answers.
 """
 
 from __future__ import annotations
@@ -10,144 +12,29 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from recollect.boundary import Boundary, Failure, attempted
 from recollect.config import Settings
-from recollect.config.settings import Redaction
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
-from recollect.engine.ledger import LastRecord, Recorded, kept_rows, quoted_by, record_turn
+from recollect.engine.ledger import LastRecord, RecordedTurn, kept_rows, record_turn, session_write
 from recollect.errors import FormatError
-from recollect.formats.stored_records import join_state, split_state
+from recollect.formats.stored_records import join_state
 from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
-from recollect.rules.redaction import redact
 from recollect.rules.tokens import Weigher
-from recollect.rules.trust import fetched_calls
-from recollect.turn.ingest import IngestResult, ingest
+from recollect.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.values.compaction import CompactionRecord
-from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, SessionState, requests_of
-from recollect.values.message import CallId, EntryKey, Message, MessageId, Text, ToolCall
+from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.model import Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, Report, StageLine
 from recollect.values.segment import Segment, Source
-
-# What a turn's batch is made of besides its new messages. Pure.
-#
-# Owns what of a session's state may be written: nothing in it that redaction would mask.
-
-
-_E = TypeVar("_E", bound=Edit)
-
-
-def session_write(
-    session: str,
-    state: SessionState,
-    written_path: tuple[EntryKey, ...],
-    redaction: RedactionSettings,
-) -> SessionWrite:
-    """What to remember of a session; of its path only what was not written yet."""
-    shared = 0
-    for before, now in zip(written_path, state.path, strict=False):
-        if before != now:
-            break
-        shared += 1
-    kept = state
-    if redaction.enabled:
-        kept = replace(
-            state,
-            edits=tuple([_masked(edit, redaction) for edit in state.edits]),
-            dormant=tuple([(_masked(edit, redaction), since) for edit, since in state.dormant]),
-        )
-    return SessionWrite(
-        session=session,
-        turn=state.turn,
-        state=split_state(kept),
-        about=quoted_by([*state.edits, *(edit for edit, _ in state.dormant)]),
-        path_from=shared,
-        path=state.path[shared:],
-        ids=state.ids[shared:],
-    )
-
-
-def called_tools(fresh: Sequence[Entry], history: Sequence[Entry]) -> dict[CallId, str]:
-    """The tools that new results answer for, where their calls came earlier."""
-    wanted = {call_id for entry in fresh for call_id in entry.results}
-    names: dict[CallId, str] = {}
-    for entry in reversed(history):
-        if len(names) == len(wanted):
-            break
-        for part in entry.parts if entry.calls else ():
-            if isinstance(part, ToolCall) and part.id in wanted:
-                names.setdefault(part.id, part.name)
-    return names
-
-
-def earlier_fetches(fresh: Sequence[Entry], history: Sequence[Entry]) -> frozenset[CallId]:
-    """The earlier calls that new results answer and that brought in content from elsewhere."""
-    wanted = {call_id for entry in fresh for call_id in entry.results}
-    if not wanted:
-        return frozenset()
-    return fetched_calls(
-        part
-        for entry in history
-        if entry.calls and not wanted.isdisjoint(entry.calls)
-        for part in entry.parts
-    )
-
-
-def _masked(edit: _E, redaction: RedactionSettings) -> _E:
-    """The edit as it may be stored; in another process its text shows the mask."""
-    if isinstance(edit, Shorten | Insert):
-        text = _masked_text(edit.text, redaction.pii)
-        return edit if text == edit.text else replace(edit, text=text)
-    if isinstance(edit, Cut):
-        summary = _masked_text(edit.summary, redaction.pii)
-        ended = tuple(_masked(block, redaction) for block in edit.ended)
-        carried = edit.carried and masked_carried(
-            edit.carried, lambda text: _masked_text(text, redaction.pii)
-        )
-        if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
-            return edit
-        return replace(edit, summary=summary, ended=ended, carried=carried)
-    return edit
-
-
-def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
-    """What code carries, as it may be stored."""
-
-    def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(mask(text) for text in texts)
-
-    return Carried(
-        read_files=masked(carried.read_files),
-        modified_files=masked(carried.modified_files),
-        failures=tuple(
-            replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
-        ),
-        identifiers=masked(carried.identifiers),
-        lines=tuple(replace(one, text=mask(one.text)) for one in carried.lines),
-    )
-
-
-@lru_cache(maxsize=512)  # edits stand for many turns, and are written with each
-def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
-    return redact(text, pii=pii).text
-
-
-# Keeps what a session says: loads what is known of it, and writes each turn beside the request.
-#
-# Owns when a message counts as durable. A turn waits for it only at a batch moment, before
-# anything may leave the view; otherwise the write runs while the model answers, and what went
-# wrong is told in the next report. Always holds: the writes of one session follow each other, so
-# a reply never overtakes the question it answers.
-
 
 T = TypeVar("T")
 
@@ -233,7 +120,7 @@ class SessionKeeper:
         self, session: str, state: SessionState, keeping: Keeping, boundary: Boundary
     ) -> SessionState:
         """The session as it was left, by this process or another one."""
-        boundary.lines.extend(keeping.trouble)
+        boundary.add(keeping.trouble)
         keeping.trouble.clear()
         self.note_trouble(boundary)
         if keeping.replaced != self.archive.replaced:
@@ -462,7 +349,7 @@ class SessionKeeper:
 
     async def _recorded(
         self, request: Request, report: Report, keeping: Keeping, now: float, *, as_it_came: bool
-    ) -> Recorded | None:
+    ) -> RecordedTurn | None:
         """The turn for the ledger. A session that could not be loaded counts its turns anew; the
         store leaves out those whose session it knows further on, and what is recorded stays."""
         rows = report.view.rows
@@ -548,9 +435,9 @@ class SessionKeeper:
         now: float,
         source: Source,
     ) -> IngestResult:
-        return await self._off_loop(
-            sum(len(entry.raw) for entry in chunk),
-            lambda: ingest(
+        def work() -> IngestResult:
+            names, fetched = earlier_calls(chunk, entries)
+            return ingest(
                 chunk,
                 session=session,
                 source=source,
@@ -559,11 +446,12 @@ class SessionKeeper:
                 now=now,
                 embedders=self._embedders,
                 indexed="sessions" in self._settings.index.sources,
-                tool_names=called_tools(chunk, entries),
-                fetched=earlier_fetches(chunk, entries),
+                tool_names=names,
+                fetched=fetched,
                 secrets=keeping.secrets,
-            ),
-        )
+            )
+
+        return await self._off_loop(sum(len(entry.raw) for entry in chunk), work)
 
     async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
         """Those that the store does not have yet, where it can say so; the rest is written
@@ -660,7 +548,7 @@ async def keep_note(
     session: str,
     secret: bytes,
     weigher: Weigher,
-    redaction: Redaction,
+    redaction: RedactionSettings,
     now: float,
 ) -> Noted:
     """Write a note to the archive as a message of `session`."""

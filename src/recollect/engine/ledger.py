@@ -1,13 +1,13 @@
-"""Rebuilds the request of a past turn from the ledger, byte for byte.
+"""What is written of a session: its state, and each turn as a ledger record; and back again.
 
-Owns what stands for a piece that is gone. Must never guess: what was redacted stands masked, what
-was forgotten or has expired stands as a mark, and `exact` says whether there is any of either.
-What always holds: the result is JSON; the same ledger gives the same bytes.
+A record names pieces that are stored once; what is remembered of the last turn lets one that only
+grew name only what it added. Always holds: nothing is written that redaction would mask; pieces
+are redacted before they are hashed.
 
-"Byte for byte" means, for a caller who hands over an HTTP body, the body that `prepare` gave back.
-A caller who hands over a mapping sends it through a client library, which writes bytes we never
-see; there it means the mapping as compact JSON (no white space, keys in their order, UTF-8), so
-that decoding it gives the request that `prepare` gave back.
+A rebuilt request is byte for byte what was sent. For a caller who hands over an HTTP body, that is
+the body that `prepare` gave back; for one who hands over a mapping, which a client library writes
+as bytes that we never see, the mapping as compact JSON. What was redacted stands masked, what was
+forgotten or has expired stands as a mark, and `exact` says whether there is any of either.
 """
 
 from __future__ import annotations
@@ -15,30 +15,105 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from recollect.config.settings import Redaction as RedactionSettings
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
 from recollect.formats.request import fill_frame, frame_of
+from recollect.formats.stored_records import split_state
 from recollect.ports import Ledger
 from recollect.rules.message_redaction import TextMask
+from recollect.rules.redaction import redact
 from recollect.turn.query import spoken_text
-from recollect.values.batch import LedgerPiece, PieceHash, PieceKind, RebuiltTurn, TurnRecord
-from recollect.values.edit import Cut, Edit, Insert, Shorten
-from recollect.values.history import Entry, Row, SessionId, newest_cut
-from recollect.values.message import MessageId
+from recollect.values.batch import (
+    LedgerPiece,
+    PieceHash,
+    PieceKind,
+    RebuiltTurn,
+    SessionWrite,
+    TurnRecord,
+)
+from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
+from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import FormatName, Request
 from recollect.values.report import Report
 
-# A turn as a ledger record: what was sent, in pieces that are stored once.
-#
-# Pure. What is remembered of the last turn lets a turn that only grew name only what it added.
-# Everything in a piece is redacted before it is hashed.
-
-
 _DIGEST_BYTES = 16
+_E = TypeVar("_E", bound=Edit)
+
+
+def session_write(
+    session: str,
+    state: SessionState,
+    written_path: tuple[EntryKey, ...],
+    redaction: RedactionSettings,
+) -> SessionWrite:
+    """What to remember of a session; of its path only what was not written yet."""
+    shared = 0
+    for before, now in zip(written_path, state.path, strict=False):
+        if before != now:
+            break
+        shared += 1
+    kept = state
+    if redaction.enabled:
+        kept = replace(
+            state,
+            edits=tuple([_masked(edit, redaction) for edit in state.edits]),
+            dormant=tuple([(_masked(edit, redaction), since) for edit, since in state.dormant]),
+        )
+    return SessionWrite(
+        session=session,
+        turn=state.turn,
+        state=split_state(kept),
+        about=quoted_by([*state.edits, *(edit for edit, _ in state.dormant)]),
+        path_from=shared,
+        path=state.path[shared:],
+        ids=state.ids[shared:],
+    )
+
+
+def _masked(edit: _E, redaction: RedactionSettings) -> _E:
+    """The edit as it may be stored; in another process its text shows the mask."""
+    if isinstance(edit, Shorten | Insert):
+        text = _masked_text(edit.text, redaction.pii)
+        return edit if text == edit.text else replace(edit, text=text)
+    if isinstance(edit, Cut):
+        summary = _masked_text(edit.summary, redaction.pii)
+        ended = tuple(_masked(block, redaction) for block in edit.ended)
+        carried = edit.carried and masked_carried(
+            edit.carried, lambda text: _masked_text(text, redaction.pii)
+        )
+        if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
+            return edit
+        return replace(edit, summary=summary, ended=ended, carried=carried)
+    return edit
+
+
+def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
+    """What code carries, as it may be stored."""
+
+    def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(mask(text) for text in texts)
+
+    return Carried(
+        read_files=masked(carried.read_files),
+        modified_files=masked(carried.modified_files),
+        failures=tuple(
+            replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
+        ),
+        identifiers=masked(carried.identifiers),
+        lines=tuple(replace(one, text=mask(one.text)) for one in carried.lines),
+    )
+
+
+@lru_cache(maxsize=512)  # edits stand for many turns, and are written with each
+def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
+    return redact(text, pii=pii).text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +127,7 @@ class LastRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedTurn:
     """A turn's record, the pieces that were not written yet, and what the next one rests on."""
 
     record: TurnRecord
@@ -69,7 +144,7 @@ def record_turn(
     at: float,
     as_it_came: bool,
     forgotten: AbstractSet[MessageId] = frozenset(),
-) -> Recorded:
+) -> RecordedTurn:
     """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
     made: dict[PieceHash, LedgerPiece] = {}
 
@@ -108,7 +183,7 @@ def record_turn(
         kept_rows=kept,
         rows=added,
     )
-    return Recorded(
+    return RecordedTurn(
         record=record,
         pieces=tuple(made.values()),
         last=LastRecord(

@@ -1,6 +1,7 @@
 """What a reply teaches: its usage, an overflow, and the messages it adds to the history.
 
-Pure. Nothing in a reply is trusted to be there, or to be what a provider documents.
+Owns what is learned of it, kept of it, and due after it. Nothing in a reply is trusted to be
+there, or to be what a provider documents.
 """
 
 from __future__ import annotations
@@ -9,16 +10,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from recollect.config import FALLBACK_WINDOW_TOKENS
+from recollect.boundary import Boundary
+from recollect.compaction.trigger import TriggerResult, breaker_is_open, trigger
+from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
+from recollect.engine.archive import Where
+from recollect.engine.compact import Compactor
+from recollect.engine.keeper import SessionKeeper
+from recollect.engine.schedule import Compactions
+from recollect.engine.session import Observation, Session, holds_reply, load
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import StreamedReply, read_error, read_reply, read_usage
-from recollect.ports import RecogniseOverflow
+from recollect.formats.replies import read_error, read_reply, read_usage
+from recollect.formats.stream_events import StreamedReply
+from recollect.ports import Clock, RecogniseOverflow
 from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
-from recollect.values.history import Entry, SessionState
+from recollect.upkeep.jobs import BackgroundJobs
+from recollect.values.history import Entry, SessionState, newest_cut
 from recollect.values.message import EntryKey
 from recollect.values.model import LimitDoubt, Overflow, Usage
+from recollect.values.reason import Cause, Reason
 
 SHRINK_RATIO = 0.9
 """What a window is taken to be, of what was sent, when a provider refuses without a number."""
@@ -27,6 +38,154 @@ LEAST_WINDOW_TOKENS = 1_024
 still holds a question and its answer, and below it every message of a turn would be left out."""
 _COUNT_RATIO = 2.0
 """Our count of what was sent and the provider's differ by less than this (`values.calibration`)."""
+
+
+class Observer:
+    """Learns from the replies to one engine's requests."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        secret: bytes,
+        weigher: Weigher,
+        clock: Clock,
+        reader: SessionKeeper | None,
+        keeper: SessionKeeper | None,
+        compactor: Compactor,
+        compactions: Compactions,
+        in_background: bool,
+        jobs: BackgroundJobs | None,
+        recognise_overflow: RecogniseOverflow | None,
+    ) -> None:
+        """`reader` reads what is stored, `keeper` is None where nothing new may be kept."""
+        self._settings = settings
+        self._secret = secret
+        self._weigher = weigher
+        self._clock = clock
+        self._reader = reader
+        self._keeper = keeper
+        self._compactor = compactor
+        self._compactions = compactions
+        self._in_background = in_background
+        self._jobs = jobs
+        self._recognise_overflow = recognise_overflow
+
+    async def observe(self, session: Session, reply: Any, boundary: Boundary) -> Observation:
+        """Learn from a reply and keep it; the caller holds the session's lock."""
+        given = reply
+        if isinstance(reply, list | tuple):
+            events, none = reply, StreamedReply()
+            reply = await boundary.run(
+                "read",
+                lambda: StreamedReply(events),
+                unchanged=none,
+                reason=lambda _: Reason(Cause.USAGE_READ),
+            )
+        state = session.state
+        if state.sent_at is None:  # another process prepared what this is the reply to
+            state = await load(session, self._reader, boundary)
+        if not state.turn:
+            boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
+        nothing: tuple[Usage | None, Overflow | None] = (None, None)
+        usage, overflow = await boundary.run(
+            "read",
+            lambda: learned_from(reply, self._recognise_overflow),
+            unchanged=nothing,
+            reason=lambda _: Reason(Cause.USAGE_READ),
+        )
+        if overflow is None and not holds_reply(given):
+            kind = type(given).__name__
+            boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
+        doubt = None
+        if overflow is not None:
+            sent = () if session.last_draft is None else session.last_draft.given.request.messages
+            doubt = doubt_limit(state, overflow, sent)
+            state = state if doubt is not None else after_overflow(state, overflow)
+        if usage and state.sent_estimate_tokens and self._settings.tokens.calibrate:
+            learned = state.calibration.learn(
+                estimated_tokens=state.sent_estimate_tokens, reported_tokens=usage.input_tokens
+            )
+            state = replace(state, calibration=learned)
+        session.state = state
+        entries, archived = await self._keep_reply(session, reply, boundary)
+        due = self._due(session, usage, sum(entry.tokens for entry in entries))
+        self._note_beside(session, boundary)
+        return Observation(
+            usage=usage,
+            calibration_ratio=state.calibration.ratio,
+            learned_window_tokens=state.learned_window_tokens,
+            doubted_limit=doubt,
+            failures=boundary.failures,
+            due=due.due,
+            due_reason=due.reason,
+            flush_first=due.flush_first,
+            archived=archived,
+            broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
+        )
+
+    async def _keep_reply(
+        self, session: Session, reply: Any, boundary: Boundary
+    ) -> tuple[tuple[Entry, ...], Where | None]:
+        """Archive what the model answered, behind the history it answered to."""
+        none: tuple[Entry, ...] = ()
+        sent = session.state.path[: session.sent_messages]
+        entries = await boundary.run(
+            "read",
+            lambda: replied(reply, session.state.sent_format, sent, self._secret, self._weigher),
+            unchanged=none,
+            reason=lambda found: Reason(Cause.REPLY_READ, messages=len(found)),
+        )
+        if self._keeper is None:
+            return entries, None
+        if entries:
+            session.state = followed_by(session.state, entries, session.sent_messages)
+            self._keeper.keep_reply(session.id, entries, session.keeping, now=self._clock.now())
+        seconds = self._settings.turn.deadline_seconds
+        done = await self._keeper.wait(session.keeping, seconds)
+        boundary.add(session.keeping.trouble)
+        if not done:
+            boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
+        return entries, session.keeping.where if done else "nowhere"
+
+    def _due(self, session: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
+        """What the window asks for after a reply; in the background, unless the host does it."""
+        draft, state = session.last_draft, session.state
+        if draft is None:
+            return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
+        nobody = self._compactor.nobody
+        if nobody is not None:
+            return TriggerResult(due="nothing", reason=nobody)
+        used = None
+        if newest_cut(state.edits) != newest_cut(draft.edits):
+            pass  # the counts are those of a request from before the cut
+        elif usage is not None:
+            used = usage.input_tokens + usage.output_tokens
+        elif state.sent_estimate_tokens:
+            used = draft.given.calibrated(state.sent_estimate_tokens + reply_tokens)
+        settings = self._settings.compaction
+        due = trigger(
+            used_tokens=used,
+            limits=draft.given.limits,
+            settings=settings,
+            compactions=state.compactions,
+            flushed_in=state.flushed_in,
+            paused=state.compaction_paused,
+            breaker_open=breaker_is_open(state.breaker, settings, now=self._clock.now()),
+        )
+        if self._in_background and due.due != "nothing":
+            self._compactions.ahead_of_need(session, draft, due)
+        return due
+
+    def _note_beside(self, session: Session, boundary: Boundary) -> None:
+        """What goes wrong beside the turns and bears on this session."""
+        if self._keeper is not None:
+            self._keeper.note_trouble(boundary)
+        failed, session.compaction_failure = session.compaction_failure, None
+        if failed is not None:
+            boundary.note("compact", "failed", failed)
+        if self._jobs is not None and (said := self._jobs.trouble()):
+            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=said))
 
 
 def learned_from(

@@ -1,10 +1,11 @@
 """Asks memory for a turn: the question's vectors first, then the stage, through the archive.
 
-Owns the degradation of recall (without vectors it goes by words, and the notes say so) and how
-long a look into the store may take. Must never write, never wait longer than its deadlines, and
-never wait for an embedder inside of a look: it has its own time. What always holds: a store that
-refuses a vector (a model that changed its dimensions under the same name) is asked again by
-words alone.
+Owns the degradation of recall (without vectors it goes by words, and the notes say so), what
+happens while an embedder loads, hangs, throws or answers nonsense (it is left alone for a while),
+and how long a look into the store may take. Must never write, never wait longer than its
+deadlines, never wait for an embedder inside of a look, and never send what is masked to a remote
+one. What always holds: a vector that is handed on is finite and of its embedder's dimensions; a
+store that refuses one is asked again by words alone.
 """
 
 from __future__ import annotations
@@ -41,14 +42,6 @@ from recollect.values.recall import (
     Scale,
 )
 from recollect.values.segment import StoredSegment, vector_problem
-
-# Embeds a turn's question by every embedder that is ready, and says which were not.
-#
-# Owns what happens while an embedder loads, hangs, throws or answers nonsense: it is left out of
-# the turn, told, and left alone for a while, and recall goes on with what is there. Must never let
-# a turn wait for a model that takes long to load, nor send what is masked to a remote one.
-# What always holds: a vector that is handed on is finite and of its embedder's dimensions.
-
 
 Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 """The vectors of a question, and a note on every embedder that gave none."""

@@ -13,15 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.boundary import Failure, attempted
+from recollect.boundary import Boundary, Failure, attempted
 from recollect.compaction.cut import UndoResult, undo
 from recollect.compaction.trigger import TriggerResult
 from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hooks
 from recollect.engine.keeper import SessionKeeper
-from recollect.engine.session import Session
-from recollect.engine.turn_path import TurnPath
+from recollect.engine.session import Session, load
 from recollect.ports import Clock
+from recollect.turn.draft import Draft
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import SessionId, SessionState
 from recollect.values.reason import Cause, Reason
@@ -38,8 +38,6 @@ class _Beside:
     """Compactions, the one that runs first."""
     flush: asyncio.Task[CompactionResult] | None = None
     """Notes are being written, and nothing else."""
-    path: TurnPath | None = None
-    """What the compaction that runs works on."""
 
 
 class Compactions:
@@ -51,10 +49,11 @@ class Compactions:
         hooks: Hooks,
         keeper: SessionKeeper | None,
         clock: Clock,
-        load: Callable[[Session], Awaitable[SessionState]],
+        *,
+        reader: SessionKeeper | None,
     ) -> None:
-        """`load` gives a session as it was left; who calls it holds the session's lock."""
-        self._load = load
+        """`reader` reads what is stored, whether or not `keeper` may write."""
+        self._reader = reader
         self._compactor = compactor
         self._hooks = hooks
         self._keeper = keeper
@@ -62,32 +61,32 @@ class Compactions:
         self._beside: dict[SessionId, _Beside] = {}
         self._running: set[asyncio.Task[CompactionResult]] = set()
 
-    async def run(self, held: Session, path: TurnPath, order: CompactionOrder) -> CompactionResult:
+    async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
         """Compact, and wait for it. One that runs already does, unless somebody wants their own,
         or it came too late."""
-        while order.trigger != "manual" and (ahead := self._queue(held)):
+        while order.trigger != "manual" and (ahead := self._queue(session)):
             done = await _waited(ahead[0])
             if done.reason.cause is not Cause.ANOTHER_WAY:
                 return done
-        return await _waited(self._started(held, path, order, flush_first=False))
+        return await _waited(self._started(session, draft, order, flush_first=False))
 
-    def ahead_of_need(self, held: Session, path: TurnPath, due: TriggerResult) -> None:
+    def ahead_of_need(self, session: Session, draft: Draft, due: TriggerResult) -> None:
         """Do what a window that fills asks for, while nobody waits."""
-        if self._queue(held):
+        if self._queue(session):
             return
         if due.due == "flush":
-            self._start_flush(held, path)
-        elif due.due == "compaction" and not self._compactor.why_not(held.state):
+            self._start_flush(session, draft)
+        elif due.due == "compaction" and not self._compactor.why_not(session.state):
             order = CompactionOrder(trigger="threshold")
-            task = self._started(held, path, order, flush_first=due.flush_first)
+            task = self._started(session, draft, order, flush_first=due.flush_first)
 
             def keep(done: asyncio.Task[CompactionResult]) -> None:
                 if not done.cancelled():
-                    held.compacted_meanwhile = done.result()
+                    session.compacted_meanwhile = done.result()
 
             task.add_done_callback(keep)
 
-    async def undo(self, held: Session, state: SessionState) -> UndoResult:
+    async def undo(self, session: Session, state: SessionState) -> UndoResult:
         """Take back the newest cut, durably; the caller holds the session's lock."""
         done = undo(state.edits, known=frozenset(state.path))
         if done.undone is None:
@@ -95,37 +94,37 @@ class Compactions:
         new = replace(state, edits=done.edits, turn=state.turn + 1, compaction_paused=True)
         if self._keeper is not None:
             now = self._clock.now()
-            kept = await self._keeper.keep_state(held.id, new, held.keeping, now=now)
+            kept = await self._keeper.keep_state(session.id, new, session.keeping, now=now)
             written = kept.written
             stale = written is not None and (written.session_stale or written.session_cleaned)
             if kept.where == "nowhere" or stale:
                 lost = Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said)
                 why = Reason(Cause.ANOTHER_PROCESS) if stale else lost
                 return UndoResult(edits=state.edits, undone=None, reason=why)
-        held.state = new
+        session.state = new
         return done
 
-    async def flushed(self, held: Session, *, cycle: int | None = None) -> None:
+    async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
         """Notes were written in this cycle, durably; the caller holds the session's lock.
 
         `cycle` is the count of compactions when they were begun, None for now. Where it cannot
         be kept, it goes with the next turn.
         """
         for _ in range(KEEP_TRIES):
-            trouble = tuple(held.keeping.trouble)
-            state = await self._load(held)
-            held.keeping.trouble[:0] = trouble  # it is told in a turn's report, not here
+            trouble = tuple(session.keeping.trouble)
+            state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
+            session.keeping.trouble[:0] = trouble  # it is told in a turn's report, not here
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:
                 return
             new = replace(state, flushed_in=written_in)
             if self._keeper is None or not state.path:  # a session that said nothing is not kept
-                self._go_on(held, new)
+                session.state = new
                 return
             new = replace(new, turn=state.turn + 1)
             now = self._clock.now()
-            kept = await self._keeper.keep_state(held.id, new, held.keeping, now=now)
-            self._go_on(held, new)
+            kept = await self._keeper.keep_state(session.id, new, session.keeping, now=now)
+            session.state = new
             written = kept.written
             if written is None or not (written.session_stale or written.session_cleaned):
                 return
@@ -140,49 +139,46 @@ class Compactions:
             await asyncio.wait(running)
         await self._compactor.close()
 
-    def _queue(self, held: Session) -> list[asyncio.Task[CompactionResult]]:
+    def _queue(self, session: Session) -> list[asyncio.Task[CompactionResult]]:
         """The session's compactions that are not over, in their order."""
-        beside = self._beside.get(held.id)
+        beside = self._beside.get(session.id)
         return [] if beside is None else [one for one in beside.queue if not one.done()]
 
     def _started(
-        self, held: Session, path: TurnPath, order: CompactionOrder, *, flush_first: bool
+        self, session: Session, draft: Draft, order: CompactionOrder, *, flush_first: bool
     ) -> asyncio.Task[CompactionResult]:
-        before, beside = self._queue(held), self._beside_of(held)
-        newest = path is held.last_path and path.shaped
+        before, beside = self._queue(session), self._beside_of(session)
+        newest = draft is session.last_draft and draft.committed
 
         async def work() -> CompactionResult:
             if before:
                 await asyncio.wait(before)
             if flush_first:
-                await self._flush_once(held, path)
-            latest = held.last_path if newest and held.last_path is not None else path
-            async with held.lock:  # turns may have gone on since the path was made
-                beside.path = _as_it_stands(latest, held.state)
-            try:
-                return await self._compactor.compact(held, beside.path, order)
-            finally:
-                beside.path = None
+                await self._flush_once(session, draft)
+            latest = session.last_draft if newest and session.last_draft is not None else draft
+            async with session.lock:  # turns may have gone on since the draft was made
+                standing = _as_it_stands(latest, session.state)
+            return await self._compactor.compact(session, standing, order)
 
-        task = self._task(held, work, order.trigger)
+        task = self._task(session, work, order.trigger)
         beside.queue = [*before, task]
         return task
 
-    def _start_flush(self, held: Session, path: TurnPath) -> None:
-        beside = self._beside_of(held)
+    def _start_flush(self, session: Session, draft: Draft) -> None:
+        beside = self._beside_of(session)
         if beside.flush is not None or not self._hooks.listens("flush_due"):
             return
 
         async def work() -> CompactionResult:
-            await self._flush(held, path)
+            await self._flush(session, draft)
             return CompactionResult(
                 convergence="irreducible", reason=Reason(Cause.ONLY_NOTES), trigger="threshold"
             )
 
-        beside.flush = self._task(held, work, "threshold")
+        beside.flush = self._task(session, work, "threshold")
 
     def _task(
-        self, held: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
+        self, session: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
     ) -> asyncio.Task[CompactionResult]:
         """Something beside the turns, which ends with a result whatever happens."""
 
@@ -193,63 +189,55 @@ class Compactions:
                 return CompactionResult(convergence="failed", reason=why, trigger=trigger)
             return done
 
-        task = held.compacting = asyncio.create_task(ended())
+        task = session.compacting = asyncio.create_task(ended())
         self._running.add(task)
 
         def over(done: asyncio.Task[CompactionResult]) -> None:
             self._running.discard(done)
-            beside = self._beside.get(held.id)
+            beside = self._beside.get(session.id)
             if beside is None:
                 return
             beside.queue = [one for one in beside.queue if one is not done]
             beside.flush = None if beside.flush is done else beside.flush
             if not beside.queue and beside.flush is None:
-                del self._beside[held.id]
+                del self._beside[session.id]
 
         task.add_done_callback(over)
         return task
 
-    def _beside_of(self, held: Session) -> _Beside:
-        return self._beside.setdefault(held.id, _Beside())
+    def _beside_of(self, session: Session) -> _Beside:
+        return self._beside.setdefault(session.id, _Beside())
 
-    async def _flush_once(self, held: Session, path: TurnPath) -> None:
+    async def _flush_once(self, session: Session, draft: Draft) -> None:
         """Notes before a compaction; those that are being written already are enough."""
-        running = self._beside_of(held).flush
+        running = self._beside_of(session).flush
         if running is not None:
             await asyncio.wait({running})
         else:
-            await self._flush(held, path)
+            await self._flush(session, draft)
 
-    async def _flush(self, held: Session, path: TurnPath) -> None:
+    async def _flush(self, session: Session, draft: Draft) -> None:
         if not self._hooks.listens("flush_due"):
             return
-        cycle = held.state.compactions
-        event = {"tokenCount": path.used_tokens(), "compactionCount": cycle}
-        await self._hooks.fire("flush_due", event, self._compactor.context(held))
-        async with held.lock:
-            await self.flushed(held, cycle=cycle)
-
-    def _go_on(self, held: Session, new: SessionState) -> None:
-        """The session with a fact more; a compaction that runs rests on what it rested on."""
-        beside = self._beside.get(held.id)
-        if beside is not None and beside.path is not None and beside.path.state is held.state:
-            beside.path.state = new
-        held.state = new
+        cycle = session.state.compactions
+        event = {"tokenCount": draft.used_tokens(), "compactionCount": cycle}
+        await self._hooks.fire("flush_due", event, self._compactor.context(session))
+        async with session.lock:
+            await self.flushed(session, cycle=cycle)
 
 
-def _as_it_stands(path: TurnPath, state: SessionState) -> TurnPath:
-    """A turn's history as the session shows it now; the turn itself stays as it was.
+def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
+    """A turn's history as the session shows it now.
 
     A turn that was not committed has decided on edits which the session has not yet: those
     count, as long as the session's own are what it began with.
     """
-    fresh = replace(path)
-    waits = not path.shaped and state.edits == path.state.edits
-    if waits and state.path == path.state.path:
-        fresh.state = state
-    if not waits and state.edits != path.edits:
-        fresh.under(state.edits)
-    return fresh
+    began = draft.given.state
+    if draft.committed or state.edits != began.edits:
+        return draft if state.edits == draft.edits else draft.under(state.edits)
+    if state.path == began.path:
+        return replace(draft, given=replace(draft.given, state=state))
+    return draft
 
 
 async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:

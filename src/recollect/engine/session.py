@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recollect.boundary import Boundary
 from recollect.engine.archive import Where
-from recollect.engine.keeper import Keeping
-from recollect.engine.turn_path import TurnPath
-from recollect.formats.replies import StreamedReply, may_be_reply
+from recollect.engine.keeper import Keeping, SessionKeeper
+from recollect.formats.replies import may_be_reply
+from recollect.formats.stream_events import StreamedReply
 from recollect.turn.align import Remembered
+from recollect.turn.draft import Draft
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState, SpaceId
@@ -33,7 +35,7 @@ class Session:
         self.keeping = Keeping(loaded=state is not None)
         self.sent_messages = len(self.state.path)
         """How much of the path the last request showed; replies follow it."""
-        self.last_path: TurnPath | None = None
+        self.last_draft: Draft | None = None
         """The last turn as it was prepared: what a compaction between turns starts from."""
         self.compacting: asyncio.Task[CompactionResult] | None = None
         """What was last begun beside the turns: a compaction, or notes."""
@@ -43,6 +45,16 @@ class Session:
         """How a compaction failed since the last reply; told with the next one, once."""
         self.observation: Observation | None = None
         """What the last reply taught."""
+
+
+async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
+    """The session's state, as it was left where the store knows it; with its lock held."""
+    if reader is not None:
+        known = await reader.load(session.id, session.state, session.keeping, boundary)
+        if known.path is not session.state.path:  # what was worked out belongs to the other
+            session.remembered, session.sent_messages = Remembered(), len(known.path)
+        session.state = known
+    return session.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

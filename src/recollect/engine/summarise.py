@@ -1,7 +1,9 @@
-"""Proves a summary: what was known is held against it, and against memory.
+"""A summary for a compaction, by a hook that supplies one, else by the model; and its proof.
 
-Memory is asked as a turn would ask it, but without the gate: whether it can be found when it is
-asked for. Never raises: what cannot be asked counts as not found, and the receipt says so.
+Owns who is asked and what they are told; `compaction.summarize` owns how. What was known is then
+held against the summary and against memory, which is asked as a turn would ask it, but without
+the gate. Always holds: a call of the model is on the bill before it is made, also where nobody
+waits for its end; what memory cannot be asked counts as not found, and the receipt says so.
 """
 
 from __future__ import annotations
@@ -18,20 +20,14 @@ from recollect.compaction.receipt import receipt
 from recollect.compaction.summarize import MOST_CALLS, summarize
 from recollect.config.settings import Compaction as CompactionSettings
 from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
-from recollect.engine.turn_path import TurnPath
 from recollect.ports import Model, Recaller
 from recollect.rules.message_redaction import TextMask
+from recollect.turn.draft import Draft
 from recollect.values.compaction import CutPlan, NoSummary, Receipt, Spent, Summarised
 from recollect.values.edit import Carried, Cut
 from recollect.values.model import Answer, Prompt
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import RecallRequest
-
-# A summary for a compaction: by a hook that supplies one, else in stages by the model.
-#
-# Owns who is asked and what they are told; `compaction.summarize` owns how. Always holds: what a
-# call of the model costs is on the bill before it is made, also where nobody waits for its end.
-
 
 LINES_PART = 8
 """The lines behind a summary take at most this part of what they stand for: else a small cut
@@ -76,13 +72,13 @@ class Summariser:
             return Reason(Cause.NO_MODEL)
         return None
 
-    def summary_tokens(self, path: TurnPath) -> int:
+    def summary_tokens(self, draft: Draft) -> int:
         """The longest summary, without the lines and pins that code adds."""
-        return min(self._settings.summary_tokens, path.limits.window_tokens // SUMMARY_SHARE)
+        return min(self._settings.summary_tokens, draft.given.limits.window_tokens // SUMMARY_SHARE)
 
     async def summarise(
         self,
-        path: TurnPath,
+        draft: Draft,
         plan: CutPlan,
         before: Cut | None,
         mask: TextMask,
@@ -99,16 +95,16 @@ class Summariser:
         instructions = mask.text(instructions)
         previous = "" if before is None else before.summary
         earlier = None if before is None else before.carried
-        supplied, notes = await self._supplied(path, plan, instructions, whose, previous, earlier)
+        supplied, notes = await self._supplied(draft, plan, instructions, whose, previous, earlier)
         if isinstance(supplied, NoSummary):
             return replace(supplied, notes=notes)
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
         made: Summarised | NoSummary
         if isinstance(supplied, str):
-            made = await self._completed(path, plan, mask.text(supplied), rules_text, earlier)
+            made = await self._completed(draft, plan, mask.text(supplied), rules_text, earlier)
         else:
             made = await self._by_model(
-                path,
+                draft,
                 plan,
                 mask,
                 instructions,
@@ -122,7 +118,7 @@ class Summariser:
 
     async def _by_model(
         self,
-        path: TurnPath,
+        draft: Draft,
         plan: CutPlan,
         mask: TextMask,
         instructions: str,
@@ -147,21 +143,21 @@ class Summariser:
         return await summarize(
             plan,
             ask=ask,
-            window_tokens=model.window_tokens or path.limits.window_tokens,
+            window_tokens=model.window_tokens or draft.given.limits.window_tokens,
             settings=replace(settings, deadline_seconds=min(settings.deadline_seconds, left)),
             previous_summary=previous,
             previous_carried=earlier,
-            rules=path.codec.rules,
-            count_tokens=path.weigher.text,
-            most_summary_tokens=path.estimated(self.summary_tokens(path)),
-            lines_tokens=_lines_tokens(path, plan),
+            rules=draft.given.codec.rules,
+            count_tokens=draft.given.weigher.text,
+            most_summary_tokens=draft.given.estimated(self.summary_tokens(draft)),
+            lines_tokens=_lines_tokens(draft, plan),
             instructions=instructions,
             rules_text=rules_text,
         )
 
     async def _completed(
         self,
-        path: TurnPath,
+        draft: Draft,
         plan: CutPlan,
         supplied: str,
         rules_text: str,
@@ -173,15 +169,15 @@ class Summariser:
             supplied,
             carried,
             rules_text,
-            most_tokens=path.estimated(self.summary_tokens(path)),
-            lines_tokens=_lines_tokens(path, plan),
-            count_tokens=path.weigher.text,
+            most_tokens=draft.given.estimated(self.summary_tokens(draft)),
+            lines_tokens=_lines_tokens(draft, plan),
+            count_tokens=draft.given.weigher.text,
         )
         return Summarised(text=text, carried=carried, spent=Spent())
 
     async def _supplied(
         self,
-        path: TurnPath,
+        draft: Draft,
         plan: CutPlan,
         instructions: str,
         whose: dict[str, str | None],
@@ -194,9 +190,9 @@ class Summariser:
         told = preparation(
             plan,
             await asyncio.to_thread(carry, plan.summarised, earlier),
-            tokens_before=path.used_tokens(),
+            tokens_before=draft.used_tokens(),
             previous_summary=previous,
-            reserve_tokens=path.limits.reserve_tokens,
+            reserve_tokens=draft.given.limits.reserve_tokens,
         )
         heard = await self._hooks.fire(
             "session_before_compact",
@@ -210,10 +206,11 @@ class Summariser:
         return supplied_summary(heard.answers), heard.notes
 
 
-def _lines_tokens(path: TurnPath, plan: CutPlan) -> int:
+def _lines_tokens(draft: Draft, plan: CutPlan) -> int:
     """What the lines behind the summary of this cut may take, as an estimate."""
     cut = sum([entry.tokens for entry in plan.summarised])
-    return min(lines_tokens(path.estimated(path.limits.window_tokens)), cut // LINES_PART)
+    window = draft.given.estimated(draft.given.limits.window_tokens)
+    return min(lines_tokens(window), cut // LINES_PART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +222,7 @@ class Proved:
 
 
 async def prove(
-    path: TurnPath,
+    draft: Draft,
     plan: CutPlan,
     before: Cut | None,
     summary: Summarised,
@@ -240,7 +237,7 @@ async def prove(
     """The summary with what would have been lost, and its receipt; `before` is the cut that the
     plan goes on from."""
     kept = frozenset(entry.key for entry in plan.kept)
-    limits = path.limits
+    limits = draft.given.limits
 
     async def recall(query: str) -> str:
         if recaller is None:
@@ -254,8 +251,8 @@ async def prove(
                 shown=kept,
                 scope="session",
                 now=now,
-                budget_tokens=path.estimated(limits.hard_cap_tokens),
-                count_tokens=path.weigher.text,
+                budget_tokens=draft.given.estimated(limits.hard_cap_tokens),
+                count_tokens=draft.given.weigher.text,
                 gated=False,
                 most_hits=0,
             )
@@ -269,8 +266,8 @@ async def prove(
         probes,
         without_bare_names(summary.text),
         recall=recall,
-        pin_tokens=path.estimated(int(limits.window_tokens * pin_ratio)),
-        count_tokens=path.weigher.text,
+        pin_tokens=draft.given.estimated(int(limits.window_tokens * pin_ratio)),
+        count_tokens=draft.given.weigher.text,
     )
     text = f"{summary.text}\n\n{made.pinned}" if made.pinned else summary.text
     return Proved(text=mask.text(text), receipt=made.receipt)

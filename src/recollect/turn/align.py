@@ -1,10 +1,11 @@
-"""Align an incoming history with the one that is known (design.md 6).
+"""Read incoming messages into entries, and align them with the history that is known.
 
-Keys chain identities, so a resent prefix keeps its keys without any search. Where the chain
-breaks while known messages are still to come (the client compacted by itself, or changed an
-old message in place), the rest is matched with what was known, longest runs first.
-Never merges by accident: a lone short message ("ok") is not taken for an earlier one, and the
-newest message is only recognised together with the one before it.
+What was read before is found again by its bytes. Keys chain identities, so a resent prefix keeps
+its keys without any search. Where the chain breaks while known messages are still to come (the
+client compacted by itself, or changed an old message in place), the rest is matched with what was
+known, longest runs first (docs/design.md). Never merges by accident: a lone short message ("ok")
+is not taken for an earlier one, and the newest message is only recognised together with the one
+before it. Must never keep more than the last two requests' messages.
 """
 
 from __future__ import annotations
@@ -24,12 +25,6 @@ from recollect.values.history import Composed, Entry, SessionState, Slot
 from recollect.values.message import CallId, EntryKey, Flaw, Message, MessageId, Text
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import BLOCK_OPENING
-
-# Read incoming messages into entries, each message once.
-#
-# What was read before is found again by its bytes; a resent history costs a comparison a
-# message. Must never keep more than the last two requests' messages.
-
 
 SPARE_ROWS = 256
 """How many composed rows that no view shows any more are kept before they are forgotten."""
@@ -53,9 +48,12 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float], ...]]
 """Who said what of a message, and how much it lays down."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the last request of a session looked like; only speed depends on it."""
+    """What the last request of a session looked like; only speed depends on it.
+
+    Its tables fill while turns run: `composed` by `apply`, `statements` by `stand`.
+    """
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -123,30 +121,33 @@ def enter(reading: Reading, key: EntryKey) -> Entry:
 
 
 def remember(
-    remembered: Remembered,
+    before: Remembered,
     format_name: str,
     entries: tuple[Entry, ...],
     done: ReadResult,
-    composed: dict[Slot, Composed],
     last_view: LastView,
-) -> None:
-    """Keep this request's messages for the next one; of older ones only the branch just left."""
-    left = remembered.entries[len(done.settled) :]
-    if left:
-        remembered.readings = {entry.raw: _reading(entry) for entry in left}
-    remembered.readings.update({reading.message.raw: reading for reading in done.fresh})
-    if len(remembered.readings) > 2 * len(entries) + 64:
-        remembered.readings = {reading.message.raw: reading for reading in done.fresh}
-    remembered.format = format_name
-    remembered.raws = remembered.raws[: len(done.settled)] + tuple(
-        [reading.message.raw for reading in done.fresh]
-    )
-    remembered.entries = entries
+) -> Remembered:
+    """This request's messages for the next one; of older ones only the branch just left."""
+    fresh = {reading.message.raw: reading for reading in done.fresh}
+    left = before.entries[len(done.settled) :]
+    readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
+    readings.update(fresh)
+    if len(readings) > 2 * len(entries) + 64:
+        readings = fresh
+    composed = before.composed
     if len(composed) > len(last_view.view.rows) + SPARE_ROWS:
         shown = {id(row) for row in last_view.view.rows}
         composed = {slot: row for slot, row in composed.items() if id(row) in shown}
-    remembered.composed = composed
-    remembered.last_view = last_view
+    return Remembered(
+        format=format_name,
+        raws=before.raws[: len(done.settled)]
+        + tuple([reading.message.raw for reading in done.fresh]),
+        entries=entries,
+        readings=readings,
+        composed=composed,
+        last_view=last_view,
+        statements=before.statements,
+    )
 
 
 def _reading(entry: Entry) -> Reading:
@@ -203,6 +204,15 @@ class Alignment:
     rejoined: int
     """How many later ones were recognised although something before them changed."""
     aliases: Mapping[EntryKey, EntryKey]
+
+    @property
+    def reason(self) -> Reason:
+        """How the history relates to the known one, for the report."""
+        if not self.rejoined:
+            return Reason(Cause.ALIGNED, course=self.course, shared=self.shared)
+        return Reason(
+            Cause.REJOINED, course=self.course, shared=self.shared, rejoined=self.rejoined
+        )
 
 
 def align(

@@ -1,9 +1,10 @@
 """Apply standing edits to a history: the view they stand for, valid for its provider.
 
-The order is fixed: the cut, what is left out, what is shortened, pairing, what we insert,
-roles. Pairing comes after leaving out, so an edit can never break a pair.
-Always holds: the same entries and edits give the same view, byte for byte; an entry that no
-edit and no rule touches is shown as it came.
+The order is fixed: the cut, what is left out, what is shortened, pairing, what we insert, roles.
+Pairing comes after leaving out, so an edit can never break a pair. What we insert (the summary,
+notes at gaps, recalled blocks) never parts a call from its result, nor a thought from the item it
+led to. Always holds: the same entries and edits give the same view, byte for byte; an entry that
+no edit and no rule touches is shown as it came; what `extend` gives is what `apply` would give.
 """
 
 from __future__ import annotations
@@ -35,11 +36,7 @@ from recollect.values.history import (
 )
 from recollect.values.message import CallId, EntryKey, Part, Text, Thinking, ToolCall, ToolResult
 from recollect.values.model import WireRules
-
-# Compose rows: slots as they go out, each written once and remembered.
-#
-# A row that shows its message as it came never gets here as a slot; it is the entry itself.
-
+from recollect.values.reason import Cause, Reason
 
 Weigh = Callable[[Iterable[Part]], int]
 
@@ -105,12 +102,6 @@ def keys_of(row: Arranged) -> list[EntryKey]:
         if isinstance(piece, KeptPart | RewordedPart):
             keys.setdefault(piece.entry.key)
     return list(keys)
-
-
-# Place what is our own in a view: the summary, notes at gaps, recalled blocks.
-#
-# Never parts a call from its result, nor a thought from the item it led to; where the format
-# wants turns to alternate, a block joins the user's message instead of standing by itself.
 
 
 def gap_note(count: int) -> str:
@@ -246,6 +237,16 @@ class Applied:
     view: View
     gone: tuple[Edit, ...]
 
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What the edits and the provider's rules made of the history, for the report."""
+        reasons = [Reason(Cause.VIEW_MADE, rows=len(self.view.rows))]
+        if self.view.repairs:
+            reasons.append(Reason(Cause.REPAIRED, repairs=len(self.view.repairs)))
+        if self.gone:
+            reasons.append(Reason(Cause.EDITS_REST, edits=len(self.gone)))
+        return tuple(reasons)
+
 
 @dataclass(slots=True)
 class _Standing:
@@ -374,13 +375,6 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
         else:
             pieces.append(KeptPart(entry=entry, part=at))
     return Slot(role=entry.role, pieces=tuple(pieces), base=entry) if pieces else None
-
-
-# Extend the last view by what is new, where nothing before it can have changed.
-#
-# Between batch moments a history only grows at its end and its edits stay the same, so the rows
-# of the last view up to some closed place are the rows of this one. Only speed depends on this:
-# always holds, and a test says so: what `extend` gives is what `apply` would give.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

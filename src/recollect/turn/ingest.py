@@ -1,13 +1,14 @@
 """Ingest new messages: what turns them into segments, passages and jobs for the archive.
 
-Owns what is kept of a message and how it is marked; writes nothing itself. Must never let a
-secret past redaction, nor a recalled block into the archive. Always pure and deterministic:
-the same entries give the same result, so writing it twice changes nothing.
+Owns what is kept of a message, how it is marked, and what it is found by; writes nothing itself.
+Must never let a secret past redaction, nor a recalled block into the archive. Always pure and
+deterministic: the same entries give the same result, so writing it twice changes nothing, and
+what is indexed anew later is the same.
 
-Every message is kept. Not indexed are noise, thinking, and system messages (they stand in
-every view of their session, and would answer every question). Calls and results are noise
-only when they are empty: "exit 1" is short, and is what is looked for. Summaries are indexed,
-as the model's words: what they stand for may never have come by here.
+Every message is kept. Not indexed are noise, thinking, and system messages (they stand in every
+view of their session, and would answer every question). Calls and results are noise only when
+they are empty: "exit 1" is short, and is what is looked for. Summaries are indexed, as the
+model's words: what they stand for may never have come by here.
 """
 
 from __future__ import annotations
@@ -42,17 +43,6 @@ from recollect.values.message import CallId, EntryKey, Message, Part, Text, Tool
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import NewPassage, NewSegment, Segment, Source, Trust
 
-# Index a segment: the passages it is found by, from nothing but the segment as it is stored.
-#
-# So that what is written on arrival and what is indexed anew later are the same. Beside its words
-# a passage is indexed by who speaks, by the days it speaks of (`by=caroline`, `on=2023-05-07`) and
-# by whether it is an instruction that is to last (`is=standing`):
-# "last Sunday" means a day only beside the day it was said. Every passage
-# is a span of the stored text, behind the channel's prefix and beside thinking. All of them are
-# found by their words. Of a long tool result only head, tail and what looks like an error get a
-# vector (design.md 7): logs are looked for by their words, and vectors cost a model's time.
-
-
 HEAD_PASSAGES = 2
 TAIL_PASSAGES = 2
 MOST_ERROR_PASSAGES = 8
@@ -69,7 +59,14 @@ _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
 def index(segment: Segment) -> tuple[NewPassage, ...]:
-    """The passages of a segment, in order; none where it is noise."""
+    """The passages of a segment, in order; none where it is noise.
+
+    Beside its words a passage is indexed by who speaks, by the days it speaks of (`by=caroline`,
+    `on=2023-05-07`: "last Sunday" means a day only beside the day it was said) and by whether it
+    is an instruction that is to last (`is=standing`). Of a long tool result only head, tail and
+    what looks like an error get a vector: logs are looked for by their words, and vectors cost a
+    model's time.
+    """
     if segment.noise is not None:
         return ()
     text = segment.text
@@ -188,7 +185,7 @@ def ingest(
     elsewhere (`rules.trust.fetched_calls`). `secrets` are those that were masked in the session
     before, and afterwards those of these messages too: they are masked where they stand alone.
     """
-    names = _tool_names(entries, tool_names)
+    names = {**(tool_names or {}), **called_tools(entries)}
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
     segments: list[NewSegment] = []
@@ -217,16 +214,14 @@ def ingest(
     )
 
 
-def _tool_names(
-    entries: Sequence[Entry], known: Mapping[CallId, str] | None
-) -> Mapping[CallId, str]:
-    called = {
+def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
+    """The tool that each call among these messages is for."""
+    return {
         part.id: part.name
         for entry in entries
         for part in entry.parts
         if isinstance(part, ToolCall)
     }
-    return {**known, **called} if known else called
 
 
 def _of_masked_parts(
@@ -319,3 +314,18 @@ def _reasons(segments: Sequence[NewSegment], redacted: int, skipped: int) -> tup
     if skipped:
         reasons.append(Reason(Cause.BLOCKS_LEFT_OUT, blocks=skipped))
     return tuple(reasons)
+
+
+def earlier_calls(
+    fresh: Sequence[Entry], history: Sequence[Entry]
+) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
+    """The tools that new results answer for, where their calls came earlier; and which of those
+    calls brought in content from elsewhere."""
+    wanted = {call_id for entry in fresh for call_id in entry.results}
+    calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
+    names: dict[CallId, str] = {}
+    for entry in reversed(calling):
+        for part in entry.parts:
+            if isinstance(part, ToolCall) and part.id in wanted:
+                names.setdefault(part.id, part.name)
+    return names, fetched_calls(part for entry in calling for part in entry.parts)

@@ -1,7 +1,7 @@
 """Inject one recalled block: evidence from memory, append-only, within its cap.
 
 Over budget it takes fewer details, then facts only, then none, and says which. Recalled text
-cannot close its block, and is marked as reference material (design.md promise 7).
+cannot close its block, and is marked as reference material (docs/design.md).
 """
 
 from __future__ import annotations

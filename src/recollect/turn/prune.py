@@ -22,6 +22,7 @@ from recollect.config.settings import Pruning
 from recollect.rules.tokens import Weigher
 from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.tokenize import tokenize
+from recollect.turn.ingest import called_tools
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import CallId, EntryKey, MessageId, Text, ToolCall, ToolResult
@@ -310,7 +311,7 @@ def _prunable(
 ) -> list[_Prunable]:
     """Results between the first user message and the last assistants, oldest first."""
     shown = {(e.anchor, e.part): e for e in edits if isinstance(e, Shorten)}
-    names = _tool_names(entries)
+    names = called_tools(entries)
     start = next((at for at, entry in enumerate(entries) if entry.role == "user"), len(entries))
     end = len(entries) if everything else _protected_from(entries, settings.keep_last_assistants)
     found: list[_Prunable] = []
@@ -329,16 +330,6 @@ def _prunable(
             tokens = weigher.text(text)
             found.append(_Prunable(entry.key, entry.id, at, part.text, text, tokens, hard, quoted))
     return found
-
-
-def _tool_names(entries: Sequence[Entry]) -> dict[CallId, str]:
-    return {
-        part.id: part.name
-        for entry in entries
-        if entry.calls
-        for part in entry.parts
-        if isinstance(part, ToolCall)
-    }
 
 
 def _protected_from(entries: Sequence[Entry], keep_last_assistants: int) -> int:

@@ -1,7 +1,9 @@
-"""Ask memory in the user's own words: the query of a turn.
+"""Ask memory in the user's own words: the query of a turn, and what else it tells of itself.
 
-Made from the last user messages, oldest first, without channel prefixes, noise and our own
-blocks. A turn in mid-loop (tool results last) asks with the message that started it.
+The query is made from the last user messages, oldest first, without channel prefixes, noise and
+our own blocks; a turn in mid-loop (tool results last) asks with the message that started it. Must
+never count what asks as something that the view holds: a name in the question is lost if nothing
+else in the view says it.
 """
 
 from __future__ import annotations
@@ -72,6 +74,11 @@ def spoken_text(entry: Entry | Message) -> str:
     return strip_channel_prefix("\n".join(said)).strip()
 
 
+def uses_tools(entries: Sequence[Entry]) -> bool:
+    """Whether tools are called in these messages: then it is no mere chat."""
+    return any(entry.calls or entry.results for entry in entries)
+
+
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
     """The newest message in which the user says something, and all behind it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
@@ -92,20 +99,15 @@ def _last_said(entries: Sequence[Entry], before: int) -> int:
     return before
 
 
-# Ask: what a turn tells memory about itself, so that recall can judge what it lacks.
-#
-# Reads the query's messages, what the model said last, and the texts that the view shows. Must
-# never count what asks as something that the view holds: a name in the question is lost if nothing
-# else in the view says it.
-
-
 _MOST_LEANT_ON: Final = 3
 _YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
 _LATELY: Final = 16
 _SPEAKS: Final = 2
 """So many of the last messages are looked at for another speaker, who speaks so often there: a
 label ("JSON: …") is no person."""
-_OURS: Final = re.compile(r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE)
+_SHARED_PAST: Final = re.compile(
+    r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE
+)
 _NOTE: Final = re.compile(
     r"\W*(?:(?:i(?:['’]ve| have)? )?(?:noted|understood|got it|ok|okay|thanks?|thank you|sure"
     r"|alright|i see|will do|acknowledged|recorded|saved|no_reply)|好的?|收到|明白了?|了解|嗯)\W*",
@@ -149,7 +151,7 @@ def ask(
     asks = what_asks(text)
     to_the_model = not _to_somebody_else(text, asks, visible)
     asks = asks if to_the_model else "other"
-    uses_tools = any(entry.calls or entry.results for entry in visible)
+    tools = uses_tools(visible)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
@@ -164,7 +166,7 @@ def ask(
         asked_before=_AskedBefore(visible),
         told_in_part=_told_in_part(visible, cut),
         asking=None if newest is None else newest.key,
-        uses_tools=uses_tools,
+        uses_tools=tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
             [one for one in visible if one is not said and one is not newest],
@@ -173,7 +175,7 @@ def ask(
         ),
         scope=scope,
         now=now,
-        budget_tokens=budget_tokens(asks, uses_tools=uses_tools),
+        budget_tokens=budget_tokens(asks, uses_tools=tools),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
     )
@@ -190,7 +192,7 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
-    ours = asks == "past" and _OURS.search(text) is not None  # what all of them agreed on
+    ours = asks == "past" and _SHARED_PAST.search(text) is not None  # what all of them agreed on
     return to_you or (_takes_note(lately) and not ours)
 
 
@@ -322,19 +324,13 @@ def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
     return texts
 
 
-# Phrase: the question as it is embedded, without the names of who speaks in this memory.
-#
-# In a chat between people every message is somebody's, so a name in the question tells messages
-# apart by who spoke, which the index knows better (`by=caroline`); to a model it only draws the
-# question towards all that mentions the name. Measured: two points on LoCoMo with every model.
-# Must never take out a name that nobody speaks under: it may be what is asked for.
-
-
 _SPACES = re.compile(r"\s{2,}")
 
 
 async def phrase(text: str, archive: Archive) -> str:
-    """The text of which a question's vectors are made; itself where nobody is named.
+    """The text of which a question's vectors are made: without the names of who speaks in this
+    memory, which the index knows better (`by=caroline`). To a model they draw the question towards
+    all that mentions the name (measured: two points on LoCoMo with every model).
 
     Whatever must not leave this machine is to be masked in it before.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -55,59 +55,6 @@ from recollect.values.recall import (
     Surroundings,
 )
 from recollect.values.segment import Segment, SegmentId
-
-# Quote a passage of a stored message: its text, who said it when, and where it is found.
-
-
-def quote(segment: Segment, one: Candidate, score: float, citations: Citations) -> RecalledPassage:
-    """A passage as the block shows it."""
-    day, minute = day_and_minute(segment.said_at)
-    text = segment.text[one.start : one.end]
-    return RecalledPassage(
-        text=text,
-        role=segment.role,
-        said_at=f"{day} {minute}".strip(),
-        score=score,
-        speaker=_speaker(segment, one, cited=citations != "off"),
-        source=_source(segment, citations),
-        message_id=segment.message_id,
-        segment=segment.id,
-        ordinal=None if text == segment.text.strip() else one.ordinal,
-        sitting=f"{segment.session}\n{day}",
-        order=(segment.said_at, one.sequence, one.start),
-    )
-
-
-def day_and_minute(at: float) -> tuple[str, str]:
-    """Day and minute, as shown; an imported time may be one that no calendar knows."""
-    try:
-        said = datetime.fromtimestamp(at, UTC)
-    except (OverflowError, OSError, ValueError):
-        return "time unknown", ""
-    day, _, minute = said.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
-    return day, minute
-
-
-def _speaker(segment: Segment, one: Candidate, *, cited: bool) -> str:
-    """Who said it; empty where the text begins with the name itself, or a file is cited."""
-    if segment.source == "file":
-        return "" if cited else "memory file"
-    if segment.tool is not None:
-        return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
-    name = speaker_of(segment.text) if segment.role == "user" else ""
-    if not name:
-        return segment.role
-    return "" if one.ordinal == 0 else name
-
-
-def _source(segment: Segment, citations: Citations) -> str:
-    """What is cited: a file's line always, a segment's id where citations are on."""
-    if citations == "off":
-        return ""
-    if segment.source == "file":
-        return segment.origin or ""
-    return segment.id[:8] if citations == "on" else ""
-
 
 PASSAGE_TOKENS: Final = 105
 """About what a passage takes: so many of them are wanted as the budget holds of these, and
@@ -153,58 +100,48 @@ async def recall(
     question = read_question(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
-    lists = bool(types_asked(request, question))
-    if lists:  # "list all decisions" is no question about lists
+    types = types_asked(request, question)
+    if types:  # "list all decisions" is no question about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
     asked = _asked(request, question, vectors, settings)
-    if not question.words and not asked.vectors and not lists:
+    if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
-    held: dict[SegmentId, Segment] = {}
-    judged = await _judged(archive, asked, request, question, settings, held)
-    found, verdict = judged.found, judged.verdict
-    told = await recall_facts(
+    search = _MemorySearch(archive, request, question, asked, settings)
+    judged = await search.judged()
+    verdict = judged.verdict
+    known = await recall_facts(
         request,
         question,
         verdict,
         archive=archive,
         vectors=asked.vectors,
-        common=_common(found),
+        types=types,
+        common=_common(judged.found),
     )
     if not verdict.open:
-        if told.opens is None:
+        if known.opens is None:
             return Recalled(gate=verdict)
-        return Recalled(facts=told.facts, gate=replace(verdict, open=True, reason=told.opens))
-    weighing = _weighing(asked.vectors, settings, request.now)
+        return Recalled(facts=known.facts, gate=replace(verdict, open=True, reason=known.opens))
     if verdict.lost_words:
-        found = _holding(found, verdict.lost_words)
-        question = replace(
-            question, words=tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
-        )
-    judged = replace(judged, found=found)
-    ranking, printed = await _ranked(archive, asked, request, question, judged, weighing)
-    if request.gated:
-        # among what stands around are echoes and askings, too: the best of them is no measure
-        ranking = ranking.without(lambda one: is_echo(question, one))
-        asking = await _asking(archive, ranking.passages, held)
-        ranking = ranking.without(lambda one: one.segment in asking)
-        share = _tail_share(question)
-        ranking = ranking.near_best(share).without_stray_results(share, printed)
-    elif settings.min_score is not None:
-        ranking = ranking.at_least(settings.min_score)
-    passages = await _packed(archive, ranking, request, told.facts, settings, held, printed)
-    facts = told.beside(passages)
-    if len(facts) < len(told.facts):  # what passages say in full gives its place to others
-        more = await _packed(archive, ranking, request, facts, settings, held, printed)
-        if told.beside(more) == facts:  # a larger one may have come in its place
+        judged = replace(judged, found=_holding(judged.found, verdict.lost_words))
+        words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
+        search = replace(search, question=replace(question, words=words))
+    ranking, printed = await search.ranked(judged)
+    passages = await search.packed(ranking, known.facts, printed)
+    facts = known.beside(passages)
+    if len(facts) < len(known.facts):  # what passages say in full gives its place to others
+        more = await search.packed(ranking, facts, printed)
+        if known.beside(more) == facts:  # a larger one may have come in its place
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
-    notes = () if passages or facts else (nothing_fits,)
-    hits = ranking.hits(request.most_hits)
-    if not request.gated:
-        await _read(archive, [hit.passage.segment for hit in hits], held)
-    hits = tuple(_with_text(hit, held) for hit in hits)
-    return Recalled(facts=facts, passages=passages, gate=verdict, hits=hits, notes=notes)
+    return Recalled(
+        facts=facts,
+        passages=passages,
+        gate=verdict,
+        hits=await search.hits(ranking),
+        notes=() if passages or facts else (nothing_fits,),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,71 +156,237 @@ class _Judged:
     verdict: GateVerdict
 
 
-async def _ranked(
-    archive: Archive,
-    asked: CandidateQuery,
-    request: RecallRequest,
-    question: Question,
-    judged: _Judged,
-    weighing: Weighing,
-) -> tuple[Ranking, AbstractSet[SegmentId]]:
-    """What was found and what stands around it, best first; and what tools printed beside the
-    messages that are nearest to the question."""
-    found = judged.found
-    seen = replace(found, passages=(*found.passages, *judged.in_view))
-    near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
-    in_view = {one.segment: one for one in judged.in_view}
-    exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
-    ends = [one for each in exchanges.values() for one in _beside_cut(each, asked.leave_out)]
-    reached = await _around(archive, tuple(dict.fromkeys([*near, *ends])), asked, request)
-    around = _within_exchanges(reached, in_view.keys(), exchanges)
-    ranking = rank(question, seen, around, weighing)
-    printed = _printed_for_it(ranking, around) if request.gated else frozenset()
-    rest = await _rest_of(archive, printed, reached, asked, request)
-    if rest:
-        around = replace(around, passages=(*around.passages, *rest))
-        ranking = rank(question, seen, around, weighing)
-    if in_view:
-        ranking = ranking.without(lambda one: one.segment in in_view)
-    if judged.only_cut:
-        ranking = ranking.without(lambda one: one.segment not in printed)
-    return ranking, printed
+@dataclass(frozen=True, slots=True)
+class _MemorySearch:
+    """One question to the archive, and the segments that were read for it."""
 
+    archive: Archive
+    request: RecallRequest
+    question: Question
+    asked: CandidateQuery
+    settings: RecallSettings
+    segments: dict[SegmentId, Segment] = field(default_factory=dict)
 
-async def _judged(
-    archive: Archive,
-    asked: CandidateQuery,
-    request: RecallRequest,
-    question: Question,
-    settings: RecallSettings,
-    held: dict[SegmentId, Segment],
-) -> _Judged:
-    """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but the
-    view shows what is on the question, what was cut beside that is tried."""
-    found, shown = await _looked_up(archive, asked, request)
-    found = await _without_itself(archive, found, question, request)
-    if request.gated:
+    async def judged(self) -> _Judged:
+        """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
+        the view shows what is on the question, what was cut beside that is tried."""
+        request, question, asked = self.request, self.question, self.asked
+        found, shown = await self._looked_up()
+        found = await self._without_itself(found)
+
+        def judge(found: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
+            least = self.settings.min_score
+            return gate(request, question, found, asked.vectors, shown=shown, least=least)
+
+        if not request.gated:
+            return _Judged(found=found, verdict=judge(found, shown))
         kept = tuple([one for one in found.passages if not is_echo(question, one)])
         found = replace(found, passages=kept)
-    least = settings.min_score
-    verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    if verdict.open and request.gated:
-        answering = await _without_questions(archive, found, question, held)
-        if answering is not found:
-            found = answering
-            verdict = gate(request, question, found, asked.vectors, shown=shown, least=least)
-    if not request.gated or question.asks == "other":
-        return _Judged(found=found, verdict=verdict)
-    in_part = request.told_in_part
-    in_view = tuple([one for one in shown if one.segment in asked.leave_out and one.key in in_part])
-    if verdict.open or not in_view:
-        return _Judged(found=found, in_view=in_view, verdict=verdict)
-    whole = [one for one in shown if one not in in_view]
-    seen = replace(found, passages=(*found.passages, *in_view))
-    told = gate(request, question, seen, asked.vectors, shown=whole, least=least)
-    if not told.open:
-        return _Judged(found=found, verdict=verdict)
-    return _Judged(found=found, in_view=in_view, only_cut=True, verdict=told)
+        verdict = judge(found, shown)
+        if verdict.open:
+            answering = await self._without_questions(found)
+            if answering is not found:
+                found, verdict = answering, judge(answering, shown)
+        if question.asks == "other":
+            return _Judged(found=found, verdict=verdict)
+        in_part = request.told_in_part
+        in_view = tuple(
+            [one for one in shown if one.segment in asked.leave_out and one.key in in_part]
+        )
+        if verdict.open or not in_view:
+            return _Judged(found=found, in_view=in_view, verdict=verdict)
+        whole = [one for one in shown if one not in in_view]
+        opened = judge(replace(found, passages=(*found.passages, *in_view)), whole)
+        if not opened.open:
+            return _Judged(found=found, verdict=verdict)
+        return _Judged(found=found, in_view=in_view, only_cut=True, verdict=opened)
+
+    async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
+        """What was found that the view does not show, and, for the gate to compare, what it
+        does."""
+        request, asked = self.request, self.asked
+        if not request.gated or not asked.leave_out:
+            found = await self.archive.candidates(asked)
+            return replace(found, passages=_unquoted(found.passages, request)), ()
+        itself = () if request.asking is None else (_known_id(request.session, request.asking),)
+        found = await self.archive.candidates(replace(asked, leave_out=frozenset(itself)))
+        hidden = tuple(
+            one for one in _unquoted(found.passages, request) if one.segment not in asked.leave_out
+        )
+        shown = tuple(
+            one
+            for one in found.passages
+            if one.segment in asked.leave_out or request.quotes(one.segment, one.ordinal)
+        )
+        if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
+            found = await self.archive.candidates(asked)
+            hidden = _unquoted(found.passages, request)
+        return replace(found, passages=hidden), shown
+
+    async def _without_itself(self, found: Candidates) -> Candidates:
+        """The statistics without the message that asks, where it is stored already.
+
+        Else every name that it asks about would be one that memory has heard of.
+        """
+        if self.request.asking is None:
+            return found
+        itself = _known_id(self.request.session, self.request.asking)
+        if itself not in await self.archive.known([itself]):
+            return found
+        own = set(self.question.words)
+        frequencies = {
+            word: max(0, count - 1) if word in own else count
+            for word, count in found.document_frequencies.items()
+        }
+        return replace(found, document_frequencies=frequencies)
+
+    async def _without_questions(self, found: Candidates) -> Candidates:
+        """What was found without messages in which the user only asked, and their say in what
+        memory has heard of: an earlier question answers nothing. In a chat between people it is
+        told by its speaker, and stands beside its answer."""
+        held, words = found.document_frequencies, self.question.words
+        rarity = {word: 1.0 / (1 + held.get(word, 0)) for word in words}
+        near = sorted(
+            filter(_may_only_ask, found.passages),
+            key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
+        )
+        asking = await self._asking(near)
+        if not asking:
+            return found
+        frequencies = dict(held)
+        for one in near:
+            for word in words if one.segment in asking else ():
+                if one.counts.get(word) and frequencies.get(word):
+                    frequencies[word] -= 1
+        kept = tuple([one for one in found.passages if one.segment not in asking])
+        return replace(found, passages=kept, document_frequencies=frequencies)
+
+    async def _asking(self, nearest: Sequence[Candidate]) -> set[SegmentId]:
+        """The messages in which the user only asked, of the first that are short enough."""
+        short = [one.segment for one in nearest if _may_only_ask(one)][:_QUESTIONS_READ]
+        await self._read(short)
+        return {one for one in short if one in self.segments and _only_asks(self.segments[one])}
+
+    async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
+        """What was found and what stands around it, best first, as far as it is worth showing;
+        and what tools printed beside the messages that are nearest to the question."""
+        question, request = self.question, self.request
+        ranking, printed = await self._ranked(judged)
+        if request.gated:
+            # among what stands around are echoes and askings, too: the best of them is no measure
+            ranking = ranking.without(lambda one: is_echo(question, one))
+            asking = await self._asking(ranking.passages)
+            ranking = ranking.without(lambda one: one.segment in asking)
+            share = _tail_share(question)
+            ranking = ranking.near_best(share).without_stray_results(share, printed)
+        elif self.settings.min_score is not None:
+            ranking = ranking.at_least(self.settings.min_score)
+        return ranking, printed
+
+    async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
+        question, request, found = self.question, self.request, judged.found
+        weighing = _weighing(self.asked.vectors, self.settings, request.now)
+        seen = replace(found, passages=(*found.passages, *judged.in_view))
+        near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
+        in_view = {one.segment: one for one in judged.in_view}
+        exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
+        shown = self.asked.leave_out
+        ends = [one for each in exchanges.values() for one in _beside_cut(each, shown)]
+        reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
+        around = _within_exchanges(reached, in_view.keys(), exchanges)
+        ranking = rank(question, seen, around, weighing)
+        printed = _printed_for_it(ranking, around) if request.gated else frozenset()
+        rest = await self._rest_of(printed, reached)
+        if rest:
+            around = replace(around, passages=(*around.passages, *rest))
+            ranking = rank(question, seen, around, weighing)
+        if in_view:
+            ranking = ranking.without(lambda one: one.segment in in_view)
+        if judged.only_cut:
+            ranking = ranking.without(lambda one: one.segment not in printed)
+        return ranking, printed
+
+    async def _around(
+        self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
+    ) -> Surroundings:
+        """What stands around them and is not quoted; nothing of other times than asked for."""
+        around = await self.archive.around(ids, self.asked, passages_each=passages_each)
+        after, before = self.asked.said_after, self.asked.said_before
+        passages = tuple(
+            one
+            for one in _unquoted(around.passages, self.request)
+            if (after is None or one.said_at > after) and (before is None or one.said_at < before)
+        )
+        return replace(around, passages=passages)
+
+    async def _rest_of(
+        self, printed: AbstractSet[SegmentId], reached: Surroundings
+    ) -> list[Candidate]:
+        """What is missing of these results: of a neighbour only the first passages come."""
+        beside = tuple({one.of: None for one in reached.neighbours if one.segment in printed})
+        if not beside:
+            return []
+        more = await self._around(beside, passages_each=_PASSAGES_OF_RESULT)
+        known = {(one.segment, one.ordinal) for one in reached.passages}
+        return [
+            one
+            for one in more.passages
+            if one.segment in printed and (one.segment, one.ordinal) not in known
+        ]
+
+    async def packed(
+        self,
+        ranking: Ranking,
+        facts: Sequence[RecalledFact],
+        printed: AbstractSet[SegmentId],
+    ) -> tuple[RecalledPassage, ...]:
+        """The passages that fit what the frame and the facts leave of the budget, best first; of
+        `printed` more than a few passages may come."""
+        request, segments = self.request, self.segments
+        count = request.count_tokens
+        taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
+        if facts:
+            taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
+        budget = request.budget_tokens - taken
+        places = _first(ranking, budget, printed)
+        await self._read([ranking.passages[at].segment for at in range(places)])
+        ready = [
+            quote(segments[one.segment], one, score, self.settings.citations)
+            for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+            if one.segment in segments
+            and segments[one.segment].message_id not in request.shown_messages
+            and not (request.gated and _only_asks(segments[one.segment]))
+        ]
+        return tuple(
+            pack(
+                ready,
+                budget_tokens=budget,
+                cost=lambda one: count(passage_line(one) + "\n"),
+                source=lambda one: one.order[:2],
+                sitting=lambda one: one.sitting,
+                heading_cost=lambda one: count(sitting_line(one) + "\n"),
+                most=self.settings.max_results,
+                most_of=lambda one: _most_of(one.segment, printed, budget),
+            )
+        )
+
+    async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
+        """The best of the ranking, with the text of those that were read; of who asks, all."""
+        hits = ranking.hits(self.request.most_hits)
+        if not self.request.gated:
+            await self._read([hit.passage.segment for hit in hits])
+        return tuple(
+            replace(hit, text=self.segments[at.segment].text[at.start : at.end])
+            if (at := hit.passage).segment in self.segments
+            else hit
+            for hit in hits
+        )
+
+    async def _read(self, wanted: Sequence[SegmentId]) -> None:
+        missing = [one for one in dict.fromkeys(wanted) if one not in self.segments]
+        if missing:
+            found = await self.archive.segments(missing)
+            self.segments.update((one.segment.id, one.segment) for one in found)
 
 
 def _asked(
@@ -322,29 +425,6 @@ def left_out(request: RecallRequest) -> frozenset[SegmentId]:
 def _known_id(session: SessionId, key: EntryKey) -> SegmentId:
     """A view shows nearly the same messages turn after turn."""
     return segment_id(session, key)
-
-
-async def _looked_up(
-    archive: Archive, asked: CandidateQuery, request: RecallRequest
-) -> tuple[Candidates, tuple[Candidate, ...]]:
-    """What was found that the view does not show, and, for the gate to compare, what it does."""
-    if not request.gated or not asked.leave_out:
-        found = await archive.candidates(asked)
-        return replace(found, passages=_unquoted(found.passages, request)), ()
-    itself = () if request.asking is None else (_known_id(request.session, request.asking),)
-    found = await archive.candidates(replace(asked, leave_out=frozenset(itself)))
-    hidden = tuple(
-        one for one in _unquoted(found.passages, request) if one.segment not in asked.leave_out
-    )
-    shown = tuple(
-        one
-        for one in found.passages
-        if one.segment in asked.leave_out or request.quotes(one.segment, one.ordinal)
-    )
-    if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
-        found = await archive.candidates(asked)
-        hidden = _unquoted(found.passages, request)
-    return replace(found, passages=hidden), shown
 
 
 def _exchanges(
@@ -406,104 +486,11 @@ def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[Segme
     }
 
 
-async def _rest_of(
-    archive: Archive,
-    printed: AbstractSet[SegmentId],
-    reached: Surroundings,
-    asked: CandidateQuery,
-    request: RecallRequest,
-) -> list[Candidate]:
-    """What is missing of these results: of a neighbour only the first passages come."""
-    beside = tuple({one.of: None for one in reached.neighbours if one.segment in printed})
-    if not beside:
-        return []
-    more = await _around(archive, beside, asked, request, passages_each=_PASSAGES_OF_RESULT)
-    known = {(one.segment, one.ordinal) for one in reached.passages}
-    return [
-        one
-        for one in more.passages
-        if one.segment in printed and (one.segment, one.ordinal) not in known
-    ]
-
-
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
     """Those that no block in the view quotes; others of the same message may be missing there."""
     if not request.quoted:
         return tuple(passages)
     return tuple(one for one in passages if not request.quotes(one.segment, one.ordinal))
-
-
-async def _around(
-    archive: Archive,
-    ids: Sequence[SegmentId],
-    asked: CandidateQuery,
-    request: RecallRequest,
-    *,
-    passages_each: int = _PASSAGES_EACH,
-) -> Surroundings:
-    """What stands around them and is not quoted; nothing of other times than asked for."""
-    around = await archive.around(ids, asked, passages_each=passages_each)
-    passages = _unquoted(around.passages, request)
-    after, before = asked.said_after, asked.said_before
-    if after is not None or before is not None:
-        passages = tuple(
-            one
-            for one in passages
-            if (after is None or one.said_at > after) and (before is None or one.said_at < before)
-        )
-    return replace(around, passages=passages)
-
-
-async def _without_itself(
-    archive: Archive, found: Candidates, question: Question, request: RecallRequest
-) -> Candidates:
-    """The statistics without the message that asks, where it is stored already.
-
-    Else every name that it asks about would be one that memory has heard of.
-    """
-    if request.asking is None:
-        return found
-    itself = _known_id(request.session, request.asking)
-    if itself not in await archive.known([itself]):
-        return found
-    own = set(question.words)
-    frequencies = {
-        word: max(0, count - 1) if word in own else count
-        for word, count in found.document_frequencies.items()
-    }
-    return replace(found, document_frequencies=frequencies)
-
-
-async def _without_questions(
-    archive: Archive, found: Candidates, question: Question, held: dict[SegmentId, Segment]
-) -> Candidates:
-    """What was found without messages in which the user only asked, and their say in what memory
-    has heard of: an earlier question answers nothing. In a chat between people it is told by its
-    speaker, and stands beside its answer."""
-    rarity = {word: 1.0 / (1 + found.document_frequencies.get(word, 0)) for word in question.words}
-    near = sorted(
-        filter(_may_only_ask, found.passages),
-        key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
-    )
-    asking = await _asking(archive, near, held)
-    if not asking:
-        return found
-    frequencies = dict(found.document_frequencies)
-    for one in near:
-        for word in question.words if one.segment in asking else ():
-            if one.counts.get(word) and frequencies.get(word):
-                frequencies[word] -= 1
-    kept = tuple([one for one in found.passages if one.segment not in asking])
-    return replace(found, passages=kept, document_frequencies=frequencies)
-
-
-async def _asking(
-    archive: Archive, nearest: Sequence[Candidate], held: dict[SegmentId, Segment]
-) -> set[SegmentId]:
-    """The messages in which the user only asked, of the first that are short enough."""
-    short = [one.segment for one in nearest if _may_only_ask(one)][:_QUESTIONS_READ]
-    await _read(archive, short, held)
-    return {one for one in short if one in held and _only_asks(held[one])}
 
 
 def _may_only_ask(one: Candidate) -> bool:
@@ -564,61 +551,6 @@ def _vector_share(hybrid: Hybrid) -> float:
     return vector / (vector + text)
 
 
-async def _packed(
-    archive: Archive,
-    ranking: Ranking,
-    request: RecallRequest,
-    facts: Sequence[RecalledFact],
-    settings: RecallSettings,
-    held: dict[SegmentId, Segment],
-    printed: AbstractSet[SegmentId],
-) -> tuple[RecalledPassage, ...]:
-    """The passages that fit what the frame and the facts leave of the budget, best first.
-
-    `held` are the segments that were read, and takes those that it needs besides; of `printed`
-    more than a few passages may come.
-    """
-    count = request.count_tokens
-    taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
-    if facts:
-        taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
-    budget = request.budget_tokens - taken
-    places = _first(ranking, budget, printed)
-    await _read(archive, [ranking.passages[at].segment for at in range(places)], held)
-    ready = [
-        quote(held[one.segment], one, score, settings.citations)
-        for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
-        if one.segment in held
-        and held[one.segment].message_id not in request.shown_messages
-        and not (request.gated and _only_asks(held[one.segment]))
-    ]
-    return tuple(
-        pack(
-            ready,
-            budget_tokens=budget,
-            cost=lambda one: count(passage_line(one) + "\n"),
-            source=lambda one: one.order[:2],
-            sitting=lambda one: one.sitting,
-            heading_cost=lambda one: count(sitting_line(one) + "\n"),
-            most=settings.max_results,
-            most_of=lambda one: _most_of(one.segment, printed, budget),
-        )
-    )
-
-
-async def _read(
-    archive: Archive, wanted: Sequence[SegmentId], held: dict[SegmentId, Segment]
-) -> None:
-    missing = [one for one in dict.fromkeys(wanted) if one not in held]
-    if missing:
-        held.update((one.segment.id, one.segment) for one in await archive.segments(missing))
-
-
-def _with_text(hit: Hit, held: Mapping[SegmentId, Segment]) -> Hit:
-    segment, one = held.get(hit.passage.segment), hit.passage
-    return hit if segment is None else replace(hit, text=segment.text[one.start : one.end])
-
-
 def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:
     """How many passages of a message a block may have: of a result that answers a quarter of it."""
     if segment not in printed:
@@ -641,3 +573,53 @@ def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]
         if chars <= 0:
             return at + 1
     return len(ranking.passages)
+
+
+def quote(segment: Segment, one: Candidate, score: float, citations: Citations) -> RecalledPassage:
+    """A passage as the block shows it."""
+    day, minute = day_and_minute(segment.said_at)
+    text = segment.text[one.start : one.end]
+    return RecalledPassage(
+        text=text,
+        role=segment.role,
+        said_at=f"{day} {minute}".strip(),
+        score=score,
+        speaker=_speaker(segment, one, cited=citations != "off"),
+        source=_source(segment, citations),
+        message_id=segment.message_id,
+        segment=segment.id,
+        ordinal=None if text == segment.text.strip() else one.ordinal,
+        sitting=f"{segment.session}\n{day}",
+        order=(segment.said_at, one.sequence, one.start),
+    )
+
+
+def day_and_minute(at: float) -> tuple[str, str]:
+    """Day and minute, as shown; an imported time may be one that no calendar knows."""
+    try:
+        said = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "time unknown", ""
+    day, _, minute = said.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
+    return day, minute
+
+
+def _speaker(segment: Segment, one: Candidate, *, cited: bool) -> str:
+    """Who said it; empty where the text begins with the name itself, or a file is cited."""
+    if segment.source == "file":
+        return "" if cited else "memory file"
+    if segment.tool is not None:
+        return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
+    name = speaker_of(segment.text) if segment.role == "user" else ""
+    if not name:
+        return segment.role
+    return "" if one.ordinal == 0 else name
+
+
+def _source(segment: Segment, citations: Citations) -> str:
+    """What is cited: a file's line always, a segment's id where citations are on."""
+    if citations == "off":
+        return ""
+    if segment.source == "file":
+        return segment.origin or ""
+    return segment.id[:8] if citations == "on" else ""

@@ -79,13 +79,14 @@ async def recall_facts(
     *,
     archive: Archive,
     vectors: Sequence[AskedVector],
+    types: tuple[FactType, ...] = (),
     common: Container[str] = frozenset(),
 ) -> FoundFacts:
     """What is known that bears on the question and stands nowhere in the view.
 
-    `common` are words that much of memory holds: by them alone nothing is asked for.
+    `types` are those of which all facts are asked for (`types_asked`), `common` words that much of
+    memory holds: by them alone nothing is asked for.
     """
-    types = types_asked(request, question)
     ranked = [
         one
         for one in await _ranked(request, question, types, verdict, archive, vectors)

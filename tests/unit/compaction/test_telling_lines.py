@@ -21,7 +21,7 @@ from recollect.compaction.lines import (
     choose_lines,
     lines_tokens,
 )
-from recollect.engine.keeper import masked_carried
+from recollect.engine.ledger import masked_carried
 from recollect.formats.stored_records import read_state, write_state
 from recollect.rules.tokens import count_text
 from recollect.values.compaction import Carried

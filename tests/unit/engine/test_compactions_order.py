@@ -28,8 +28,8 @@ from tests.integration.long_talk import (
 )
 
 from recollect import BlockingEngine, Engine
-from recollect.engine.turn_path import TurnPath
 from recollect.formats.summaries import PI_OPENING
+from recollect.turn.draft import Draft
 from recollect.values.model import Answer, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
@@ -231,7 +231,7 @@ def test_a_manual_compaction_leaves_the_last_request_as_it_was_counted(tmp_path:
 def test_what_breaks_while_a_view_is_made_is_a_failed_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: TurnPath, edits: Any) -> None:
+    def broken(self: Draft, edits: Any) -> None:
         raise ValueError("what the user said")
 
     async def run() -> None:
@@ -239,7 +239,7 @@ def test_what_breaks_while_a_view_is_made_is_a_failed_compaction(
         async with opened(tmp_path / "m.db", scribe()) as memory:
             await grown(memory, talk, 9)
             assert (await memory.compact(SESSION)).compacted
-            monkeypatch.setattr(TurnPath, "under", broken)
+            monkeypatch.setattr(Draft, "under", broken)
             done = await memory.compact(SESSION)  # the last request does not know the first cut
             honest(done)
             assert done.convergence == "failed"

@@ -14,7 +14,7 @@ import pytest
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.config import build
-from recollect.engine import freeing, turn_path
+from recollect.engine import batch_moment, prepare
 from recollect.errors import FormatError, StaleSession
 from recollect.turn.trim import trim
 from recollect.values.model import LimitDoubt, Overflow
@@ -122,7 +122,7 @@ def test_a_stage_that_fails_leaves_its_input_unchanged(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(freeing if hasattr(freeing, stage) else turn_path, stage, broken)
+    monkeypatch.setattr(batch_moment if hasattr(batch_moment, stage) else prepare, stage, broken)
     long = ["the harbour crane moves cargo " * 200, "done"] * 10
     given = request(*long, "which port does the server use?")
     engine = Engine(build({"window_tokens": 8_000}), recaller=Memory(), off_the_loop=off_the_loop)
@@ -143,7 +143,7 @@ def test_a_request_that_cannot_be_shaped_goes_out_as_it_came(
     long = [f"turn {n}: " + "crane winch " * 40 for n in range(61)]
     before = run(engine.prepare(session, request(*long)))
     assert before.edits
-    monkeypatch.setattr(freeing if hasattr(freeing, stage) else turn_path, stage, broken)
+    monkeypatch.setattr(batch_moment if hasattr(batch_moment, stage) else prepare, stage, broken)
     given = request(*long, "reply", "hello there")
     context = run(engine.prepare(session, given))
     assert context.request is given
@@ -386,7 +386,7 @@ def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch
         time.sleep(0.2)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(freeing, "trim", slow)
+    monkeypatch.setattr(batch_moment, "trim", slow)
     settings = {"window_tokens": 4_000, "turn.stage_deadline_seconds": 0.05}
     given = request(*[f"turn {n}: " + "crane winch " * 40 for n in range(61)])
     context = run(Engine(build(settings), off_the_loop=True).prepare("s", given))

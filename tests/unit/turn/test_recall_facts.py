@@ -32,7 +32,7 @@ from recollect.search.facts import FACTS_SHARE
 from recollect.search.question import question_text, read_question
 from recollect.search.tokenize import tokenize
 from recollect.turn.inject import inject
-from recollect.turn.recall_facts import FoundFacts, recall_facts
+from recollect.turn.recall_facts import FoundFacts, recall_facts, types_asked
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import (
@@ -93,7 +93,10 @@ async def beside_nothing(
     """The facts that are found for a request, before passages are packed."""
     question = read_question(question_text(request), asked_at=request.now)
     verdict = GateVerdict(open=gate, reason=NOT_RUN, lost_words=lost)
-    found = await recall_facts(request, question, verdict, archive=held.store, vectors=())
+    types = types_asked(request, question)
+    found = await recall_facts(
+        request, question, verdict, archive=held.store, vectors=(), types=types
+    )
     return names(found)
 
 
