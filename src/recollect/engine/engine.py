@@ -40,8 +40,8 @@ from recollect.engine.session import (
 from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS
+from recollect.formats.replies import StreamedReply
 from recollect.formats.request import split_request
-from recollect.formats.stream_events import StreamedReply
 from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
 from recollect.rules.budget import limits_of, window_of
 from recollect.rules.identity import space_secret

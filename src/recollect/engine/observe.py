@@ -19,8 +19,7 @@ from recollect.engine.keeper import SessionKeeper
 from recollect.engine.schedule import Compactions
 from recollect.engine.session import Observation, Session, holds_reply, load
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import read_error, read_reply, read_usage
-from recollect.formats.stream_events import StreamedReply
+from recollect.formats.replies import StreamedReply, read_error, read_reply, read_usage
 from recollect.ports import Clock, RecogniseOverflow
 from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.tokens import Weigher

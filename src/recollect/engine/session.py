@@ -11,8 +11,7 @@ from typing import Any
 from recollect.boundary import Boundary
 from recollect.engine.archive import Where
 from recollect.engine.keeper import Keeping, SessionKeeper
-from recollect.formats.replies import may_be_reply
-from recollect.formats.stream_events import StreamedReply
+from recollect.formats.replies import StreamedReply, may_be_reply
 from recollect.turn.align import Remembered
 from recollect.turn.draft import Draft
 from recollect.values.compaction import CompactionResult, Due
