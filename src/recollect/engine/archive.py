@@ -29,7 +29,7 @@ from recollect.boundary import (
     late,
     loop_ends,
 )
-from recollect.config.settings import Store as StoreSettings
+from recollect.config.settings import StoreSettings as StoreSettings
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Spool, Store

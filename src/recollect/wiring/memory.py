@@ -69,7 +69,7 @@ def open_memory(
     """
     from recollect.boundary import SystemClock
     from recollect.engine import Engine
-    from recollect.engine.background import Heard, in_process_jobs
+    from recollect.engine.background import BackgroundNotes, in_process_jobs
     from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.models import (
@@ -85,7 +85,7 @@ def open_memory(
     summariser = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     chosen = _settings(settings, arguments, config, openclaw)
-    heard = Heard()
+    heard = BackgroundNotes()
     archive = jobs = files = None
     vectors = Embedders()
     keeps = chosen.ingest.enabled
