@@ -19,10 +19,9 @@ import pytest
 from recollect import Context, Engine, open_memory
 from recollect.boundary import Failure
 from recollect.config import build
-from recollect.config.load import read_arguments
 from recollect.engine.archive import DurableArchive
 from recollect.engine.background import in_process_jobs
-from recollect.errors import SettingsError, StoreUnavailable
+from recollect.errors import StoreUnavailable
 from recollect.formats.stored_records import write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
@@ -628,8 +627,3 @@ def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: Path) 
             assert ours() == []
 
     asyncio.run(run())
-
-
-def test_the_old_deadline_is_refused_with_the_new_names() -> None:
-    with pytest.raises(SettingsError, match=r"store.open_seconds, store.read_seconds, store.write"):
-        read_arguments({"store.deadline_seconds": 0.2})

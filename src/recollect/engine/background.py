@@ -114,11 +114,11 @@ class BackgroundNotes:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._uses: list[ModelUse] = []
 
-    def hear(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Keep a line for the next report."""
         self._lines.append(line)
 
-    def use(self, use: ModelUse) -> None:
+    def add_use(self, use: ModelUse) -> None:
         """Keep a call of a model for the next report."""
         self._uses = list(by_purpose([*self._uses, use]).values())
 

@@ -197,7 +197,7 @@ class Compactor:
         if isinstance(plan, NoCut):
             return replace(nothing, convergence="irreducible", reason=plan.reason)
         event = {"messageCount": len(draft.entries), "tokenCount": draft.used_tokens()}
-        heard = await self._hooks.fire("before_compaction", event, self.context(session))
+        answered = await self._hooks.fire("before_compaction", event, self.context(session))
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
         masked, before = await asyncio.to_thread(_masked, plan, newest_cut(draft.edits), mask)
         summary = await self._summariser.summarise(
@@ -210,7 +210,7 @@ class Compactor:
             begun=begun,
             bill=bill,
         )
-        notes = (*heard.notes, *summary.notes)
+        notes = (*answered.notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
             return replace(nothing, reason=summary.reason.masked(mask.text))
@@ -340,8 +340,8 @@ class Compactor:
             "tokenCount": done.tokens_after,
             "compactedCount": done.compacted_messages,
         }
-        heard = await self._hooks.fire("after_compaction", event, self.context(session))
-        return replace(done, notes=(*done.notes, *heard.notes))
+        answered = await self._hooks.fire("after_compaction", event, self.context(session))
+        return replace(done, notes=(*done.notes, *answered.notes))
 
     def _plan(self, draft: Draft) -> CutPlan | NoCut:
         """The first plan whose view would fit; else the one that keeps least."""

@@ -53,11 +53,7 @@ from recollect.turn.apply import LastView
 from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.history import (
-    SessionId,
-    SessionState,
-    SpaceId,
-)
+from recollect.values.history import SessionId, SessionState, SpaceId
 from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import FILE_SESSIONS
@@ -88,7 +84,7 @@ class Engine:
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
-        extracted: BackgroundNotes | None = None,
+        beside: BackgroundNotes | None = None,
         model: Model | None = None,
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
@@ -121,7 +117,7 @@ class Engine:
         self._embedders = tuple(embedders)
         self._cascades = tuple(cascades)
         self._files = files
-        self._beside = extracted or BackgroundNotes()
+        self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()
         self._recaller = recaller
         count = counter.count_text if counter else None
@@ -171,7 +167,7 @@ class Engine:
             if archive is not None and self.settings.ingest.enabled:
                 archive.count(use, day)
 
-        return MeteredModel(model, self._clock, record, used=self._beside.use)
+        return MeteredModel(model, self._clock, record, used=self._beside.add_use)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""

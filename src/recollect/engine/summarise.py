@@ -194,16 +194,16 @@ class Summariser:
             previous_summary=previous,
             reserve_tokens=draft.given.limits.reserve_tokens,
         )
-        heard = await self._hooks.fire(
+        answered = await self._hooks.fire(
             "session_before_compact",
             {"preparation": told, "customInstructions": instructions or None},
             whose,
             seconds=self._settings.deadline_seconds * HOOK_SHARE,
         )
-        if cancelled(heard.answers):
+        if cancelled(answered.answers):
             why = Reason(Cause.HOOK_SAID_NO)
-            return NoSummary(reason=why, spent=Spent()), heard.notes
-        return supplied_summary(heard.answers), heard.notes
+            return NoSummary(reason=why, spent=Spent()), answered.notes
+        return supplied_summary(answered.answers), answered.notes
 
 
 def _lines_tokens(draft: Draft, plan: CutPlan) -> int:

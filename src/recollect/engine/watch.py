@@ -58,9 +58,9 @@ class Watching:
         """Begin to observe what came, unless it is; in the event loop of the memory only."""
         if isinstance(error, Exception):
             self._reply.error = error
-        heard = self._reply.events + (self._reply.error is not None)
-        if heard != self._observed:
-            self._observed = heard
+        events = self._reply.events + (self._reply.error is not None)
+        if events != self._observed:
+            self._observed = events
             self._task = asyncio.get_running_loop().create_task(self._run())
         return self._task
 

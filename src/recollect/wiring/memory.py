@@ -85,7 +85,7 @@ def open_memory(
     summariser = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     chosen = _settings(settings, arguments, config, openclaw)
-    heard = BackgroundNotes()
+    beside = BackgroundNotes()
     archive = jobs = files = None
     vectors = Embedders()
     keeps = chosen.ingest.enabled
@@ -103,7 +103,7 @@ def open_memory(
             makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
         reads = reader if reader is not None else choose_model(chosen, "extraction")
         jobs = in_process_jobs(
-            archive, chosen, clock, makers, model=reads, told=heard.hear, used=heard.use
+            archive, chosen, clock, makers, model=reads, told=beside.add_line, used=beside.add_use
         )
         files = follow_files(
             archive,
@@ -127,7 +127,7 @@ def open_memory(
         archive=archive,
         jobs=jobs,
         files=files,
-        extracted=heard,
+        beside=beside,
         cascades=() if archive is None else (forget_cached,),
         model=summariser if summariser is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
