@@ -27,7 +27,7 @@ crash *ARGS:
 restarts *ARGS:
     python -m tests.harness.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
 
-# Every must-show of the issue, with its figures
+# Every figure of the docs, after CI
 full:
     bash .ci/run
     recollect bench turn --json

@@ -188,7 +188,7 @@ SEEDS = st.one_of(st.just(0), st.integers(0, 2**40))
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_no_message_vanishes_over_ten_cuts(format_name: FormatName) -> None:
-    """notes/formats.md F 1: kept messages vanished at the second compaction."""
+    """Kept messages vanished at the second compaction."""
     made = []
 
     @settings(max_examples=EXAMPLES)

@@ -1,4 +1,4 @@
-"""What every bench returns, and how it is written as JSON (design.md 8).
+"""What every bench returns, and how it is written as JSON (docs/design.md, "Benches are commands").
 
 Figures are flat names to numbers; shares are fractions between 0 and 1; times are ratios
 against work done in the same run. A bench never types a figure in by hand.

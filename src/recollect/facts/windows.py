@@ -205,7 +205,7 @@ PROMPT_TOKENS: Final = 1000
 """What a prompt takes beside what is new in the conversation, by our count: the task (some 500)
 and what was read before (`extract.OVERLAP_TOKENS`), rounded up (test_extract_spend.py)."""
 COUNT_MARGIN: Final = 1.2
-"""Between our count and a model's own (design.md 2)."""
+"""Between our count and a model's own (docs/design.md, "Limits")."""
 _LEAST_TOKENS: Final = 200
 
 _QUOTE_CHARS: Final = 300
