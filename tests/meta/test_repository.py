@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -73,3 +74,75 @@ def test_importing_recollect_loads_nothing_heavy() -> None:
 def test_the_engine_never_loads_the_drawing_library() -> None:
     loaded = imported_by("import recollect; recollect.open_memory()")
     assert not loaded & {"rich", "click", "json5", "bpe_openai", "detect_secrets"}
+
+
+# A page of the docs, a decision by its number, or a file of the package, as prose cites them.
+_PAGE = re.compile(r"\bdocs/(?:[\w-]+/)*[\w-]+\.md\b")
+_RECORD = re.compile(r"\bdocs/decisions/(\d{4})\b")
+_SOURCE = re.compile(r"`(?:src/recollect/)?((?:[a-z_]+/)+[a-z_]+\.py)`")
+_OUTSIDE = re.compile(
+    r"\bnotes/(?:formats|parts|recall|cost|live|fleet|peers|style)\.md\b|\bseeds/"
+)
+# Tests of memory files make up pages of their own.
+_MADE_UP = {"docs/a.md", "docs/setup.md", "docs/x/y/b.md"}
+
+
+def test_what_code_and_docs_cite_is_in_the_repository() -> None:
+    records = {path.name[:4] for path in (ROOT / "docs/decisions").glob("*.md")}
+    roots = (ROOT, ROOT / "src", ROOT / "src/recollect", ROOT / "bench/src/recollect_bench")
+    for path, text in texts():
+        if path == Path(__file__) or path.suffix not in {".py", ".md", ".toml", ".sql", ""}:
+            continue
+        for page in set(_PAGE.findall(text)) - _MADE_UP:
+            assert (ROOT / page).is_file(), f"{path}: cites {page}"
+        for number in _RECORD.findall(text):
+            assert number in records, f"{path}: cites decision {number}"
+        assert not _OUTSIDE.search(text), f"{path}: cites a document that is not here"
+        if path.suffix == ".md" and path.name != "CHANGELOG.md":
+            for file in _SOURCE.findall(text):
+                assert any((root / file).is_file() for root in roots), f"{path}: names {file}"
+
+
+def test_decisions_have_a_number_of_their_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs/decisions").glob("*.md")]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_the_package_imports_neither_benches_nor_tests() -> None:
+    foreign = re.compile(r"^\s*(?:from|import) (?:recollect_bench|tests)\b", re.MULTILINE)
+    for path, text in texts():
+        if path.is_relative_to(ROOT / "src") and path.suffix == ".py":
+            assert not foreign.search(text), path
+
+
+def test_the_package_has_no_import_circle() -> None:
+    """Also not one that is only for the type checker: whoever reads follows it all the same."""
+    source = ROOT / "src"
+    modules = {
+        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (source / "recollect").rglob("*.py")
+    }
+    imports = {name: _imported(name, path, modules) for name, path in modules.items()}
+    done: set[str] = set()
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join((*above[above.index(name) :], name))
+        if name not in done:
+            for other in sorted(imports[name]):
+                walk(other, (*above, name))
+            done.add(name)
+
+    for name in modules:
+        walk(name, ())
+
+
+def _imported(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in modules else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return {other for other in found if other in modules and other != name}
