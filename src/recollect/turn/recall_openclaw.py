@@ -27,8 +27,8 @@ from recollect.search.openclaw import (
     search_facts,
     widen,
 )
-from recollect.turn.inject import pack_openclaw
-from recollect.turn.recall import day_and_minute, left_out
+from recollect.turn.inject import day_and_minute, pack_openclaw
+from recollect.turn.recall import left_out
 from recollect.values.fact import Fact, fact_identity
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import (
