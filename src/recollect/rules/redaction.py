@@ -77,7 +77,7 @@ KNOWN_RULE = "known-secret"
 _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
-_UNCERTAIN_RULES = words("told-code recovery-code")
+_UNCERTAIN_RULES = words("told-code recovery-code called-with")
 """They know a secret by where it stands: elsewhere the same characters mean something else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 # What ends in a letter or digit, but is no part of the word behind it: escapes, colours.

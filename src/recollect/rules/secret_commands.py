@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from recollect.rules.secret_contexts import SecretMatch, places_of
 from recollect.rules.secret_values import (
+    entropy_bits,
     is_chosen_words,
     is_name,
     is_password_value,
@@ -71,15 +72,25 @@ _FLAGS: tuple[tuple[str, frozenset[str], re.Pattern[str], re.Pattern[str]], ...]
         re.compile(r"\b(?:sqlcmd|bcp|isql|osql|mosquitto_\w+|ipmitool|(?:un)?zip)\b"),
         _flag("-P", attached=True),
     ),
-    *(
-        (
-            flag,
-            words("snmpwalk snmpget snmpset snmpbulkwalk"),
-            re.compile(r"\bsnmp\w+\b"),
-            _flag(flag[1:]),
-        )
-        for flag in (" -A", " -X", " -c")
+    (
+        " -A",
+        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        re.compile(r"\bsnmp\w+\b"),
+        _flag("-A"),
     ),
+    (
+        " -X",
+        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        re.compile(r"\bsnmp\w+\b"),
+        _flag("-X"),
+    ),
+    (
+        " -c",
+        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        re.compile(r"\bsnmp\w+\b"),
+        _flag("-c"),
+    ),
+    (" -t", words("doctl"), re.compile(r"\bdoctl\b"), _flag("-t")),
     (
         " /p:",
         words("xfreerdp freerdp mstsc"),
@@ -91,13 +102,18 @@ _FLAGS: tuple[tuple[str, frozenset[str], re.Pattern[str], re.Pattern[str]], ...]
 _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("smbclient", re.compile(r" -U[ \t]{0,4}['\"]?[^\s%'\"]{1,80}%(?P<bare>[^\s'\"]{3,200})")),
     ("lftp", re.compile(r" -u[ \t]{0,4}['\"]?[^\s,'\"]{1,80},(?P<bare>[^\s'\"]{3,200})")),
+    ("htpasswd", re.compile(r" -\w{0,4}b\w{0,4}[ \t]+\S{1,200}[ \t]+\S{1,80}[ \t]+" + _VALUE)),
     ("rabbitmqctl", re.compile(r"(?:add_user|change_password)[ \t]+\S{1,80}[ \t]+" + _VALUE)),
     ("net user", re.compile(r"user[ \t]+[\w.-]{1,80}[ \t]+(?![/\\])" + _VALUE)),
     ("sqlplus", re.compile(r"[ \t][\w.-]{1,80}/(?P<bare>[^\s@/\"']{3,200})@")),
     ("kubeadm", _flag("--token")),
+    ("openssl enc", re.compile(r" -k[ \t]+" + _VALUE)),
+    ("net use", re.compile(r"/user:\S{1,100}[ \t]+(?!/)" + _VALUE)),
     ("7z ", re.compile(r" -p(?![ \t])" + _VALUE)),
+    ("rar ", re.compile(r" -h?p(?![ \t])" + _VALUE)),
     ("openssl", re.compile(r"-pass(?:in|out)?[ \t]{1,4}['\"]?pass:(?P<bare>[^\s'\"]{3,200})")),
     ("vault login", re.compile(r"login[ \t]+(?:token=)?(?P<bare>[\w.-]{16,200})")),
+    ("convertto-securestring", re.compile(r"(?i)string[ \t]+(?:-String[ \t]+)?" + _VALUE)),
 )
 _LOOKED_BACK_CHARS = 400
 # `user:password` behind a flag.
@@ -112,6 +128,10 @@ _HANDED: tuple[tuple[str, re.Pattern[str]], ...] = (
         (flag, re.compile(flag + r"[ \t=]{1,4}" + _VALUE))
         for flag in (" --value", " --body", " --secret-string", " --data", " --plaintext")
     ),
+    ("<<<", re.compile(r"<<<[ \t]{0,4}" + _VALUE)),
+    ("kv put ", re.compile(r"kv put[ \t]+[^\s=]{1,200}[ \t]+(?=[^\s=]+(?:\s|$))" + _VALUE)),
+    ("encrypt_string ", re.compile(r"encrypt_string[ \t]+" + _VALUE)),
+    (" --secret ", re.compile(r" --secret[ \t]+(?:[\w.:-]{2,80}[ \t]+(?!-))?" + _VALUE)),
     ("echo ", re.compile(r"echo[ \t]+(?:-n[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)")),
 )
 _HANDED_FOR = re.compile(
@@ -119,9 +139,80 @@ _HANDED_FOR = re.compile(
     r"|api[-_]?key",
     re.IGNORECASE,
 )
-_WIFI_CODE = re.compile(
-    r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});"
-    r"|WiFi\.begin\([\"'][^\"'\n]{1,80}[\"'], ?[\"'](?P<given>[^\"'\n]{6,200})[\"']"
+# Calls that are given a user and a password, or a key: what follows the word for it.
+_CALLED_WITH_USER = re.compile(
+    r"s?(?:=|:)?[ \t]{0,2}["
+    r"(\[]{1,2}[ \t\n]{0,8}[bru]?[\"'][^\"'\n/]{1,80}[\"'][ \t]{0,4},[ \t\n]{0,8}"
+    r"[bru]?(?P<quote>[\"'])(?P<bare>[^\"'\n]{6,200})(?P=quote)"
+)
+_USER_CALLS = (
+    *("login", "auth", "authenticate", "signin", "sign_in", "wifi.begin", "credential"),
+    *("authentication",),
+)
+_CALLED_WITH_KEY = re.compile(
+    r"\([ \t\n]{0,8}b?(?P<quote>[\"'])(?P<bare>[^\"'\n]{12,400})(?P=quote)"
+)
+_KEY_CALLS = (
+    "fernet",
+    "aes.new",
+    "hmac.new",
+    "hmac",
+    "createsecretkey",
+    "secretkeyspec",
+)
+_SIGNED_WITH = re.compile(
+    r"\w{0,12}\([^()\n\"']{0,120}(?:[\"'][\w-]{2,20}[\"'])?[^()\n\"']{0,20},[ \t]{0,4}b?"
+    r"(?P<quote>[\"'])"
+    r"(?P<bare>[^\"'\n]{8,400})(?P=quote)"
+)
+_SIGNING_CALLS = ("jwt.", "jws.", "createhmac", "createcipheriv")
+_CALL_WORDS = words(
+    "login auth authenticate signin wifi basicauth httpbasicauth credential credentials "
+    "networkcredential authentication passwordauthentication usernamepasswordcredentials fernet "
+    "aes hmac createsecretkey secretkeyspec jwt jws createhmac createcipheriv"
+)
+_DIGEST = re.compile(
+    r"\bresponse=\"?(?P<bare>[0-9a-f]{32,128})|\bnonce=\"?(?P<nonce>[0-9a-f]{32,128})"
+)
+_ORACLE = re.compile(r"oracle:\w{2,8}:[\w.-]{1,64}/(?P<bare>[^\s@/\"']{3,200})@")
+_WIFI_CODE = re.compile(r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});")
+_PIPED = re.compile(
+    r"\becho[ \t]+(?:-n[ \t]+)?"
+    + _VALUE
+    + r"[ \t]*\|[ \t]*(?:sudo[ \t]+-S|sudo[ \t]+\S+[ \t]+--stdin"
+    r"|passwd[ \t]+--stdin|docker[ \t]+login|chpasswd|openssl|gpg)"
+)
+
+# Lines of configuration that name no value with a sign: `requirepass …`, `enable secret 5 …`.
+_DIRECTIVE = re.compile(
+    r"(?im)^[ \t>+#!-]{0,12}(?:[\w-]{1,24}[ \t]+){0,4}?"
+    r"(?:requirepass|masterauth|sentinel auth-pass[ \t]+\S+|snmp-server[ \t]+community"
+    r"|r[ow]community6?|enable[ \t]+(?:password|secret)"
+    r"|user(?:name)?[ \t]+\S{1,64}[ \t]+(?:privilege[ \t]+\d+[ \t]+)?(?:password|secret)"
+    r"|wpa[_-]passphrase|wpa-psk[ \t]+(?:ascii|hex)|key-string|isakmp[ \t]+key|option[ \t]+key"
+    r"|pre-shared-key(?:[ \t]+(?:local|remote|ascii-text|hexadecimal))?|chap[ \t]+password"
+    r"|(?:tacacs|radius)-server(?:[ \t]+host[ \t]+\S+)?[ \t]+key"
+    r"|authentication-key[ \t]+\d+[ \t]+md5"
+    r"|message-digest-key[ \t]+\d+[ \t]+md5|plain-text-password-value|encrypted-password"
+    r"|neighbor[ \t]+\S+[ \t]+password|auth-user-pass:?[ \t]+\w+)"
+    r"[ \t]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})"
+)
+_DIRECTIVE_HINTS = (
+    *("requirepass", "masterauth", "auth-pass", "snmp-server", "rocommunity", "rwcommunity"),
+    *("enable password", "enable secret", " privilege ", "wpa_passphrase", "wpa-passphrase"),
+    *("key-string", "pre-shared-key", "chap password", "tacacs-server", "radius-server"),
+    *("authentication-key", "wpa-psk", "isakmp key", "option key", "message-digest-key"),
+    *("text-password", "encrypted-password", "neighbor ", "auth-user-pass", "radius"),
+)
+_PSK = re.compile(r":[ \t]{0,4}(?:PSK|XAUTH|EAP|RSA)[ \t]{1,8}\"(?P<bare>[^\"\n]{4,200})\"")
+_PGPASS = re.compile(
+    r"(?m)^(?:[\w.*-]{1,120}|\*):(?:\d{2,5}|\*):[^:\s]{1,80}:[^:\s]{1,80}:(?P<bare>[^\s:]{4,200})$"
+)
+_SHOWN_KEY = re.compile(
+    r"(?i)(?:cat|get-content)[ \t][^\n|>]{0,120}?"
+    r"(?:master\.key|secret|token|passw(?:or)?d|\.key|apikey|api[_-]key|credential)[^\n"
+    r"|>]{0,40}\r?\n"
+    r"(?P<bare>\S{16,400})[ \t]*(?:\r?\n|$)"
 )
 
 _COOKIES = re.compile(
@@ -141,6 +232,18 @@ _SESSION_COOKIE = re.compile(
     r"(?i)sess|(?:^|[._-])s?sid$|auth|token|jwt|csrf|xsrf|remember|login|credential|identity|sso"
     r"|ticket|\.sid$|^sid$|_user$|^id$"
 )
+_SESSION_NAMES = re.compile(
+    r"(?i)(?:PHPSESSID|JSESSIONID|ASP\.NET_SessionId|ASPSESSIONID\w{0,20}|connect\.sid"
+    r"|laravel_session|ci_session)"
+    r"[\"']?[ \t]{0,4}(?:=|:)[ \t]{0,4}[\"']?(?P<value>[^;,\s\"'&<>\\]{16,2000})"
+)
+
+_LONG_SESSION = re.compile(r"\w{0,64}=(?P<value>[^;,\s\"'&<>\\]{40,4000})")
+_LONG_SESSIONS = ("session=", "_sid=", "sess=", "logged_in_", "security=", "remember_")
+_SESSION_HINTS = (
+    *("phpsessid", "jsessionid", "net_sessionid", "aspsessionid", "connect.sid"),
+    *("laravel_session", "ci_session"),
+)
 
 _PARAMETER = re.compile(
     r"(?i)[?&;](?P<name>x-amz-signature|x-amz-security-token|x-goog-signature|x-oss-signature"
@@ -153,12 +256,14 @@ _SIGNING = words(
     "x-amz-signature x-amz-security-token x-goog-signature x-oss-signature x-cos-signature "
     "q-signature signature sig hmac hdnts hdnea __token__ sas auth authkey auth_key pwd"
 )
-_GRANT_REACH_CHARS = 400
+_SIGNATURE = re.compile(r"Signature=(?P<bare>[0-9a-f]{64}|[A-Za-z0-9%+/_~-]{40,700}={0,2})")
 _LINK = re.compile(
     r"(?i)://[^\s\"'<>?#]{1,200}?(?:invite|reset|verify|confirm|magic|activate|join|share|signin"
-    r"|sso)[\w-]{0,20}(?:/|\?[\w-]{1,20}=)(?P<bare>[\w.~-]{24,400})"
+    r"|sso)"
+    r"[\w-]{0,20}(?:/|\?[\w-]{1,20}=)(?P<bare>[\w.~-]{24,400})"
 )
 _LINK_WORDS = words("invite reset verify confirm magic activate join share signin sso")
+_GRANT_REACH_CHARS = 400
 
 _CRYPT = re.compile(
     r"\$(?:1|5|6|7|8|9|14|y|gy|md5|sha1|apr1|2[abxy]?|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha\d+)?|P"
@@ -173,14 +278,26 @@ _LDAP_HASH = re.compile(
     r"\{(?:S?SHA(?:256|384|512)?|S?MD5|CRYPT|PBKDF2[\w-]{0,12})\}[\w./+=$]{16,300}"
 )
 _DUMPED = re.compile(r"(?m)^[\w.$\\-]{1,80}:\d{1,10}:(?P<bare>[0-9a-fA-F]{32}:[0-9a-fA-F]{32}):")
+_CHALLENGE = re.compile(
+    r"(?m)^[\w.$-]{1,64}::[\w.-]{1,64}:"
+    r"(?P<bare>[0-9a-fA-F]{16}:[0-9a-fA-F]{32}:[0-9a-fA-F]{32,2000})"
+)
+_POSTGRES_HASH = re.compile(r"(?<![\w])md5(?P<bare>[0-9a-f]{32})(?![\w])")
 _PUTTY_KEY = re.compile(
     r"Private-Lines:[ \t]*\d{1,4}\r?\n(?P<bare>(?:[A-Za-z0-9+/=]{1,76}\r?\n?){1,200})"
 )
+_AWS_PAIR = re.compile(
+    r"\bA(?:KIA|SIA)[A-Z0-9]{12,20}\b[^A-Za-z0-9]{1,12}(?:[\w ]{0,40}[^A-Za-z0-9]{1,12})?"
+    r"(?<![A-Za-z0-9/+])(?P<bare>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+)
+_LEAST_KEY_BITS = 3.5
 _BOT = re.compile(r"(?<![A-Za-z0-9])(?:bot)?(?P<bare>\d{8,10}:[\w-]{35})(?![\w-])", re.ASCII)
 # Patterns that need no closer look, and words of which a text that matches holds one.
 _PLAIN_PATTERNS: tuple[tuple[frozenset[str], re.Pattern[str], str], ...] = (
-    (words("putty"), _PUTTY_KEY, "private-key"),
+    (words("nonce"), _DIGEST, "authorization-header"),
     (words("wifi"), _WIFI_CODE, "configured-password"),
+    (words("oracle"), _ORACLE, "url-credentials"),
+    (words("signature"), _SIGNATURE, "signed-address"),
     (words("bot telegram"), _BOT, "telegram-token"),
 )
 # Words of ASCII letters, one of which a text holds where there is something to look for.
@@ -188,12 +305,21 @@ _PROGRAM_WORDS = words(
     "mysql mysqldump mysqladmin mysqlimport mariadb sshpass login mongo mongosh mongodump "
     "mongorestore mongoexport mongoimport cqlsh redis ldapsearch ldapmodify ldapadd ldapwhoami "
     "ldapdelete sqlcmd bcp isql osql mosquitto ipmitool zip unzip snmpwalk snmpget snmpset snmp "
-    "xfreerdp freerdp mstsc smbclient lftp rabbitmqctl net sqlplus kubeadm openssl vault z"
+    "doctl xfreerdp freerdp mstsc smbclient lftp htpasswd rabbitmqctl net sqlplus kubeadm openssl "
+    "vault convertto echo rar z"
+)
+_SESSION_WORDS = words(
+    "phpsessid jsessionid sessionid sid laravel ci session sess wordpress roblosecurity"
 )
 _PARAMETER_WORDS = words(
     "signature sig hmac hdnts hdnea key apikey api appid auth authkey access sas st "
     "passcode pwd code state invite magic token"
 )
+_DIRECTIVE_WORDS = words(
+    "requirepass masterauth sentinel snmp rocommunity rwcommunity privilege wpa psk chap tacacs "
+    "radius xauth eap shared putty enable isakmp option ospf digest neighbor text encrypted md"
+)
+_KEY_FILE_WORDS = words("key secret token password passwd apikey credential credentials master")
 _HANDED_FOR_WORDS = words(
     "secret secrets secretsmanager password passwords passwd passphrase token credential login "
     "credentials kinit sudo chpasswd vault apikey pass dbpassword securestring"
@@ -204,30 +330,47 @@ _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 def find_by_grammar(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Every secret known by the grammar around it; `lowered` is the text in lower case, `held` the
     words of ASCII letters in it."""
-    if not held.isdisjoint(_PROGRAM_WORDS):
-        yield from _find_flags(text, held)
-        yield from _find_commands(text, lowered)
+    yield from _find_on_lines(text, lowered, held)
     yield from _find_handed(text, held)
+    if not held.isdisjoint(_CALL_WORDS) and ("(" in text or "[" in text):
+        yield from _find_calls(text, lowered)
     if "cookie" in held or "cookies" in held:
         yield from _find_cookies(text)
+    if not held.isdisjoint(_SESSION_WORDS):
+        yield from _find_sessions(text, lowered)
     if not held.isdisjoint(_PARAMETER_WORDS) and "=" in text:
         yield from _find_parameters(text, lowered)
-    if not held.isdisjoint(_LINK_WORDS):
-        for at in places_of(text, "://"):  # lets whoever has the link in
-            match = _LINK.match(text, at)
-            if match is not None and is_token_value(match["bare"], quoted=True, least_chars=24):
-                yield _found("signed-address", match)
+    if not held.isdisjoint(_LINK_WORDS) and "://" in text:
+        yield from _find_links(text)
     yield from _find_hashes(text, held)
+    yield from _find_shapes(text, lowered, held)
+
+
+def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+    """What a pattern alone tells."""
     for words_held, pattern, rule in _PLAIN_PATTERNS:
         if not held.isdisjoint(words_held) or (pattern is _BOT and "бот" in lowered):
             for match in pattern.finditer(text):
-                yield _found(rule, match)
+                yield _found(rule, match, match.lastgroup or "bare")
+    if "akia" in lowered or "asia" in lowered:
+        for match in _AWS_PAIR.finditer(text):
+            if not is_placeholder(match["bare"]) and entropy_bits(match["bare"]) > _LEAST_KEY_BITS:
+                yield _found("aws-secret-key", match)
 
 
-def _found(rule: str, match: re.Match[str], group: str = "") -> SecretMatch:
-    """The group that matched last holds the secret, unless another is named."""
-    held = group or match.lastgroup or "bare"
-    return SecretMatch(rule, match.start(held), match.end(held), match.start(), match.end())
+def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+    """What commands are given, what they print, and what lines of configuration set."""
+    if not held.isdisjoint(_PROGRAM_WORDS):
+        yield from _find_flags(text, held)
+        yield from _find_commands(text, lowered)
+    if not held.isdisjoint(_DIRECTIVE_WORDS) or ":54" in text:
+        yield from _find_directives(text, lowered)
+    if ("cat" in held or "content" in held) and not held.isdisjoint(_KEY_FILE_WORDS):
+        yield from _find_shown_keys(text, lowered)
+
+
+def _found(rule: str, match: re.Match[str], group: str = "bare") -> SecretMatch:
+    return SecretMatch(rule, match.start(group), match.end(group), match.start(), match.end())
 
 
 def _is_given(value: str) -> bool:
@@ -239,26 +382,33 @@ def _is_given(value: str) -> bool:
 
 def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     for literal, hints, program, flag in _FLAGS:
-        for at in () if held.isdisjoint(hints) else places_of(text, literal):
+        at = -1 if held.isdisjoint(hints) else text.find(literal)
+        while at >= 0:
             match = flag.match(text, at)
-            if match is None or not _is_given(match[match.lastgroup or "bare"]):
-                continue
-            since = _line_start(text, at)
-            while since > 1 and text[since - 2 : since] == "\\\n":  # a line that goes on
-                since = _line_start(text, since - 2)
-                if at - since >= _LOOKED_BACK_CHARS:
-                    break
-            if program.search(text, since, at):
-                yield _found("command-password", match)
+            if match is not None and _is_given(match[match.lastgroup or "bare"]):
+                since = _line_start(text, at)
+                while since > 1 and text[since - 2 : since] == "\\\n":  # a line that goes on
+                    since = _line_start(text, since - 2)
+                    if at - since >= _LOOKED_BACK_CHARS:
+                        break
+                if program.search(text, since, at):
+                    yield _found("command-password", match, match.lastgroup or "bare")
+            at = text.find(literal, at + len(literal))
 
 
 def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for name, grammar in _PROGRAMS:
-        for at in places_of(lowered, name):
+    for name, grammar in [one for one in _PROGRAMS if one[0] in lowered]:
+        at = lowered.find(name)
+        while at >= 0:
             until = min(_command_end(text, at), at + _LOOKED_BACK_CHARS)
             match = grammar.search(text, at, until)
             if match is not None and _is_given(match[match.lastgroup or "bare"]):
-                yield _found("command-password", match)
+                yield _found("command-password", match, match.lastgroup or "bare")
+            at = lowered.find(name, at + len(name))
+    if "echo" in lowered and "|" in text:
+        for match in _PIPED.finditer(text):
+            if _is_given(match[match.lastgroup or "bare"]):
+                yield _found("command-password", match, match.lastgroup or "bare")
 
 
 def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -277,7 +427,27 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
                 since = _line_start(text, at)
                 until = min(_command_end(text, match.end()), match.end() + _LOOKED_BACK_CHARS)
                 if _HANDED_FOR.search(text, since, until):
-                    yield _found("command-password", match)
+                    yield _found("command-password", match, match.lastgroup or "bare")
+
+
+def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """Passwords and keys among the arguments of a call."""
+    for names, grammar in (
+        (_USER_CALLS, _CALLED_WITH_USER),
+        (_KEY_CALLS, _CALLED_WITH_KEY),
+        (_SIGNING_CALLS, _SIGNED_WITH),
+    ):
+        for name in [one for one in names if one in lowered]:
+            for at in places_of(lowered, name):
+                match = grammar.match(text, at + len(name))
+                if match is None:
+                    continue
+                value = match["bare"]
+                given = (
+                    _is_made(value) if names is _USER_CALLS else is_token_value(value, quoted=True)
+                )
+                if given or (names is _SIGNING_CALLS and is_chosen_words(value)):
+                    yield _found("called-with", match)
 
 
 def _is_made(value: str) -> bool:
@@ -316,6 +486,22 @@ def _find_cookies(text: str) -> Iterator[SecretMatch]:
                     yield _found("session-cookie", match, "value")
 
 
+def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """Cookies that are known by their name alone."""
+    found = [
+        _LONG_SESSION.match(text, at + len(literal) - literal.endswith("="))
+        for literal in [one for one in _LONG_SESSIONS if one in lowered]
+        for at in places_of(lowered, literal)
+    ]
+    if any(name in lowered for name in _SESSION_HINTS):
+        found += _SESSION_NAMES.finditer(text)
+    for match in found:
+        if match is not None and not is_placeholder(match["value"]):
+            value = match["value"]
+            if not is_reference(value, quoted=True) and not is_name(value):
+                yield _found("session-cookie", match, "value")
+
+
 def _opens_session(name: str, value: str) -> bool:
     if name.lower() in _COOKIE_ATTRIBUTES or is_reference(value, quoted=True):
         return False
@@ -346,6 +532,14 @@ def _find_parameters(text: str, lowered: str) -> Iterator[SecretMatch]:
             yield _found("signed-address" if signs else "address-key", match, "value")
 
 
+def _find_links(text: str) -> Iterator[SecretMatch]:
+    """What lets whoever has the link in: a reset, an invitation, a magic link."""
+    for at in places_of(text, "://"):
+        match = _LINK.match(text, at)
+        if match is not None and is_token_value(match["bare"], quoted=True, least_chars=24):
+            yield _found("signed-address", match)
+
+
 def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     patterns = [_CRYPT] if "$" in text else []
     if not held.isdisjoint(("pbkdf", "bcrypt", "scrypt", "argon", "scram")):
@@ -356,6 +550,41 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
         for match in pattern.finditer(text):
             if not is_placeholder(match[0]):
                 yield SecretMatch("password-hash", *match.span(), *match.span())
+    if "::" in text:
+        for match in _CHALLENGE.finditer(text):
+            yield _found("password-hash", match)
+    if "md" in held and "md5" in text:
+        for match in _POSTGRES_HASH.finditer(text):
+            yield _found("password-hash", match)
     if ":::" in text:
         for match in _DUMPED.finditer(text):
             yield _found("password-hash", match)
+
+
+def _find_directives(text: str, lowered: str) -> Iterator[SecretMatch]:
+    if any(hint in lowered for hint in _DIRECTIVE_HINTS):
+        for match in _DIRECTIVE.finditer(text):
+            value = match["bare"]
+            if _is_given(value) and (not value.islower() or is_chosen_words(value)):
+                yield _found("configured-password", match)
+    if " PSK " in text or " XAUTH " in text or " EAP " in text:
+        for match in _PSK.finditer(text):
+            yield _found("configured-password", match)
+    if ":54" in text:
+        for match in _PGPASS.finditer(text):
+            if _is_given(match["bare"]):
+                yield _found("configured-password", match)
+    if "Private-Lines" in text:
+        for match in _PUTTY_KEY.finditer(text):
+            yield _found("private-key", match)
+
+
+def _find_shown_keys(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """What a command prints of a file that is named as a key's."""
+    for command in ("cat ", "get-content "):
+        at = lowered.find(command)
+        while at >= 0:
+            match = _SHOWN_KEY.match(text, at)
+            if match is not None and is_token_value(match["bare"], quoted=True, least_chars=16):
+                yield _found("shown-key", match)
+            at = lowered.find(command, at + len(command))

@@ -71,6 +71,7 @@ _AUTHORIZATION = re.compile(
     r"(?P<value>[A-Za-z0-9._~+/=@:|$%-]{8,}+)",
     re.IGNORECASE,
 )
+_BEARER = re.compile(r"bearer[ \t:]{1,4}(?P<value>[A-Za-z0-9._~+/-]{16,}+={0,2})", re.IGNORECASE)
 
 _CURL_USER = re.compile(
     r"(?<=\s)(?:-[a-zA-Z]{0,4}u|--(?:proxy-)?user)(?:[ \t=]{1,8}|(?=[\"']))"
@@ -92,6 +93,9 @@ _SQL_REACH_CHARS = 160
 _JWK_MEMBER = re.compile(
     r"\"(?:d|p|q|dp|dq|qi|k)\\{0,3}\"[ \t]{0,4}:[ \t]{0,4}\\{0,3}\"(?P<value>[\w-]{16,2000})",
     re.ASCII,
+)
+_NETRC = re.compile(
+    r"(?:login|user)[ \t]{1,8}\S{1,100}[ \t\r\n]{1,8}password[ \t]{1,8}(?P<value>\S{4,200})"
 )
 _BUNDLE = re.compile(
     r"BUNDLE_[A-Z0-9_]{1,60}?__[A-Z0-9_]{1,40}[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?"
@@ -154,16 +158,25 @@ def _find_encoded_keys(text: str) -> Iterator[SecretMatch]:
 
 
 def _find_url_credentials(text: str) -> Iterator[SecretMatch]:
-    for at in places_of(text, "://"):
+    at = text.find("://")
+    while at >= 0:
         match = _URL_USER.match(text, at)
-        if match is None:
-            continue
-        user, password = match["user"], match["password"]
-        account = password is not None and user.isdigit() and len(user) >= _LEAST_ACCOUNT_DIGITS
-        if account or (_URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True)):
-            yield _match("url-credentials", match, "user")
-        if password is not None and _is_credential(password):
-            yield _match("url-credentials", match, "password")
+        if match is not None:
+            password = match["password"]
+            if password is None:
+                user = match["user"]
+                if _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True):
+                    yield _match("url-credentials", match, "user")
+            else:
+                user = match["user"]
+                long_number = user.isdigit() and len(user) >= _LEAST_ACCOUNT_DIGITS
+                if long_number or (
+                    _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True)
+                ):
+                    yield _match("url-credentials", match, "user")
+                if _is_credential(password):
+                    yield _match("url-credentials", match, "password")
+        at = text.find("://", at + 3)
 
 
 def _is_credential(value: str) -> bool:
@@ -174,10 +187,18 @@ def _is_credential(value: str) -> bool:
 
 
 def _find_headers(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for at in places_of(lowered, "authorization"):
+    at = lowered.find("authorization")
+    while at >= 0:
         match = _AUTHORIZATION.match(text, at)
         if match is not None and _is_header_value(match["scheme"] or "", match["value"]):
             yield _match("authorization-header", match, "value")
+        at = lowered.find("authorization", at + 13)
+    at = lowered.find("bearer")
+    while at >= 0:
+        match = _BEARER.match(text, at)
+        if match is not None and is_token_value(match["value"], quoted=False):
+            yield _match("bearer-token", match, "value")
+        at = lowered.find("bearer", at + 6)
 
 
 def _is_header_value(scheme: str, value: str) -> bool:
@@ -187,11 +208,15 @@ def _is_header_value(scheme: str, value: str) -> bool:
 
 
 def _find_curl_users(text: str) -> Iterator[SecretMatch]:
-    for at in places_of(text, "curl"):
+    at = text.find("curl")
+    while at >= 0:
+        following = text.find("curl", at + 4)
         limit = at + _MOST_CURL_CHARS
-        following = text.find("curl", at + 4, limit)
-        for match in _CURL_USER.finditer(text, at, limit if following < 0 else following):
+        for match in _CURL_USER.finditer(
+            text, at, limit if following < 0 else min(limit, following)
+        ):
             yield from _curl_password(match)
+        at = following
 
 
 def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:
@@ -213,15 +238,20 @@ def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:
 
 def _find_quoted_passwords(text: str, lowered: str) -> Iterator[SecretMatch]:
     for opening in ("identified", "password"):
-        for at in places_of(lowered, opening):
+        at = lowered.find(opening)
+        while at >= 0:
             match = _SQL_VALUE.match(text, at)
             reach = max(0, at - _SQL_REACH_CHARS)
-            if match is None or not _SQL_VERB.search(lowered, reach, at + len(opening)):
-                continue
-            if match["value"] and _is_credential(match["value"]):
-                yield _match("sql-password", match, "value")
-            elif match["bare"] and is_password_value(match["bare"], quoted=True):
-                yield _match("sql-password", match, "bare")
+            if match is not None and _SQL_VERB.search(lowered, reach, at + len(opening)):
+                if match["value"] and _is_credential(match["value"]):
+                    yield _match("sql-password", match, "value")
+                elif match["bare"] and is_password_value(match["bare"], quoted=True):
+                    yield _match("sql-password", match, "bare")
+            at = lowered.find(opening, at + len(opening))
+    if "login" in lowered and "machine" in lowered:
+        for match in _NETRC.finditer(text):
+            if _is_credential(match["value"]):
+                yield _match("netrc-password", match, "value")
 
 
 # Where a name may promise a secret; the rest of the name is read by `_ASSIGNMENT`.
@@ -254,13 +284,22 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PASSWORD_WORDS = words("password passwort passwd pwd passphrase passcode pass pw psk")
 _OTHER_PASSES = words("bypass compass encompass surpass trespass overpass underpass multipass")
 _TOKEN_WORDS = words("secret token credential credentials cred creds apikey auth")
+_PASSWORD_ENDINGS = ("password", "passwd", "dbpass", "mysqlpass", "userpass", "rootpass")
 _TOKEN_ENDINGS = ("apikey", "secretkey", "accesskey", "privatekey", "authkey", "accountkey",
     "signingkey", "sharedkey", "secret", "token")  # fmt: skip
 _KEY_QUALIFIERS = words(
     "api access secret private auth account encryption encrypt signing sign master storage shared "
     "service subscription deploy app application client consumer webhook admin license licence "
     "host function connection bot integration ingest server session cookie hmac jwt aes rsa "
-    "developer user dev hubspot"
+    "developer user dev"
+)
+_ISSUERS = words(
+    "airtable algolia anthropic asana atlassian aws azure bitbucket circleci cloudflare cohere "
+    "confluent datadog deepgram discord dropbox elevenlabs fastly firebase gemini github gitlab "
+    "google grafana heroku hubspot huggingface intercom jira jenkins linear mailchimp mailgun "
+    "mapbox mistral mixpanel netlify newrelic notion okta openai openrouter pagerduty paypal "
+    "pinecone plaid postman render replicate rollbar segment sendgrid sentry shopify slack snyk "
+    "sonar square stripe sumologic supabase telegram twilio twitter vercel zendesk"
 )
 _NEUTRAL_WORDS = words(
     "value val string str text data prod production dev development test testing staging stage "
@@ -292,8 +331,14 @@ def find_assigned(text: str, lowered: str) -> Iterator[SecretMatch]:
 
 def _hints(lowered: str) -> list[int]:
     """The ends of all hints, in order. A search for each is faster than one alternation."""
-    hints = _HINTS if lowered.isascii() else (*_HINTS, *_HAN_KINDS)
-    return sorted(at + len(hint) for hint in hints for at in places_of(lowered, hint))
+    ends: list[int] = []
+    for hint in _HINTS if lowered.isascii() else (*_HINTS, *_HAN_KINDS):
+        at = lowered.find(hint)
+        while at >= 0:
+            ends.append(at + len(hint))
+            at = lowered.find(hint, at + len(hint))
+    ends.sort()
+    return ends
 
 
 def _name_start(text: str, at: int) -> int:
@@ -328,7 +373,7 @@ def kind_of_name(name: str) -> str | None:
     if not words:
         return None
     last, before = words[-1], words[:-1]
-    if last in _PASSWORD_WORDS or last.endswith(("password", "passwd")):
+    if last in _PASSWORD_WORDS or last.endswith(_PASSWORD_ENDINGS):
         return "password"
     if last.endswith("pass") and last not in _OTHER_PASSES:
         return "password"
@@ -345,7 +390,7 @@ def kind_of_name(name: str) -> str | None:
 
 def _is_secret_key(name: str, before: list[str]) -> bool:
     """Whether `…key` is a credential: qualified as one, or a constant of the environment."""
-    if any(word in _KEY_QUALIFIERS for word in before[-2:]):
+    if any(word in _KEY_QUALIFIERS or word in _ISSUERS for word in before[-2:]):
         return True
     constant = name.rpartition(" ")[2]
     return constant.isupper() and "_" in constant

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from recollect.rules.secret_contexts import SecretMatch, kind_of_name, places_of
 from recollect.rules.secret_values import (
@@ -28,8 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 
+class Judge(Protocol):
+    """Says whether a word of a sentence is the secret that its label announces."""
+
+    def __call__(self, value: str, *, words_do: bool) -> bool:
+        """`words_do`: words that somebody joined may be one there."""
+
+
 # All in lower case. Words that begin alike are looked for by what they share.
 _PASS_WORD = re.compile(r"pass(?:word|wd|code|phrase|wort)?s?")
+_KEY_BEFORE = (
+    *("api", "access", "secret", "private", "unseal", "signing", "encryption", "license"),
+    *("licence", "recovery", "account", "master", "auth", " my", " this", " your", " our", " new"),
+)
 _PASSWORDS: tuple[str, ...] = (
     *("kennwort", "contrasena", "clave", "mot de passe", "senha", "palavra-passe", "wachtwoord"),
     *("salasana", "kata sandi", "heslo", "pw", "pwd", "mdp"),
@@ -50,6 +61,19 @@ _PASSWORDS_BEYOND_ASCII: tuple[str, ...] = (
     ),
     *("كلمة المرور", "كلمة السر", "पासवर्ड", "รหัสผ่าน", "κωδικός", "סיסמה"),
 )
+_TOKENS: tuple[str, ...] = (
+    "token",
+    "client secret",
+    "jeton",
+    "chave",
+    "llave",
+    "chiave",
+    "sleutel",
+)
+_TOKENS_BEYOND_ASCII: tuple[str, ...] = (
+    *("schlüssel", "clé", "ключ", "токен", "секрет"),
+    *("密钥", "密鑰", "金鑰", "令牌", "秘钥", "キー", "トークン", "シークレット", "키", "토큰"),
+)
 _CODES: tuple[str, ...] = (
     *("verification code", "security code", "login code", "passcode", "confirmation code"),
     *("authentication code", "2fa code", "pin code", "one-time code", "access code", "otp"),
@@ -61,6 +85,13 @@ _CREDENTIALS = words("credentials creds login zugangsdaten identifiants credenci
 _PASSWORD_HINTS = words(
     "password passwords passwd passcode passphrase passwort kennwort contrasena clave mot senha "
     "palavra wachtwoord salasana kata heslo pass pw pwd mdp"
+)
+_TOKEN_HINTS = words("key keys apikey token client jeton chave llave chiave sleutel")
+_LOGIN_WORDS = words("login log sign signin connect admin administrator root ubuntu guest")
+_CODE_WORDS = words("code pin otp passcode one")
+_CODE_CONTEXTS = words(
+    "your verification verify login sign signin door gate alarm access security sms otp pin unlock "
+    "entry safe confirm authentication authenticate one-time one phone voicemail"
 )
 _SET_WORDS = words("set change changed reset")
 _POLICY_WORDS = words("password passphrase passwort characters login account")
@@ -87,20 +118,32 @@ _AT_ONCE = re.compile(
     rf"[*_`]{{0,3}}(?:[^\S\n]{{0,3}}\d{{1,2}})?"
     rf"(?:[^\S\n]?\[[^\]\n]{{0,40}}\])?[^\S\n]{{0,3}}[:=：]?[^\S\n]{{0,3}}{_OPENING}{_RAW}"
 )
+_ENDING = re.compile(r"[^\W\d_]{0,6}")
+_PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _CODE_VALUE = re.compile(
     rf"(?P<gap>[\w'’ -]{{0,30}}?){_COPULA}?[^\S\n]{{0,4}}{_OPENING}(?:[A-Z]-)?"
     rf"(?P<value>\d{{4,10}}|\d{{3}}[ -]\d{{3}})(?![\w.-]*\d)",
     re.IGNORECASE,
 )
-_SHORT_CODE = re.compile(
-    r"(?<![\w.])(?P<first>\d{4,8}) is your (?:[\w-]+ ){0,4}(?:code|pin|otp|passcode|password)\b"
-    r"|\b(?:your|door|gate|alarm|entry|garage|safe|lock|locker|pairing|unlock) (?:code|pin)"
-    r"(?: is|:)? (?P<last>\d{4,8})(?![\w.-])",
-    re.IGNORECASE,
-)
 _NAMED_VALUE = re.compile(r"[A-Za-z_][A-Za-z_.-]+=")
 _CODE_SIGNS = frozenset(",;[(|")
+_CODE_FIRST = re.compile(
+    r" is your (?:[\w-]+[ \t]+){0,4}(?:code|pin|otp|passcode|password)\b", re.IGNORECASE
+)
+_DIGITS_BEFORE = re.compile(r"(?<![\w.])(?:[A-Za-z]-)?(?P<value>\d{4,8})\Z")
+_CODE_BEHIND = re.compile(
+    r"(?:word|code)?[ \t]*(?:is|:|=|to sign in is)?[ \t]*(?P<value>\d{4,8})(?![\w.-])",
+    re.IGNORECASE,
+)
+_CODE_LITERALS = ("code", "pin", "otp", "one-time pass")
+_WORD_BEFORE = re.compile(r"([a-z0-9-]+)[ \t]+\Z")
+_SECRET_CODES = words(
+    "verification verify login log-in signin sign-in security one-time confirmation authentication "
+    "auth access pin passcode 2fa mfa sms otp unlock door gate alarm entry garage safe lock "
+    "voicemail lockbox locker pairing your"
+)
+"""What a code is called that lets somebody in; errors, exits and closed sockets have codes too."""
 _MEASURED = re.compile(
     r"\b(?:policy|policies|length|len|size|count|limit|minimum|maximum|min|max|timeout|ttl|expiry"
     r"|expires?|expiration|lifetime|interval|attempts?|retries|requirements?|rules?|format|strength"
@@ -108,16 +151,27 @@ _MEASURED = re.compile(
     re.IGNORECASE,
 )
 """What is told of a password or a code that is not itself: "the password policy is …"."""
+_PASSWORD, _KEY = "told-password", "told-key"
 _TRAILING = ".,;:!?)]}>*_…"
 
 _APP_PASSWORD = re.compile(
     r"(?i)passw[^\n]{0,40}?[:= \t][\"'`]?(?P<value>[a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4})(?=[\"'`\s]"
     r"|$)"
 )
+_PROMPT = re.compile(r"[^\n]{3,120}?:[ \t]{1,4}(?P<value>[^\s\"'`]{6,100})[ \t]*(?=\r?\n|$)")
 _NEXT_LINE = re.compile(
     r"[^\n\"'`=(){}]{0,80}:?[ \t]*\r?\n(?:[ \t]*\r?\n)?[ \t]*(?P<value>[A-Za-z0-9]{12,64})[ \t]*"
     r"(?=\r?\n|$)"
 )
+_LOGIN_WITH = re.compile(
+    r"[ \t]+(?:with|as|using)[ \t]+[\w.@+-]{2,64}[ \t]*(?:and|with|/|,)[ \t]*(?:password[ \t]+"
+    r"|pw[ \t]+)?"
+    r"[\"'`]?(?P<value>[^\s\"'`]{6,100})",
+    re.IGNORECASE,
+)
+_LOGIN_VERBS = ("log in", "login", "sign in", "connect")
+_USER_AND = re.compile(r" / [\"'`]?(?P<value>[^\s\"'`]{6,100})")
+_USERS = ("admin", "administrator", "root", "user", "ubuntu", "postgres", "guest", " sa")
 _USED_AS = re.compile(
     r"\b(?:use|used|using|take|try|set|enter|type|nimm|utilise|usa|usar)[ \t]+[\"'`“]?"
     r"(?P<value>[^\s\"'`”]{6,100})[\"'`”]?[ \t]+(?:as|for|als|comme|como)[ \t]+"
@@ -169,6 +223,25 @@ _PAIR = re.compile(
     rf"(?P<value>[^\n\"']{{4,2000}}?)(?=(?P=q)(?:[\s,;/>}}\])]|$))",
     re.IGNORECASE,
 )
+_REVERSED_PAIR = re.compile(
+    rf"[\"'\s<({{,](?:{_HOLDING}){_JOINT}(?P<q>[\"'])(?P<value>[^\n\"']{{4,2000}}?)(?P=q)"
+    rf"[ \t]{{0,8}}[,;]?"
+    rf"(?:\r?\n)?[ \t]{{0,24}}[\"'\s]?(?:{_NAMING}){_JOINT}(?P<nq>[\"'])"
+    rf"(?P<name>[\w.$ -]{{2,80}}?)(?P=nq)",
+    re.IGNORECASE,
+)
+_ELEMENTS = re.compile(
+    r"<(?:name|key)>[ \t]*(?P<name>[\w.$ -]{2,80})</(?:name|key)>\s{0,40}<(?:value|string)>"
+    r"(?P<value>[^<\n]{4,2000})</",
+    re.IGNORECASE,
+)
+_PLIST = re.compile(
+    r"<key>(?P<name>[\w.$ -]{2,80})</key>\s{0,40}<string>(?P<value>[^<\n]{4,2000})</string>"
+)
+_VARIABLE = re.compile(
+    r"variable[ \t]+\"(?P<name>[\w-]{2,80})\"[ \t]*\{[^{}]{0,300}?default[ \t]*=[ \t]*\""
+    r"(?P<value>[^\"\n]{4,400})\""
+)
 _HOLDS = re.compile(r"[\"']?[ \t]{0,8}(?:[:=>]|=>)")
 _PAIR_REACH_CHARS = 160
 _MOST_PAIR_CHARS = 600
@@ -192,10 +265,17 @@ def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[S
     beyond = not text.isascii()
     if beyond or not held.isdisjoint(_PASSWORD_HINTS):
         yield from _find_passwords(text, lowered, held, beyond=beyond)
-    if beyond or not held.isdisjoint(("code", "otp", "passcode", "pin")):
+    if beyond or not held.isdisjoint(_TOKEN_HINTS):
+        yield from _find_keys(text, lowered, held, beyond=beyond)
+    if beyond or "code" in held or "otp" in held or "passcode" in held:
         yield from _find_codes(text, lowered)
+    if not held.isdisjoint(_CODE_WORDS) and not held.isdisjoint(_CODE_CONTEXTS):
+        yield from _find_plain_codes(text, lowered)
     if "password" in held or "passphrase" in held:
-        yield from _find_below(text, lowered)
+        yield from _find_prompts(text, lowered)
+        yield from _find_app_passwords(text)
+    if not held.isdisjoint(_LOGIN_WORDS):
+        yield from _find_logins(text, lowered)
     if not held.isdisjoint(_CREDENTIALS):
         yield from _find_users(text, lowered, held)
     if not held.isdisjoint(_SET_WORDS) and not held.isdisjoint(_POLICY_WORDS):
@@ -221,20 +301,36 @@ def _find_passwords(
 ) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
-        if label is None or not _begins_word(lowered, at):
-            continue
-        if found := _told(text, label.end(), verb=label[0] == "pass"):
-            yield found
-        since = max(0, at - _USED_REACH_CHARS)
-        if any(joint in lowered[since:at] for joint in _USED_JOINTS):
-            used = _USED_AS.search(text, since, at)
+        if label is not None and _begins_word(lowered, at):
+            judge = _is_passed if label[0] == "pass" else _is_told_password
+            if found := _told(text, label.end(), judge, "told-password"):
+                yield found
+            since = max(0, at - _USED_REACH_CHARS)
+            used = None
+            if any(joint in lowered[since:at] for joint in _USED_JOINTS):
+                used = _USED_AS.search(text, since, at)
             if used is not None and (_is_strong(used["value"]) or is_chosen_words(used["value"])):
                 yield _found("told-password", *used.span("value"), used)
     others = [one for one in _PASSWORDS if not held.isdisjoint(one.split()[:1])]
     for literal in [*others, *(_held(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
-            if begins and (found := _told(text, at + len(literal))):
+            if begins and (found := _told(text, at + len(literal), _is_told_password, _PASSWORD)):
+                yield found
+
+
+def _find_keys(
+    text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
+) -> Iterator[SecretMatch]:
+    for at in places_of(lowered, "key"):
+        named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
+        if named and (found := _told(text, at + 3, _is_told_token, _KEY)):
+            yield found
+    others = [one for one in _TOKENS if not held.isdisjoint(one.split()[:1])]
+    for literal in [*others, *(_held(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
+        for at in places_of(lowered, literal):
+            begins = not literal.isascii() or _begins_word(lowered, at)
+            if begins and (found := _told(text, at + len(literal), _is_told_token, _KEY)):
                 yield found
 
 
@@ -249,8 +345,22 @@ def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
                 continue  # "rejects the otp after 300000 ms"
             if not label.isascii() or _begins_word(lowered, at):
                 yield _found("told-code", *match.span("value"), match)
-    for match in _SHORT_CODE.finditer(text):
-        yield _found("told-code", *match.span(match.lastgroup or 0), match)
+
+
+def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """Codes that are sent to sign in with, and those of doors."""
+    for at in places_of(lowered, " is your "):
+        digits = _DIGITS_BEFORE.search(text, max(0, at - 12), at)
+        if digits is not None and _CODE_FIRST.match(text, at):
+            yield _found("told-code", *digits.span("value"), digits)
+    for literal in _held(lowered, _CODE_LITERALS):
+        for at in places_of(lowered, literal):
+            match = _CODE_BEHIND.match(text, at + len(literal))
+            if match is None or not _begins_word(lowered, at):
+                continue
+            before = _WORD_BEFORE.search(lowered, max(0, at - 24), at)
+            if literal != "code" or (before is not None and before[1] in _SECRET_CODES):
+                yield _found("told-code", *match.span("value"), match)
 
 
 def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -271,13 +381,20 @@ def _begins_word(lowered: str, at: int) -> bool:
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 
-def _told(text: str, after: int, *, verb: bool = False) -> SecretMatch | None:
-    """The password that a sentence gives for the label that ends there. With `verb` the label is
-    "pass", which is a verb too: what is passed to a function has a name."""
+def _told(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
+    """What a sentence gives for the label that ends there."""
     limit = min(len(text), after + _REACH_CHARS)
     following = text[after : after + 1]
     if following and (following in "_-./$+&" or (following.isascii() and following.isalnum())):
         return None  # another word: `password_hash`, `tokenizer`
+    if (
+        following
+        and following.isalpha()
+        and not text[after - 1].isascii()
+        and following not in _PARTICLES
+    ):
+        ending = _ENDING.match(text, after, limit)
+        after = after if ending is None else ending.end()
     for grammar in (_AT_ONCE, _TELLS):
         match = grammar.match(text, after, min(len(text), limit + 200))
         if match is None or match.start("value") > limit:
@@ -285,28 +402,53 @@ def _told(text: str, after: int, *, verb: bool = False) -> SecretMatch | None:
         if _MEASURED.search(text, after, match.start("value")):
             continue
         value = _ASCII_RUN.match(match["value"])[0].rstrip(_TRAILING)  # type: ignore[index]
-        if verb:
-            is_password = _is_strong(value) and not is_name(value)
-        else:
-            led_to = grammar is _TELLS and _leads(match, after)
-            is_password = _is_strong(value) or (led_to and is_chosen_words(value))
-        if is_password:
+        words_do = grammar is _TELLS and _leads(match, after)
+        if value and judge(value, words_do=words_do):
             start = match.start("value")
-            return _found("told-password", start, start + len(value), match)
+            return _found(rule, start, start + len(value), match)
     return None
 
 
-def _find_below(text: str, lowered: str) -> Iterator[SecretMatch]:
-    """What stands alone on the line below a label, and passwords written in four groups."""
-    for word in ("password", "passphrase"):
-        for at in places_of(lowered, word):
-            match = _NEXT_LINE.match(text, at + len(word))
-            if match is None or _MEASURED.search(text, match.start(), match.start("value")):
-                continue
-            if _is_strong(match["value"]):
-                yield _found("told-password", *match.span("value"), match)
+def _find_app_passwords(text: str) -> Iterator[SecretMatch]:
     for match in _APP_PASSWORD.finditer(text):
         yield _found("told-password", *match.span("value"), match)
+
+
+def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """What is typed or printed behind a prompt: on its line, or alone on the next."""
+    for word in ("password", "passphrase"):
+        for at in places_of(lowered, word):
+            for grammar in (_PROMPT, _NEXT_LINE):
+                match = grammar.match(text, at + len(word))
+                if match is None or _MEASURED.search(text, match.start(), match.start("value")):
+                    continue
+                if _is_strong(match["value"]) or (
+                    grammar is _PROMPT and is_chosen_words(match["value"])
+                ):
+                    yield _found("told-password", *match.span("value"), match)
+                    break
+
+
+def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
+    """Who signs in, and with what: "log in with ada and …", "admin / …"."""
+    found = [
+        _LOGIN_WITH.match(text, at + len(verb))
+        for verb in _held(lowered, _LOGIN_VERBS)
+        for at in places_of(lowered, verb)
+    ]
+    if " / " in text:
+        found += [
+            _USER_AND.match(text, at)
+            for at in places_of(text, " / ")
+            if lowered.endswith(_USERS, max(0, at - 16), at)
+        ]
+    for match in found:
+        value = "" if match is None else match["value"].rstrip(_TRAILING)
+        if match is not None and _is_strong(value):
+            if is_name(value) and "pass" not in match[0].lower():
+                continue  # "admin / dashboard-v2"
+            start = match.start("value")
+            yield _found("told-password", start, start + len(value), match)
 
 
 def _leads(match: re.Match[str], after: int) -> bool:
@@ -319,6 +461,22 @@ def _leads(match: re.Match[str], after: int) -> bool:
         return True
     ends_line = match.end() == len(match.string) or match.string[match.end()] in "\r\n"
     return ends_line and ("-" in value or "_" in value)
+
+
+def _is_told_password(value: str, *, words_do: bool) -> bool:
+    return _is_strong(value) or (words_do and is_chosen_words(value))
+
+
+def _is_passed(value: str, *, words_do: bool) -> bool:
+    """For "pass", which is a verb too: what is passed to a function has a name."""
+    del words_do
+    return _is_strong(value) and not is_name(value)
+
+
+def _is_told_token(value: str, *, words_do: bool) -> bool:
+    del words_do
+    has_digit = any(c.isdigit() for c in value)
+    return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)
 
 
 def _is_strong(value: str) -> bool:
@@ -357,19 +515,36 @@ def _find_settings(text: str, lowered: str) -> Iterator[SecretMatch]:
 
 
 def _find_pairs(text: str, lowered: str) -> Iterator[SecretMatch]:
-    """A name and a value that two members or attributes hold."""
+    """A name and a value that two members, attributes or elements hold, in either order."""
+    for pattern in (_PLIST, _VARIABLE):
+        for match in pattern.finditer(text):
+            if _is_paired(match["name"], match["value"]):
+                yield _found(_rule_of(match["name"]), *match.span("value"), match)
+    yield from _find_values(text, lowered)
+
+
+def _find_values(text: str, lowered: str) -> Iterator[SecretMatch]:
     done = 0
     for at in places_of(lowered, "value"):
         if _HOLDS.match(lowered, at + 5) is None:
             continue
         since = max(done, at - _PAIR_REACH_CHARS)
-        pairs = _PAIR.finditer(text, since, at + _MOST_PAIR_CHARS)
-        match = next((pair for pair in pairs if pair.start("value") > at), None)
-        value = "" if match is None else match["value"].strip()
-        if match is not None and _is_paired(match["name"], value):
+        match = _named_value(_PAIR, text, since, at) or _named_value(_ELEMENTS, text, since, at)
+        if match is None:
+            match = _REVERSED_PAIR.match(text, max(0, at - 1), at + _MOST_PAIR_CHARS)
+        if match is not None and _is_paired(match["name"], match["value"].strip()):
+            value = match["value"].strip()
             start = match.start("value") + match["value"].index(value)
             done = start + len(value)
             yield _found(_rule_of(match["name"]), start, done, match)
+
+
+def _named_value(pattern: re.Pattern[str], text: str, since: int, at: int) -> re.Match[str] | None:
+    """The pair whose value stands behind the word for it at that place."""
+    for match in pattern.finditer(text, since, at + _MOST_PAIR_CHARS):
+        if match.start("value") > at:
+            return match
+    return None
 
 
 def _rule_of(name: str) -> str:
@@ -482,8 +657,7 @@ def _is_cell_secret(value: str, kind: str) -> bool:
         return False
     if kind == "password":
         return is_password_value(value, quoted=True) or is_chosen_words(value)
-    has_digit = any(c.isdigit() for c in value)
-    return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)
+    return _is_told_token(value, words_do=False)
 
 
 def _find_code_lists(text: str, lowered: str) -> Iterator[SecretMatch]:
