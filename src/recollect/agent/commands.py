@@ -7,15 +7,29 @@ no command of ours is an ordinary message: a path begins with a slash, too.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from recollect.agent.tools.outcome import Tool
+from recollect.engine.engine import Engine
+from recollect.errors import RecollectError
 from recollect.formats.json_text import encode
 from recollect.session.index import SessionRecord
 from recollect.session.workspace import LoadedWorkspace
 from recollect.values.compaction import CompactionResult
+from recollect.values.fact import Fact
+from recollect.values.segment import SPEAKERS
+from recollect.values.upkeep import Certificate
+
+if TYPE_CHECKING:
+    from recollect.engine.facts.book import FactBook
+    from recollect.facts.results import FactSource, FactWhy, FactWritten
+
 
 CommandName: TypeAlias = Literal["compact", "new", "reset", "status", "undo", "context", "memory"]
 _LINE = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
@@ -113,3 +127,241 @@ def context_text(
 
 def _tool_chars(tool: Tool) -> int:
     return len(tool.name) + len(tool.description) + len(encode(dict(tool.parameters)))
+
+
+# `/memory`: the user looks at what is known, adds to it, and takes from it.
+#
+# Owns how the words behind the command are read and what is answered; the operations are those of
+# `Engine.facts`. Must never change anything that was not named, nor keep the words of a fact in
+# the
+# transcript, where forgetting it could not reach them. Always holds: whatever goes wrong is
+# answered, with what to do next.
+
+
+# What `/memory` answers, as text: short lines that a person can read and type ids from.
+#
+# Pure. Must never let the words of a fact pass for anything else: they stand on one line, without
+# signs that a terminal would act upon. Always holds: an id that is shown is one fact's alone.
+
+
+MOST_SHOWN: Final = 30
+"""About a screen; the command line lists them all."""
+LEAST_ID_CHARS: Final = 8
+EXCERPT_CHARS: Final = 160
+_OUTCOMES: Final = {"added": "Noted", "replaced": "Noted, in place of what was known"}
+
+
+def facts_text(
+    found: Sequence[Fact], every: Sequence[Fact], *, searched: bool, elsewhere: str
+) -> str:
+    """What `/memory show` and `/memory search` answer; `every` are all that ids can mean."""
+    if not found:
+        if searched:
+            return "No fact holds all of these words. /memory show lists what is known."
+        return "Nothing is known yet. Say what to remember, or use /memory add STATEMENT."
+    pinned = [one for one in found if one.pinned]
+    others = [one for one in found if not one.pinned]
+    room = max(MOST_SHOWN - len(pinned), 0)
+    shown = [*pinned[:MOST_SHOWN], *others[len(others) - min(room, len(others)) :]]
+    chars = _id_chars(every)
+    lines = [_line(one, chars) for one in shown]
+    if left := len(found) - len(shown):
+        lines.append(f"… and {left} older ones: /memory search WORDS, or `{elsewhere}`")
+    return "\n".join(lines)
+
+
+def written_text(written: FactWritten) -> str:
+    """What `/memory add` answers."""
+    fact = written.fact
+    if written.outcome == "known":
+        known = "" if fact is None else f" ({fact.id[:LEAST_ID_CHARS]}: {one_line(fact.told)})"
+        return f"That is known already{known}."
+    if fact is None:
+        return f"That was not noted: {written.reason}."
+    lines = [f"{_OUTCOMES[written.outcome]}, as {fact.id}: {one_line(fact.told)}"]
+    lines.extend(f"  before: {one_line(one.told)}" for one in written.replaced)
+    if written.masked:
+        lines.append(f"  {written.masked} secrets in it were masked")
+    return "\n".join(lines)
+
+
+def why_text(why: FactWhy, *, session_id: str) -> str:
+    """What `/memory why` answers."""
+    fact = why.fact
+    lines = [one_line(fact.told), f"{_marks(fact)}, {fact.type.replace('_', ' ')}, {fact.id}"]
+    if fact.valid_to is not None:
+        lines.append(f"It held until {_when(fact.valid_to)}.")
+    if why.rests_on is not None:
+        lines.append("You put it into these words; what it was before rests on:")
+    elif not why.sources:
+        lines.append("It was written or imported, and rests on no message.")
+    lines.extend(_source_line(one, session_id) for one in why.sources)
+    return "\n".join(lines)
+
+
+def forgotten_text(
+    certificate: Certificate,
+    *,
+    unreached: Sequence[str],
+    messages: int,
+    versions: Sequence[str],
+    elsewhere: str,
+) -> str:
+    """What `/memory forget` answers: what is gone, and what is not."""
+    count = certificate.counts.get("facts", 0)
+    gone = "1 fact" if count == 1 else f"{count} facts"
+    lines = [f"Forgotten for good: {gone}. Nothing is extracted again in the same words."]
+    if messages:
+        said = "1 message stays" if messages == 1 else f"{messages} messages stay"
+        lines.append(f"{said} that it came from. To forget that, too, end this agent and run")
+        lines.append(f"  {elsewhere}")
+    if versions:
+        named = ", ".join(versions)
+        lines.append(f"What it said before or after is kept as history: {named}")
+    lines.extend(f"Not reached: {one}" for one in unreached)
+    return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    """A text on one line, cut where it is long, without signs that a terminal acts upon."""
+    kept = "".join(
+        " " if sign.isspace() else sign
+        for sign in text
+        if sign.isspace() or unicodedata.category(sign)[0] != "C"
+    )
+    line = " ".join(kept.split())
+    return line if len(line) <= EXCERPT_CHARS else f"{line[: EXCERPT_CHARS - 1]}…"
+
+
+def _id_chars(facts: Sequence[Fact]) -> int:
+    """How much of an id tells every fact from the others."""
+    longest = max((len(one.id) for one in facts), default=LEAST_ID_CHARS)
+    for chars in range(LEAST_ID_CHARS, longest):
+        if len({one.id[:chars] for one in facts}) == len(facts):
+            return chars
+    return longest
+
+
+def _line(fact: Fact, chars: int) -> str:
+    mark = "*" if fact.pinned else " "
+    return f"{mark} {fact.id[:chars]}  {one_line(fact.told)}  ({_marks(fact)})"
+
+
+def _marks(fact: Fact) -> str:
+    said = SPEAKERS[fact.trust]
+    by = said if fact.trust == "outside" else f"said by {said}"
+    return f"{by}, {_when(fact.at)[:10]}"
+
+
+def _source_line(source: FactSource, session_id: str) -> str:
+    if source.stored is None:
+        return f"- a message that is not there any more ({source.id})"
+    segment = source.stored.segment
+    where = "this session" if segment.session == session_id else f"session {segment.session}"
+    spans = [segment.text[one.start : one.end] for one in source.spans]
+    quoted = one_line(" … ".join(spans) if spans else segment.text)
+    who = segment.role if segment.tool is None else f"{segment.role} {segment.tool}"
+    return f"- {who}, {_when(segment.said_at)}, {one_line(where)}: »{quoted}« ({segment.id})"
+
+
+def _when(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return "at a time nobody knows"
+
+
+MemoryAction: TypeAlias = Literal["show", "add", "forget", "search", "why"]
+USAGE: Final = (
+    "/memory show, /memory search WORDS, /memory why ID, /memory add STATEMENT or "
+    "/memory forget ID. A beginning of an id that only one fact has will do."
+)
+_ID: Final = re.compile(r"(?=[0-9]*[a-f])[0-9a-f]{4,64}")
+"""What may be kept of the words behind a command: anything else may be what is to be forgotten."""
+_WORDS: Final = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGround:
+    """Whose memory it is."""
+
+    engine: Engine
+    session_id: str
+    workspace: Path
+
+    def command_line(self, rest: str) -> str:
+        """A command for the same memory, to be run elsewhere."""
+        return f"recollect {rest} --space {quote(self.engine.space)}"
+
+
+def recordable(argument: str) -> str:
+    """What the transcript may keep of the words behind `/memory`: what was done, and ids."""
+    action, rest = _read(argument)
+    if action is None:
+        return ""
+    named = action in ("forget", "why") and _ID.fullmatch(rest)
+    return f"{action} {rest}" if named else action
+
+
+async def answer_memory(argument: str, ground: MemoryGround) -> str:
+    """Carry the command out; what it answers."""
+    action, rest = _read(argument)
+    if action is None:
+        return f"That is nothing /memory does. It knows {USAGE}"
+    if action != "show" and not rest:
+        return f"Something is missing behind `/memory {action}`. It knows {USAGE}"
+    try:
+        book = await ground.engine.facts(ground.session_id)
+        if action in ("show", "search"):
+            return await _listed(book, rest if action == "search" else "", ground)
+        if action == "add":
+            return written_text(await book.add(rest))
+        if action == "why":
+            return why_text(await book.why(rest), session_id=ground.session_id)
+        return await _forget(book, rest, ground)
+    except RecollectError as error:
+        return f"That could not be done: {str(error).rstrip('.')}."
+
+
+def _read(argument: str) -> tuple[MemoryAction | None, str]:
+    found = _WORDS.fullmatch(argument.strip())
+    if found is None:
+        return "show", ""
+    for action in get_args(MemoryAction):
+        if action == found[1]:
+            return action, (found[2] or "").strip()
+    return None, ""
+
+
+async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
+    from recollect.facts.results import FactFilter
+
+    found = await book.list(FactFilter(search=search))
+    every = await book.list(FactFilter(superseded=True))
+    elsewhere = ground.command_line("facts list")
+    return facts_text(found, every, searched=bool(search), elsewhere=elsewhere)
+
+
+async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa: A002
+    """Forget a fact in the store; what only a command can reach is named with that command."""
+    from recollect.upkeep.forget import CANNOT
+
+    if waiting := await ground.engine.settle():
+        return (
+            f"Nothing was forgotten: {waiting} batches still wait for the store, and could hold "
+            "it. Try again when the store answers."
+        )
+    why = await book.why(id)
+    history = await book.history(why.fact.id)
+    order = await book.order_to_forget([why.fact.id])
+    certificate = await book.forget(order)
+    # The store has taken it out of this session's recalled blocks: the next turn reads them there.
+    segments = [f"--segment {one.id}" for one in why.sources if one.stored is not None]
+    rest = " ".join(["memory forget", *segments, "--workspace", quote(str(ground.workspace))])
+    return forgotten_text(
+        certificate,
+        unreached=[one for one in certificate.cannot if one not in CANNOT],
+        messages=len(segments),
+        versions=[one.id for one in history.facts if one.id != why.fact.id],
+        elsewhere=ground.command_line(rest),
+    )

@@ -19,15 +19,17 @@ from typing import Any
 
 from recollect.agent.commands import (
     Command,
+    MemoryGround,
+    answer_memory,
     compaction_text,
     context_text,
     read_command,
+    recordable,
     status_text,
 )
 from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.events import AgentEvent, CallBegan, CallEnded, Ended, Failed, Told
-from recollect.agent.memory_command import MemoryGround, answer_memory, recordable
 from recollect.agent.prompt import OWN_WORDS
 from recollect.agent.steps import Step, Stepping
 from recollect.agent.tools.confine import Ground

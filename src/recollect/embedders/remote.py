@@ -119,7 +119,7 @@ class RemoteEmbedder:
         self._calls = _Caller(
             provider=provider,
             key_variable=self._key_variable,
-            pace=Pace(
+            pace=RateLimit(
                 requests_per_minute=requests_per_minute or requests,
                 tokens_per_minute=tokens_per_minute or tokens,
             ),
@@ -305,7 +305,7 @@ def _server_mark(base_url: str) -> str:
     return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
 
 
-class Pace:
+class RateLimit:
     """Spreads requests and tokens over the minute; safe from several threads."""
 
     def __init__(
@@ -369,7 +369,7 @@ class _Caller:
     """Posts JSON to one provider: paced, bounded, tried again."""
 
     def __init__(
-        self, *, provider: str, key_variable: str | None, pace: Pace, bounds: Bounds
+        self, *, provider: str, key_variable: str | None, pace: RateLimit, bounds: Bounds
     ) -> None:
         self._provider = provider
         self._key_variable = key_variable

@@ -22,8 +22,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from recollect.boundary import (
     BoundedTasks,
     Failure,
-    Pace,
     Part,
+    Patience,
     attempted,
     done_within,
     late,
@@ -93,8 +93,8 @@ class DurableArchive:
         self._open_store = open_store
         self._open_spool = open_spool
         self._settings = settings or StoreSettings()
-        self._reads = Pace(self._settings.read_seconds)
-        self._writes = Pace(self._settings.write_seconds)
+        self._reads = Patience(self._settings.read_seconds)
+        self._writes = Patience(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()

@@ -30,7 +30,7 @@ from recollect.facts.support import (
     states_nothing,
     supported,
 )
-from recollect.facts.windows import Line, Piece, Stretch
+from recollect.facts.windows import Line, Piece, ReadingWindow
 from recollect.rules.text import statement_spans
 from recollect.rules.trust import TRUST_ORDER, is_below, lowest
 from recollect.values.fact import EXTRACTED_TYPES, EvidenceSpan, FactDraft, FactType
@@ -157,7 +157,7 @@ class _Ground:
         return EvidenceSpan(segment=self.piece.segment.id, start=self.start, end=self.end)
 
 
-def draft_claim(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> DraftedClaim:
+def draft_claim(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> DraftedClaim:
     """The draft of a claim about this stretch; `lines` are what `lines_of` gives for it."""
     ground = _quoted(claim, stretch, lines)
     if ground is None:
@@ -192,7 +192,7 @@ def _nothing(ground: _Ground) -> str:
     return reasons[0] if reasons and all(reasons) else ""
 
 
-def _quoted(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> _Ground | None:
+def _quoted(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> _Ground | None:
     named = [line.piece for line in lines if line.number == claim.line != 0]
     others = sorted(
         (*stretch.new, *stretch.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
@@ -208,7 +208,7 @@ def _quoted(claim: Claim, stretch: Stretch, lines: Sequence[Line]) -> _Ground | 
     return None
 
 
-def _asked(claim: Claim, stretch: Stretch, answer: _Ground) -> _Ground | None:
+def _asked(claim: Claim, stretch: ReadingWindow, answer: _Ground) -> _Ground | None:
     """Of what was said just before, the sentence that has most of the statement's words: "which
     port?" "8443" say together what neither says."""
     pieces = [*stretch.before, *stretch.new]

@@ -25,7 +25,7 @@ from recollect.facts.windows import (
     MOST_FACTS,
     WINDOW_TOKENS,
     Line,
-    Stretch,
+    ReadingWindow,
     extraction_prompt,
     fitting_tokens,
     lines_of,
@@ -72,7 +72,7 @@ class _Page:
 class _Window:
     """A stretch, the lines that it is shown as, and the words that a model is asked in."""
 
-    stretch: Stretch
+    stretch: ReadingWindow
     lines: tuple[Line, ...]
     prompt: Prompt
 

@@ -44,7 +44,7 @@ _FENCE: Final = re.compile(r"^```(?:json)?\s*|\s*```$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ReconcileQuestion:
     """A statement about which the rules are not certain, and known ones that it may follow."""
 
     draft: FactDraft
@@ -67,7 +67,7 @@ class Opinion:
     """Why the answer cannot be used; empty where it can."""
 
 
-def fitting(questions: Sequence[Question]) -> Sequence[Question]:
+def fitting(questions: Sequence[ReconcileQuestion]) -> Sequence[ReconcileQuestion]:
     """The first questions that one prompt may hold, at least one."""
     room = MOST_QUESTION_TOKENS
     for at, question in enumerate(questions):
@@ -77,7 +77,7 @@ def fitting(questions: Sequence[Question]) -> Sequence[Question]:
     return questions
 
 
-def reconcile_prompt(questions: Sequence[Question]) -> Prompt:
+def reconcile_prompt(questions: Sequence[ReconcileQuestion]) -> Prompt:
     """What to ask about these statements."""
     known = _shown_facts(questions)
     told = "\n".join(
@@ -97,7 +97,7 @@ def reconcile_prompt(questions: Sequence[Question]) -> Prompt:
     )
 
 
-def _shown_facts(questions: Sequence[Question]) -> list[Fact]:
+def _shown_facts(questions: Sequence[ReconcileQuestion]) -> list[Fact]:
     return list({fact.id: fact for one in questions for fact in one.shown}.values())
 
 
@@ -125,7 +125,7 @@ def _schema(questions: int, known: int) -> Mapping[str, Any]:
     }
 
 
-def read_opinions(answer: Answer, questions: Sequence[Question]) -> list[Opinion]:
+def read_opinions(answer: Answer, questions: Sequence[ReconcileQuestion]) -> list[Opinion]:
     """The model's answer to each question, where it is one that was asked for."""
     if answer.stop == "refusal":
         return [Opinion(unusable="the model declined")] * len(questions)
@@ -139,7 +139,9 @@ def read_opinions(answer: Answer, questions: Sequence[Question]) -> list[Opinion
     return [_opinion(number, one, given, known) for number, one in enumerate(questions, start=1)]
 
 
-def _opinion(number: int, question: Question, given: list[Any], known: list[Fact]) -> Opinion:
+def _opinion(
+    number: int, question: ReconcileQuestion, given: list[Any], known: list[Fact]
+) -> Opinion:
     wanted = {"new", "operation", "number"}
     found = [
         one

@@ -26,7 +26,7 @@ from recollect.facts.history import gain_source, held_at, new_fact, place
 from recollect.facts.questions import (
     MOST_CANDIDATES,
     Opinion,
-    Question,
+    ReconcileQuestion,
     fitting,
     read_opinions,
     reconcile_prompt,
@@ -195,7 +195,7 @@ async def reconcile(
 
 def open_question(
     draft: FactDraft, candidates: Sequence[Fact], history: Sequence[Fact] = ()
-) -> Question | None:
+) -> ReconcileQuestion | None:
     """What to ask a model about a statement; None where code can tell, or nothing is alike."""
     known = _known(draft, candidates, history)
     if known is None:
@@ -204,10 +204,10 @@ def open_question(
     if decide(draft, named(draft), then).certain:
         return None
     shown = _worth_showing(draft, then)
-    return Question(draft=draft, shown=tuple(shown)) if shown else None
+    return ReconcileQuestion(draft=draft, shown=tuple(shown)) if shown else None
 
 
-async def ask(questions: Sequence[Question], model: Model) -> Opinions:
+async def ask(questions: Sequence[ReconcileQuestion], model: Model) -> Opinions:
     """What the model says to all of them, in one call; what does not fit it has no opinion on."""
     asked = fitting(questions)
     prompt = reconcile_prompt(asked)

@@ -56,7 +56,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ReadingWindow:
     """What is read at once: what is new, and what stands before it."""
 
     new: tuple[Piece, ...]
@@ -80,7 +80,7 @@ def windows(
     overlap_tokens: int,
     before: Sequence[Segment] = (),
     texts: Mapping[SegmentId, str] | None = None,
-) -> tuple[Stretch, ...]:
+) -> tuple[ReadingWindow, ...]:
     """The stretches of these segments, in order; none where nothing of them can be read.
 
     `tokens` bounds what is new in a stretch, `overlap_tokens` what stands before it; `before` are
@@ -90,9 +90,9 @@ def windows(
     texts = texts or {}
     earlier = _last_of(before, overlap_tokens)
     groups = _groups(segments, max(tokens, 1), texts)
-    stretches: list[Stretch] = []
+    stretches: list[ReadingWindow] = []
     for group in groups:
-        stretches.append(Stretch(new=group, before=_overlap(earlier, overlap_tokens)))
+        stretches.append(ReadingWindow(new=group, before=_overlap(earlier, overlap_tokens)))
         earlier.extend(group)
     return tuple(stretches)
 
@@ -304,7 +304,9 @@ class Line:
     """What it is called by; 0 for what could support nothing."""
 
 
-def extraction_prompt(stretch: Stretch, lines: Sequence[Line], *, max_output_tokens: int) -> Prompt:
+def extraction_prompt(
+    stretch: ReadingWindow, lines: Sequence[Line], *, max_output_tokens: int
+) -> Prompt:
     """The prompt for one stretch; `lines` are what `lines_of` gives for it."""
     shown: list[str] = []
     if stretch.before:
@@ -334,7 +336,7 @@ def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 
-def lines_of(stretch: Stretch) -> tuple[Line, ...]:
+def lines_of(stretch: ReadingWindow) -> tuple[Line, ...]:
     """The sentences of what is new in a stretch, in order; those that may state something have a
     number, from 1."""
     lines: list[Line] = []

@@ -14,10 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.agent.agent_room import QUIET, Room, collected, ended, of
 
-from recollect.agent.commands import Command, NoCommand, read_command
+from recollect.agent.commands import (
+    MOST_SHOWN,
+    Command,
+    NoCommand,
+    facts_text,
+    one_line,
+    read_command,
+    recordable,
+)
 from recollect.agent.events import AgentEvent, Told
 from recollect.agent.loop import Agent
-from recollect.agent.memory_command import MOST_SHOWN, facts_text, one_line, recordable
 from recollect.agent.opening import open_agent
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedModel

@@ -23,7 +23,7 @@ from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture com
     serve,
 )
 
-from recollect.embedders.remote import Bounds, Pace, RemoteEmbedder
+from recollect.embedders.remote import Bounds, RateLimit, RemoteEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 
@@ -273,13 +273,13 @@ def test_a_question_does_not_wait_behind_passages() -> None:
 
 
 def test_the_pace_spreads_requests_and_tokens() -> None:
-    by_request = Pace(requests_per_minute=60)
+    by_request = RateLimit(requests_per_minute=60)
     assert by_request.take(1) == 0
     assert 0.9 < by_request.take(1) <= 1
-    by_token = Pace(tokens_per_minute=600)
+    by_token = RateLimit(tokens_per_minute=600)
     assert by_token.take(100) == 0
     assert 9 < by_token.take(1) <= 10
-    free = Pace()
+    free = RateLimit()
     assert [free.take(10**6) for _ in range(3)] == [0, 0, 0]
     free.hold(5)
     assert 4 < free.take(1) <= 5

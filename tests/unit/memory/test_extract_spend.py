@@ -17,7 +17,7 @@ from recollect.facts.windows import (
     COUNT_MARGIN,
     PROMPT_TOKENS,
     Piece,
-    Stretch,
+    ReadingWindow,
     call_tokens,
     extraction_prompt,
     fitting_tokens,
@@ -113,7 +113,7 @@ def test_a_claim_about_a_long_message_is_held_against_its_own_part() -> None:
         text=text,
         tokens=0,
     )
-    stretch = Stretch(new=(piece,))
+    stretch = ReadingWindow(new=(piece,))
     said = Claim(line=9, quote=STATED, type="config", content=STATED, subject="", attribute="")
     started = time.thread_time()
     made = [draft_claim(said, stretch, lines_of(stretch)).draft for _ in range(12)]

@@ -18,7 +18,7 @@ from recollect.testing.store_contract.examples import (
     segments,
     vectors,
 )
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch
 from recollect.values.recall import Candidate, CandidateQuery
 from recollect.values.segment import NewSegment
@@ -40,7 +40,7 @@ def test_what_is_written_in_between_is_seen(tmp_path: Path) -> None:
     new = segments(60)
     words = tuple(dict.fromkeys(word for one in new[::9] for word in one.passages[0].words))
     query = CandidateQuery(words=words, vectors=(asked("q", embedder="e"),))
-    model = Model()
+    model = ReferenceModel()
 
     async def run() -> None:
         path = tmp_path / "space.db"

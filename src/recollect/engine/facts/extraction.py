@@ -29,7 +29,7 @@ from recollect.errors import ModelError, ModelRefused
 from recollect.facts.digest import digest
 from recollect.facts.extract import MOST_CALLS, Extracted, extract
 from recollect.facts.history import Versions
-from recollect.facts.questions import Opinion, Question
+from recollect.facts.questions import Opinion, ReconcileQuestion
 from recollect.facts.reconcile import ask, open_question, settle
 from recollect.facts.windows import LINE_TOKENS, call_tokens, fitting_tokens, line_count
 from recollect.ports import Archive, Clock, Model
@@ -186,7 +186,7 @@ class Decisions:
 
     async def _opinions(self, drafts: Sequence[FactDraft], model: Model) -> dict[int, Opinion]:
         versions = await self._versions()
-        questions: dict[int, Question] = {}
+        questions: dict[int, ReconcileQuestion] = {}
         for at, draft in enumerate(drafts):
             question = open_question(draft, await self._candidates(draft), versions.of(draft))
             if question is not None:

@@ -272,7 +272,7 @@ BATCH, COMPACTED, REPAIRED = "▲", "◆", "+"
 
 
 @dataclass(slots=True)
-class _Column:
+class _WindowColumn:
     """Turns that share one column of the chart: the highest of them, and their marks."""
 
     came: int = 0
@@ -322,11 +322,11 @@ def _scale(highest: int, limit: int) -> tuple[float, int, str]:
     return unit, row, "_╌‾"[min(2, int(3 * (limit / unit - row)))]
 
 
-def _columns(points: Sequence[TurnPoint], turn: int, cells: int) -> list[_Column]:
+def _columns(points: Sequence[TurnPoint], turn: int, cells: int) -> list[_WindowColumn]:
     """The turns on as many columns as fit; few turns are drawn wider than one."""
     wide = max(1, min(6, cells // max(1, turn)))
     count = min(cells // wide, turn)
-    columns = [_Column() for _ in range(count)]
+    columns = [_WindowColumn() for _ in range(count)]
     for point in points:
         columns[(point.turn - 1) * count // turn].add(point)
     for at in range(1, count):
@@ -334,10 +334,10 @@ def _columns(points: Sequence[TurnPoint], turn: int, cells: int) -> list[_Column
             columns[at].came, columns[at].sent = columns[at - 1].came, columns[at - 1].sent
     if wide == 1:
         return columns
-    spread: list[_Column] = []
+    spread: list[_WindowColumn] = []
     for column in columns:
         spread.append(column)
-        spread += [_Column(came=column.came, sent=column.sent) for _ in range(wide - 1)]
+        spread += [_WindowColumn(came=column.came, sent=column.sent) for _ in range(wide - 1)]
     return spread
 
 
@@ -351,7 +351,7 @@ def _axis(row: int, unit: float, limit_row: int, limit: int) -> Text:
 
 
 def _cell(
-    column: _Column, row: int, unit: float, sheet: Sheet, *, limit_sign: str
+    column: _WindowColumn, row: int, unit: float, sheet: Sheet, *, limit_sign: str
 ) -> tuple[str, str]:
     """The sign of one cell and its style."""
     low, high = row * unit, (row + 1) * unit
@@ -370,7 +370,7 @@ def _cell(
     return cell
 
 
-def _marks(columns: list[_Column]) -> Text:
+def _marks(columns: list[_WindowColumn]) -> Text:
     marks: list[tuple[str, str]] = []
     for column in columns:
         if column.compacted:

@@ -23,7 +23,7 @@ from recollect.engine.background import runner_of
 from recollect.errors import SettingsError, StoreError
 from recollect.ports import Store
 from recollect.surfaces.cli.explained import plain_line
-from recollect.surfaces.cli.facts.listing import Found
+from recollect.surfaces.cli.facts.listing import FactCounts
 from recollect.upkeep.jobs import RunResult, until
 from recollect.wiring.models import choose_embedders, choose_model
 
@@ -185,7 +185,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._by_space: dict[str, RunResult] = defaultdict(RunResult)
-        self._found: dict[str, Found] = defaultdict(Found)
+        self._found: dict[str, FactCounts] = defaultdict(FactCounts)
 
     def add(self, space: str, result: RunResult) -> None:
         """Count a result; failures are told at once."""
@@ -234,7 +234,7 @@ def _said(total: RunResult, found: int) -> str:
     if not total.taken:
         return "nothing was due"
     parts = [f"{total.done} jobs done"]
-    parts += [str(Found(facts=found))] if found else []
+    parts += [str(FactCounts(facts=found))] if found else []
     parts += [f"{total.failed} to be tried again"] if total.failed else []
     parts += [f"{total.dead} set aside"] if total.dead else []
     parts += [f"{total.lost} lost to another worker"] if total.lost else []

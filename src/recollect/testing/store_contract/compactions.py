@@ -27,7 +27,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut
 from recollect.values.message import MessageId
@@ -273,7 +273,7 @@ async def cut_goes_with_a_place_it_covers(spaces: Spaces) -> None:
 # What holds for withdrawing: a segment goes with its index and vectors, and may come back.
 
 
-async def _hold(store: Store, model: Model, *asked_about: NewSegment) -> None:
+async def _hold(store: Store, model: ReferenceModel, *asked_about: NewSegment) -> None:
     """The store answers as the model does, of what was withdrawn too."""
     words = tuple(
         dict.fromkeys(word for one in asked_about for part in one.passages for word in part.words)
@@ -303,7 +303,7 @@ async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
     noise = segment("hm", session="noise", noise="filler", said_at=START + 100)
     other = segments(4, first=500, session="other", said_at=START + 200)
     batch = Batch(at=START, segments=(*new, noise, *other), vectors=(vectors((*new, *other)),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     await store.evict(max_segments=13, said_before=None)
@@ -329,7 +329,7 @@ async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(8)
     batch = Batch(at=START, segments=new, vectors=(vectors(new),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     for _ in range(2):
@@ -379,7 +379,7 @@ async def withdrawn_twin_stays_elsewhere(spaces: Spaces) -> None:
     texts = ["the door is red", "so it is"]
     one, two = conversation(texts, session="one"), conversation(texts, session="two")
     batch = Batch(at=START, segments=(*one, *two), vectors=(vectors((*one, *two)),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     assert await store.withdraw(ids(one), at=LATER) == model.withdraw(ids(one)) == 2

@@ -23,7 +23,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.fact import FactId
@@ -34,16 +34,16 @@ from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import ForgetOrder
 
 
-async def _filled(store: Store, new: tuple[NewSegment, ...]) -> Model:
+async def _filled(store: Store, new: tuple[NewSegment, ...]) -> ReferenceModel:
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     return model
 
 
 async def _hold(
-    store: Store, model: Model, gone: tuple[NewSegment, ...], *, by_place: bool = False
+    store: Store, model: ReferenceModel, gone: tuple[NewSegment, ...], *, by_place: bool = False
 ) -> None:
     """The store has what the model has, and nothing of those that are gone."""
     words = tuple(

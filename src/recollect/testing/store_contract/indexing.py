@@ -19,7 +19,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch
 from recollect.values.recall import Candidate, CandidateQuery, Surroundings
 from recollect.values.segment import NewPassage, NewSegment, SegmentId, Vector, VectorSet
@@ -29,7 +29,7 @@ def _long() -> NewSegment:
     return segment("\n".join(f"line{number} " + "alpha beta " * 38 for number in range(5)))
 
 
-async def _ask(store: Store, model: Model, *words: str) -> None:
+async def _ask(store: Store, model: ReferenceModel, *words: str) -> None:
     near = asked("q", embedder="e")
     query = CandidateQuery(words=words, vectors=(near,), lexical_limit=30, vector_limit=30)
     model.expect(query, await store.candidates(query))
@@ -50,7 +50,7 @@ async def passages_can_be_replaced(spaces: Spaces) -> None:
         NewPassage(start=old[1].start, end=old[2].end, words=("joined", "beta")),
     )
     await store.replace_passages({long.segment.id: new}, at=START + 5)
-    model = Model()
+    model = ReferenceModel()
     model.write(replace(batch, segments=(replace(long, passages=new), *others)))
     del model.vectors["e"][long.segment.id, 1]
     await _ask(store, model, "alpha", "beta", "renewed", "joined", "line3", "line0")
@@ -73,7 +73,7 @@ async def passages_can_be_replaced_by_none(spaces: Spaces) -> None:
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
     await store.write(batch)
     await store.replace_passages({new[0].segment.id: (), SegmentId("0" * 32): ()}, at=START)
-    model = Model()
+    model = ReferenceModel()
     model.write(replace(batch, segments=(replace(new[0], passages=()), *new[1:])))
     await _ask(store, model, *dict.fromkeys(new[0].passages[0].words))
     assert len(await store.vectors("e")) == 2
@@ -88,7 +88,7 @@ async def cold_segment_indexed_anew_stays_cold(spaces: Spaces) -> None:
     await store.evict(max_segments=4, said_before=None)
     changed = (replace(new[0].passages[0], words=("fresh", "words")),)
     await store.replace_passages({new[0].segment.id: changed}, at=START)
-    model = Model()
+    model = ReferenceModel()
     model.write(Batch(at=START, segments=(replace(new[0], passages=changed), *new[1:])))
     model.evict_to(4)
     await _ask(store, model, "fresh", *dict.fromkeys(new[0].passages[0].words))
@@ -190,7 +190,7 @@ async def sets_of_one_embedder_add_up(spaces: Spaces) -> None:
     halves = (replace(given, vectors=given.vectors[:3]), replace(given, vectors=given.vectors[3:]))
     await store.write(Batch(at=START, segments=new, vectors=halves))
     assert {one.segment for one in await store.vectors("e")} == set(ids(new))
-    model = Model()
+    model = ReferenceModel()
     model.write(Batch(at=START, segments=new, vectors=halves))
     await _ask(store, model, *new[0].passages[0].words[:2])
     assert (await store.stats()).vectors == {"e": 6}
@@ -215,7 +215,7 @@ async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
     new = segments(6)
     good = vectors(new[:5], embedder="e")
     batch = Batch(at=START, segments=new[:5], vectors=(good,))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     bad = vectors(new[5:], embedder="e")
@@ -236,8 +236,8 @@ async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
 _NOTHING = CandidateQuery()
 
 
-async def _filled(store: Store, *new: NewSegment) -> Model:
-    model = Model()
+async def _filled(store: Store, *new: NewSegment) -> ReferenceModel:
+    model = ReferenceModel()
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
     model.write(batch)
     await store.write(batch)
@@ -246,7 +246,7 @@ async def _filled(store: Store, *new: NewSegment) -> Model:
 
 async def _look(
     store: Store,
-    model: Model,
+    model: ReferenceModel,
     asked_for: tuple[SegmentId, ...],
     query: CandidateQuery = _NOTHING,
     *,
@@ -431,10 +431,12 @@ async def surroundings_of_a_wrong_length_are_refused(spaces: Spaces) -> None:
 # What holds for cold segments: out of the index, never out of the archive, and back again.
 
 
-async def _indexed_segments(store: Store, count: int = 40) -> tuple[Model, tuple[NewSegment, ...]]:
+async def _indexed_segments(
+    store: Store, count: int = 40
+) -> tuple[ReferenceModel, tuple[NewSegment, ...]]:
     new = segments(count, words=10)
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     return model, new
@@ -447,7 +449,7 @@ def _queries(new: tuple[NewSegment, ...]) -> tuple[CandidateQuery, ...]:
     return warm, replace(warm, cold=True), replace(warm, cold=True, said_before=START + 12.5)
 
 
-async def _hold(store: Store, model: Model, new: tuple[NewSegment, ...]) -> None:
+async def _hold(store: Store, model: ReferenceModel, new: tuple[NewSegment, ...]) -> None:
     for query in _queries(new):
         found = await store.candidates(query)
         model.expect(query, found)
@@ -487,7 +489,7 @@ async def eviction_by_time_takes_what_was_said_before(spaces: Spaces) -> None:
 async def oldest_is_what_was_said_first(spaces: Spaces) -> None:
     """What was said first goes first, whenever it arrived; noise does not count and stays."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     noise = segment("hm", session="noise", noise="filler", said_at=START - 5_000)
     late = segments(6, session="late", said_at=START + 1_000)
     early = segments(6, first=50, session="early", said_at=START)

@@ -33,7 +33,7 @@ Place = tuple[SegmentId, int]
 
 
 @dataclass(slots=True)
-class Model:
+class ReferenceModel:
     """A memory of one space: what was written, what is cold, what was forgotten."""
 
     segments: dict[SegmentId, NewSegment] = field(default_factory=dict)

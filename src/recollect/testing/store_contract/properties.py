@@ -19,7 +19,7 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces, for_every
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch
 from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import SegmentId
@@ -104,7 +104,7 @@ class _Pair:
 
     def __init__(self, store: Store, other: Store) -> None:
         self.store, self.other = store, other
-        self.model = Model()
+        self.model = ReferenceModel()
 
     async def take(self, name: str, given: Any) -> None:
         """Take a step, and leave the next one to the other store."""

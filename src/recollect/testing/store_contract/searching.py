@@ -20,7 +20,7 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch
 from recollect.values.recall import CandidateQuery, Candidates
 from recollect.values.segment import NewSegment, SegmentId
@@ -33,9 +33,9 @@ ODD_WORDS = (
 )  # fmt: skip
 
 
-async def _filled(store: Store, *new: NewSegment, **sets: int) -> Model:
+async def _filled(store: Store, *new: NewSegment, **sets: int) -> ReferenceModel:
     """The store and the model with these segments, and vectors by embedder and dimensions."""
-    model = Model()
+    model = ReferenceModel()
     batch = Batch(
         at=START,
         segments=new,
@@ -49,7 +49,7 @@ async def _filled(store: Store, *new: NewSegment, **sets: int) -> Model:
     return model
 
 
-async def _ask(store: Store, model: Model, query: CandidateQuery) -> Candidates:
+async def _ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
     found = await store.candidates(query)
     model.expect(query, found)
     return found
@@ -58,7 +58,7 @@ async def _ask(store: Store, model: Model, query: CandidateQuery) -> Candidates:
 async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
     """Documents, average length and document frequencies are exact after every write."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     new = segments(120, words=12)
     words = tuple(dict.fromkeys(word for one in new[::20] for word in one.passages[0].words))
     for first in range(0, 120, 15):
@@ -250,7 +250,7 @@ async def similarity_is_a_cosine(spaces: Spaces) -> None:
         for number, one in enumerate(given.vectors)
     )
     batch = Batch(at=START, segments=new, vectors=(replace(given, vectors=scaled),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     near = asked("q", embedder="e", like=scaled[7].values)
@@ -267,7 +267,7 @@ def _times(values: bytes, factor: float) -> bytes:
 async def empty_query_finds_nothing(spaces: Spaces) -> None:
     """A query without words and vector, or of an empty memory, has statistics and no passage."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     for query in (CandidateQuery(), CandidateQuery(words=("any",), vectors=(asked("q"),))):
         await _ask(store, model, query)
     model = await _filled(store, *segments(5))
@@ -296,13 +296,13 @@ async def long_text_is_found_by_each_passage(spaces: Spaces) -> None:
 # What holds for candidates of several embedders at once, and for what a query leaves out.
 
 
-async def _partly_embedded(store: Store) -> tuple[Model, tuple[NewSegment, ...]]:
+async def _partly_embedded(store: Store) -> tuple[ReferenceModel, tuple[NewSegment, ...]]:
     """Eighty segments: the first sixty have small vectors, the last forty large ones."""
     new = segments(80, words=10)
     small = vectors(new[:60], embedder="small")
     large = vectors(new[40:], embedder="large", dimensions=384)
     batch = Batch(at=START, segments=new, vectors=(small, large))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     return model, new
@@ -365,7 +365,7 @@ async def what_is_left_out_crowds_nobody_out(spaces: Spaces) -> None:
     quiet = [worded(["target", "more", "words"], number=100 + number) for number in range(20)]
     new = (*loud, *quiet)
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-    model = Model()
+    model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
     near = asked("q", embedder="e", like=vector("e" + loud[5].segment.text))

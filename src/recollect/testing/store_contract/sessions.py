@@ -26,7 +26,7 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import (
     DIGEST_JOB,
     EXTRACT_JOB,
@@ -378,13 +378,13 @@ _NO_FILES = (
 )  # fmt: skip
 
 
-async def _write(store: Store, model: Model, *new: NewSegment) -> None:
+async def _write(store: Store, model: ReferenceModel, *new: NewSegment) -> None:
     batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
     model.write(batch)
     await store.write(batch)
 
 
-async def _ask(store: Store, model: Model, query: CandidateQuery) -> Candidates:
+async def _ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
     found = await store.candidates(query)
     model.expect(query, found)
     return found
@@ -404,7 +404,7 @@ async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
     """With its files a session is searched together with every session whose name begins with
     `file:`, whatever follows, and with no other; without a session that changes nothing."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     names = ("talk", "other", *_FILES, *_NO_FILES)
     new = [
         worded(["target"] * (number % 3 + 1) + ["filler"] * (number % 5), number=number,
@@ -428,7 +428,7 @@ async def files_are_let_through_before_limits(spaces: Spaces) -> None:
     """The best of a session and its files fill the limits, within times, and without what the
     view shows; the other sessions take no place."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     loud = [worded(["target"] * 3, number=number, session="loud") for number in range(40)]
     talk = [
         worded(["target"] + ["more"] * number, number=100 + number, session="talk",
@@ -467,7 +467,7 @@ async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
     ago is found, or not, by every store that is open."""
     store = await spaces.open()
     other = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     talk = segments(4, first=10, session="talk", words=6, said_at=START + 500)
     notes = [
         worded(["target", f"note{number}"], number=number, session=f"file:{number % 3}.md",

@@ -29,7 +29,7 @@ from recollect.testing.store_contract.examples import (
     vectors,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.edit import Cut, Edit, LeaveOut
 from recollect.values.fact import EvidenceSpan, FactId
@@ -57,7 +57,7 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     await one.expire(before=START + 1e6)
     assert await contents(two, SESSION) == before
     words = tuple(dict.fromkeys(full_batch(0).segments[0].passages[0].words))
-    model = Model()
+    model = ReferenceModel()
     model.write(full_batch(0))
     query = CandidateQuery(words=words, vectors=(asked("q"),), cold=True)
     model.expect(query, await two.candidates(query))
@@ -186,7 +186,7 @@ async def scrubbing_leaves_what_is_kept(spaces: Spaces) -> None:
     result = await store.scrub()
     assert result.done or result.cannot
     assert await contents(store, SESSION) == before
-    model = Model()
+    model = ReferenceModel()
     model.write(full_batch(0))
     model.write(full_batch(2))
     words = tuple(dict.fromkeys(full_batch(2).segments[0].passages[0].words))
@@ -262,7 +262,7 @@ async def many_callers_at_once(spaces: Spaces) -> None:
         for call in (stores[number % 2].write(batch), look(stores[(number + 1) % 2]))
     ]
     await asyncio.gather(*calls)
-    model = Model()
+    model = ReferenceModel()
     for batch in batches:
         model.write(batch)
     for store in stores:
@@ -453,7 +453,7 @@ async def _held(store: Store, room: Room, *, limit: int = 3) -> list[StoredBody]
 
 async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) -> None:
     """A segment keeps its id and place; its old words and vectors are gone, warm and cold."""
-    store, model = await spaces.open(), Model()
+    store, model = await spaces.open(), ReferenceModel()
     old = segments(6, words=40)
     telling = tuple(
         _saying(one, f"{one.segment.text} the word is {TOLD}") if number % 2 else one

@@ -29,7 +29,7 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import Model
+from recollect.testing.store_contract.model import ReferenceModel
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.message import Role
@@ -482,7 +482,7 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
         vectors=(vectors(new),),
         jobs=tuple(NewJob(kind="work", key=f"k{number}") for number in range(_MANY)),
     )
-    model = Model()
+    model = ReferenceModel()
     assert model.write(batch) == (await store.write(batch)).stored
     records = await store.jobs(limit=_MANY * 2)  # the store may have jobs of its own too
     assert sum(record.kind == "work" for record in records) == _MANY
@@ -511,7 +511,7 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
 async def many_small_writes_add_up(spaces: Spaces) -> None:
     """A session that grows message by message answers like one that was written at once."""
     store = await spaces.open()
-    model = Model()
+    model = ReferenceModel()
     new = segments(150, words=15)
     for number, one in enumerate(new):
         batch = Batch(at=START, segments=(one,), vectors=(vectors((one,)),))

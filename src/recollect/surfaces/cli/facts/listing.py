@@ -47,7 +47,7 @@ _READ = re.compile(r"from (\d+) messages")
 
 
 @dataclass(slots=True)
-class Found:
+class FactCounts:
     """A sum of such lines."""
 
     facts: int = 0

@@ -16,7 +16,7 @@ import click
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
-    Found,
+    FactCounts,
     book_of,
     fact_as_json,
     said_by,
@@ -263,7 +263,7 @@ class Read:
     """What became of it."""
 
     sessions: int
-    found: Found
+    found: FactCounts
     result: RunResult
     waiting: int
 
@@ -294,7 +294,7 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
     now = time.time()
     jobs = tuple(extract_job(one, run_at=now, left=True) for one in names)
     await store.write(Batch(at=now, jobs=jobs))
-    found = Found()
+    found = FactCounts()
     total = sum(one.segments for one in await store.sessions() if one.session in names)
 
     def told(line: str) -> None:

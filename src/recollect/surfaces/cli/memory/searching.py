@@ -50,7 +50,7 @@ _SHOWN_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundMessage:
     """A message that answers, by its best passage."""
 
     stored: StoredSegment
@@ -59,10 +59,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SearchAnswer:
     """What a search found, and what there is to say about it."""
 
-    found: tuple[Found, ...]
+    found: tuple[FoundMessage, ...]
     facts: tuple[RankedFact, ...]
     recalled: Recalled
     embedders: str
@@ -102,7 +102,7 @@ def search(
             "use other words than the most common ones"
         )
 
-    async def work(store: Store, place: Place) -> Answer:
+    async def work(store: Store, place: Place) -> SearchAnswer:
         return await _search(store, place, asked, limit=limit, session=session, cold=cold)
 
     answer = with_store(url, space, work, spool="told")
@@ -120,7 +120,7 @@ def search(
 
 async def _search(
     store: Store, place: Place, asked: str, *, limit: int, session: str | None, cold: bool
-) -> Answer:
+) -> SearchAnswer:
     from recollect.turn.recall import recall
     from recollect.values.recall import RecallRequest
 
@@ -156,13 +156,13 @@ async def _search(
     stored = {one.segment.id: one for one in await store.segments(list(chosen))}
     words = frozenset(tokenize(asked))
     found = tuple(
-        Found(stored=stored[id_], hit=hit, words=words)
+        FoundMessage(stored=stored[id_], hit=hit, words=words)
         for id_, hit in chosen.items()
         if id_ in stored
     )
     facts = await _facts(store, request, vectors)
     gate = turn.gate or recalled.gate
-    return Answer(
+    return SearchAnswer(
         found=found,
         facts=facts,
         recalled=replace(recalled, notes=notes, gate=gate),
@@ -225,7 +225,7 @@ async def _vectors(
     return vectors, notes, embedders.said
 
 
-def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
+def _told(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
     gate = answer.recalled.gate
     return {
         "query": asked,
@@ -241,7 +241,7 @@ def _told(asked: str, answer: Answer, *, explain: bool) -> dict[str, Any]:
     }
 
 
-def _as_json(found: Found, *, explain: bool) -> dict[str, Any]:
+def _as_json(found: FoundMessage, *, explain: bool) -> dict[str, Any]:
     passage = found.hit.passage
     told = segment_as_json(found.stored)
     told.pop("text")
@@ -254,7 +254,7 @@ def _as_json(found: Found, *, explain: bool) -> dict[str, Any]:
     return {**shown, **told}
 
 
-def _draw(answer: Answer, *, explain: bool) -> None:
+def _draw(answer: SearchAnswer, *, explain: bool) -> None:
     from rich.text import Text as RichText
 
     out = console()
@@ -290,7 +290,7 @@ def _part_line(part: ScorePart, score: float) -> Text:
     return line
 
 
-def _verdict(answer: Answer) -> str:
+def _verdict(answer: SearchAnswer) -> str:
     """Whether a turn that asks this would have been given anything, and why."""
     gate = answer.recalled.gate
     if gate is None:
@@ -300,7 +300,7 @@ def _verdict(answer: Answer) -> str:
     return f"{asked} Vectors: {answer.embedders or 'none'}."
 
 
-def _snippet(found: Found) -> Text:
+def _snippet(found: FoundMessage) -> Text:
     """The passage around its first match, matches marked."""
     from rich.text import Text as RichText
 
