@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 # What the redaction bench is held against: OpenClaw's six patterns, and detect-secrets.
 #
-# Owns both as plain functions from text to text. Neither is product code, and nothing outside
-# the bench imports them.
+# Owns both as plain functions from text to text. Neither is product code, and nothing outside the
+# bench imports them.
 
 
 # The patterns of OpenClaw's memory-context plugin, in their order (docs/sources.md).

@@ -127,8 +127,8 @@ def _message(dice: random.Random, texts: Sequence[str]) -> str:
 # Owns the fit: the costs that make the relative error of every sample small, and the worst errors
 # above all (the sixth power of the error beside its square), each cost within bounds, by Newton's
 # method. Samples of a second, larger pool that the costs still miss are added, and the fit
-# repeated.
-# It needs numpy, which nothing else here does; it must never look at the tables it replaces.
+# repeated. It needs numpy, which nothing else here does; it must never look at the tables it
+# replaces.
 
 
 TARGET_RATIO = 1.10

@@ -148,9 +148,9 @@ class Bare:
 # Times recalls, whole and bare, question by question, turn and turn about.
 #
 # Owns the pairing and the clock. Each question is asked in several rounds; whole and bare follow
-# upon each other, and who is first changes, so that what else the machine does hits both alike.
-# It must never time the making of questions. Always holds: times are wall clock as a turn that
-# awaits `recall` sees them.
+# upon each other, and who is first changes, so that what else the machine does hits both alike. It
+# must never time the making of questions. Always holds: times are wall clock as a turn that awaits
+# `recall` sees them.
 
 
 STEPS: Final = (

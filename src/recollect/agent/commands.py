@@ -133,8 +133,7 @@ def _tool_chars(tool: Tool) -> int:
 #
 # Owns how the words behind the command are read and what is answered; the operations are those of
 # `Engine.facts`. Must never change anything that was not named, nor keep the words of a fact in
-# the
-# transcript, where forgetting it could not reach them. Always holds: whatever goes wrong is
+# the transcript, where forgetting it could not reach them. Always holds: whatever goes wrong is
 # answered, with what to do next.
 
 

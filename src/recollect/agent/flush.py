@@ -143,10 +143,8 @@ def why_read_only(root: Path) -> str:
 # Answers that are meant for nobody: NO_REPLY alone is never shown, nor where it ends a reply.
 #
 # Works on a stream: words are held back for as long as they could still become the token, then
-# they
-# are let through, or never. Always holds: what is let through, joined, is what `shown_of` the
-# whole
-# reply gives, however it was cut into pieces. A sentence about the word is a sentence.
+# they are let through, or never. Always holds: what is let through, joined, is what `shown_of` the
+# whole reply gives, however it was cut into pieces. A sentence about the word is a sentence.
 
 
 NO_REPLY = "NO_REPLY"

@@ -197,8 +197,7 @@ def _last_change(now: float, hour: int, tz: tzinfo | None) -> float:
 # The index of sessions while an agent runs: what goes wrong with it is told, never a turn's end.
 #
 # The index is a convenience beside the transcripts, which are whole without it. Always holds: a
-# run
-# waits for a lock that somebody holds once at most; what failed is told in a sentence.
+# run waits for a lock that somebody holds once at most; what failed is told in a sentence.
 
 
 class TellingIndex(SessionIndex):
@@ -244,9 +243,9 @@ class TellingIndex(SessionIndex):
 # Runs the tool calls of a reply, one after the other, each ending in a recorded result.
 #
 # Always holds, once `settle` was awaited: every call of a recorded reply has exactly one result,
-# in
-# the calls' order, however the turn ended; a tool that breaks is an error result, not the turn's
-# end. A reply that was cut off at the output limit has its calls answered, and none of them run.
+# in the calls' order, however the turn ended; a tool that breaks is an error result, not the
+# turn's end. A reply that was cut off at the output limit has its calls answered, and none of them
+# run.
 
 
 ABORTED = "The user stopped the turn while this ran."

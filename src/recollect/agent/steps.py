@@ -205,8 +205,7 @@ def _conclude(task: asyncio.Task[None], hearing: Hearing) -> None:
 # Pure; `steps` acts on it. For a request that did not fit, the engine learns the window and
 # compacts, preparing again shortens what is too long, and the request goes out once more. Never a
 # second retry, never a reset: when it fails again the history is as it was, and the error says
-# what
-# can be done. What a provider refuses for another reason is not tried again at all.
+# what can be done. What a provider refuses for another reason is not tried again at all.
 
 
 UNSAID = Overflow(pattern_name="unsaid")

@@ -178,19 +178,15 @@ def _keys(value: Any, depth: int = 0) -> Iterator[str]:
 # A message that names something again relies on what was said about it. Owns how that is measured:
 #
 # - *What it relies on*: of the lines of all earlier messages that hold the name, the one that
-# shares
-#   most content words with the message; of those that share as many, the earliest, which brought
-# it
-#   up. Of a long line `LINE_CHARS` around the name are read.
+#   shares most content words with the message; of those that share as many, the earliest, which
+#   brought it up. Of a long line `LINE_CHARS` around the name are read.
 # - *Content words*: words of three or more characters, in any case, a path or a name in code as
-# one
-#   word, without numbers, words that say nothing in English or in code, and those that hold the
-# name.
+#   one word, without numbers, words that say nothing in English or in code, and those that hold
+#   the name.
 # - *Counts*: a reference whose line has at least `LEAST_WORDS` content words, one of them in the
 #   message, too. Where nothing was said about a name there is nothing to tell.
 # - *Useful*: at least half of the line's content words stand within `NEAR_CHARS` of the name, in
-# one
-#   stretch of one summary or recalled block of the request.
+#   one stretch of one summary or recalled block of the request.
 #
 # Must never look at what a strategy does to choose a line. Always pure; what was said stays here.
 

@@ -207,9 +207,8 @@ def _spoken(written: str) -> Iterator[tuple[Role, str]]:
 # request before it (retention); of what no message in the request says any more, the share that a
 # summary or a recalled block names (recovered), and of those about which something was said, the
 # share that one of them tells about (useful; `relied` says how that is told). Must never know
-# which
-# strategy it meters.
-# Always holds: the longest common run of rows with the request before is read, the rest written.
+# which strategy it meters. Always holds: the longest common run of rows with the request before is
+# read, the rest written.
 
 
 READ_PRICE: Final = 0.1
@@ -371,8 +370,8 @@ class Meter:
 
 # Plain compaction, the baseline: over the limit all but the newest 20,000 tokens become a summary.
 #
-# As coding agents do it: no recall, no pruning, nothing changed in between. Must
-# never part a tool's results from their call.
+# As coding agents do it: no recall, no pruning, nothing changed in between. Must never part a
+# tool's results from their call.
 
 
 RESERVE_TOKENS: Final = 16_000

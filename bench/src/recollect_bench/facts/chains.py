@@ -29,8 +29,8 @@ __all__ = ["SEED", "check_through_store"]
 # Makes chains of corrections: what people say of one thing, again and again, and what is between.
 #
 # Owns which statement stands where and when. Pure. Always holds: the same source of chance gives
-# the
-# same chains; no chain says the same twice in a row; statements of one thing are of one chain only.
+# the same chains; no chain says the same twice in a row; statements of one thing are of one chain
+# only.
 
 
 CHAINS: Final = 200

@@ -122,8 +122,8 @@ def _of_settings() -> Model:
 # Extracts cases with a model, case by case: slow, so what is done is kept and can be gone on with.
 #
 # Owns what is counted of a model's drafts. Must never write a word of a case or of a draft to the
-# file it keeps: counts only. Always holds: a run that was stopped reports the cases that were done,
-# rules and rules with the model on the same ones.
+# file it keeps: counts only. Always holds: a run that was stopped reports the cases that were
+# done, rules and rules with the model on the same ones.
 
 
 _MALFORMED: Final = "malformed"

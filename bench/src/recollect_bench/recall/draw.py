@@ -141,8 +141,8 @@ def _short(text: str) -> str:
 # Draws a run of the recall bench as an SVG picture: recall beside baselines, thresholds and aims.
 #
 # Owns the picture. It is plain SVG written here: no fonts and nothing else is fetched, and its
-# colours follow the reader's light or dark page. It must never hold a text of a set. Always
-# holds: every bar is a figure of the run, drawn on one scale from 0 to 1.
+# colours follow the reader's light or dark page. It must never hold a text of a set. Always holds:
+# every bar is a figure of the run, drawn on one scale from 0 to 1.
 
 
 _WIDTH: Final = 800

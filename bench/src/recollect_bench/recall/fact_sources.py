@@ -96,9 +96,8 @@ def _neighbours(memory: Memory, place: int) -> list[int]:
 # Keeps what a model answered, so that a run that was interrupted goes on where it stopped.
 #
 # Owns one file of answers, a line each, found by a hash of what was asked. Must never keep a
-# prompt,
-# nor an answer that did not come. Always holds: the same prompt to the same model gets the same
-# answer, and none is paid for twice.
+# prompt, nor an answer that did not come. Always holds: the same prompt to the same model gets the
+# same answer, and none is paid for twice.
 
 
 class KeptAnswers:
@@ -172,9 +171,8 @@ def _read_answer(line: str) -> dict[str, Any] | None:
 # The model that reads memories of the recall bench for facts, where one was asked for.
 #
 # Owns that its answers are kept where that is wanted, and what of it is told. Must never ask a
-# model
-# that was not named. Always holds: calls and seconds are of this run alone; answers that were kept
-# cost nothing.
+# model that was not named. Always holds: calls and seconds are of this run alone; answers that
+# were kept cost nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

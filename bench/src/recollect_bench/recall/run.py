@@ -103,9 +103,9 @@ def as_matrix(values: Sequence[bytes]) -> NDArray[np.float32]:
 
 # Holds two stores against each other: the same question must be ranked alike by both.
 #
-# Owns what alike means: at every rank of the first fifty the scores are within 1e-4 of each
-# other, and the passages the same unless their scores are that near too. Scores only; how long
-# a store takes is another bench.
+# Owns what alike means: at every rank of the first fifty the scores are within 1e-4 of each other,
+# and the passages the same unless their scores are that near too. Scores only; how long a store
+# takes is another bench.
 
 
 RANKS: Final = 50

@@ -99,9 +99,9 @@ def _spread(questions: Sequence[Question]) -> tuple[Question, ...]:
 
 # Reads the three English sets as memories: LoCoMo, the LongMemEval pool, BEAM.
 #
-# Owns what of each file is a message, a session, a question and its gold. A question whose gold
-# is not among the messages is left out, since nobody could find it. Always holds: the same file
-# gives the same memories, in the same order, so that the tuning split never moves.
+# Owns what of each file is a message, a session, a question and its gold. A question whose gold is
+# not among the messages is left out, since nobody could find it. Always holds: the same file gives
+# the same memories, in the same order, so that the tuning split never moves.
 
 
 TUNED_CHATS: Final = 5
@@ -311,8 +311,8 @@ def _anchor_time(written: str) -> float | None:
 
 # Reads MADial (Chinese and English) and MemDaily (Chinese) as memories.
 #
-# Owns what of each file is a message, a session, a question and its gold. Always holds: the
-# same file gives the same memories in the same order.
+# Owns what of each file is a message, a session, a question and its gold. Always holds: the same
+# file gives the same memories in the same order.
 
 
 POOLED: Final = 25

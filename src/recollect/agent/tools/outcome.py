@@ -101,8 +101,7 @@ def number_given(arguments: Mapping[str, Any], name: str) -> int | None:
 #
 # Owns the files in it. Must never let a secret reach the disk, nor more than its limit: what a
 # command prints is held in memory until it has ended, then masked and written at once. Always
-# holds:
-# a command that was aborted leaves no file; the folder goes with its session.
+# holds: a command that was aborted leaves no file; the folder goes with its session.
 
 
 MAX_BYTES = 16 * 1024 * 1024

@@ -189,8 +189,8 @@ def _rect(style: str, x: float, y: float, width: float, height: float) -> str:
 
 # Measures a replayed session into what there is to tell about it.
 #
-# Pure: a transcript and its replay in, `Explained` out. Tokens of single messages are the
-# engine's estimates carried over to its calibrated total, so that what is shown adds up.
+# Pure: a transcript and its replay in, `Explained` out. Tokens of single messages are the engine's
+# estimates carried over to its calibrated total, so that what is shown adds up.
 
 
 LARGEST = 10

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # Works for every space of a fleet that has due jobs, a few at a time.
 #
-# Owns who is served next: the space that has waited longest, each for a bounded number of jobs,
-# so that a busy space does not keep the others waiting. Knows of spaces only their names.
+# Owns who is served next: the space that has waited longest, each for a bounded number of jobs, so
+# that a busy space does not keep the others waiting. Knows of spaces only their names.
 
 
 FLEET_IDLE_SECONDS: Final = 2.0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Runs a check on cases that hypothesis makes up.
 #
-# Needs hypothesis, which is imported when a check runs. Hypothesis draws in a thread of its own and
-# hands each case to the event loop of the check, where the store lives.
+# Needs hypothesis, which is imported when a check runs. Hypothesis draws in a thread of its own
+# and hands each case to the event loop of the check, where the store lives.
 
 
 _CASES = 25

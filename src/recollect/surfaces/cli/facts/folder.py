@@ -279,8 +279,8 @@ def _draw_written(written: FactWritten) -> None:
 
 # `recollect facts forget`: remove facts for good, on request with the messages they rest on.
 #
-# Lists what would go and asks, unless told not to; prints the certificate, and nothing of what
-# was said afterwards.
+# Lists what would go and asks, unless told not to; prints the certificate, and nothing of what was
+# said afterwards.
 
 
 _LISTED = 20
