@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.stores.postgres.driver import big_endian, int8s
 from recollect.stores.postgres.filters import ALLOWED, InFiles, filtered, filters, with_files
 from recollect.stores.postgres.pool import Transaction
@@ -29,9 +30,6 @@ from recollect.stores.postgres.postings import (
     term_of,
 )
 from recollect.values.recall import CandidateQuery
-
-_SATURATION, _LENGTH_SHARE = 1.2, 0.75
-"""Okapi's k1 and b as in `search/bm25.py`, which a test compares with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +121,12 @@ def _score(
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)
     for hit in hits:
-        held = frequencies[hit.term]
-        worth = np.log1p((documents - held + 0.5) / (held + 0.5)) * (_SATURATION + 1.0)
-        share = _LENGTH_SHARE / average_length if average_length else 0.0
-        damping = _SATURATION * (1.0 - _LENGTH_SHARE + share * hit.lengths)
-        counts = hit.counts.astype(np.float64)
-        totals[hit.numbers.astype(np.int64) - low] += worth * counts / (counts + damping)
+        worth = inverse_document_frequency(
+            document_frequency=int(frequencies[hit.term]), documents=documents
+        )
+        damping = length_damping(hit.lengths.astype(np.float64), average_length)
+        gains = worth * saturated(hit.counts.astype(np.float64), damping)
+        totals[hit.numbers.astype(np.int64) - low] += gains
     return low, totals
 
 
