@@ -1,8 +1,8 @@
-"""What held_at at a moment, and what one fact was before: questions to facts and their history.
+"""What held at a moment, and what one fact was before: questions to facts and their history.
 
 Must never hide a gap: where a version was forgotten, the chain goes on behind it and says so.
-Always holds: pure; the answers do not depend on the order of the facts given. Facts from the
-OpenClaw's files name what superseded them but not when; they held_at until that was said.
+Always holds: pure; the answers do not depend on the order of the facts given. Facts from
+OpenClaw's files name what superseded them but not when; they held until that was said.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
 
 
 def held_at(old: Fact, moment: float) -> bool:
-    """Whether a fact held_at at this time; one that ended nobody knows when did not."""
+    """Whether a fact held at this time; one that ended nobody knows when did not."""
     if old.at > moment:
         return False
     if old.valid_to is not None:
@@ -123,13 +123,13 @@ class Version:
 
     fact: Fact = field(repr=False)
     until: float | None
-    """Until when it held_at; None while it holds, and where nobody knows."""
+    """Until when it held; None while it holds, and where nobody knows."""
     followed_by_gap: bool = False
     """What replaced it was forgotten or is not here: the next version is not its follower."""
 
 
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
-    """The facts that held_at at a moment, oldest first; give superseded ones too."""
+    """The facts that held at a moment, oldest first; give superseded ones too."""
     known = {fact.id: fact for fact in facts}
     holding = (fact for fact in known.values() if _holds_at(fact, moment, known))
     return tuple(sorted(holding, key=_order))

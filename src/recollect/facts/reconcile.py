@@ -250,7 +250,7 @@ def settle(
 def _known(
     draft: FactDraft, candidates: Sequence[Fact], history: Sequence[Fact]
 ) -> list[Fact] | None:
-    """What it is held_at against; None where it is recorded already."""
+    """What it is held against; None where it is recorded already."""
     known = list({fact.id: fact for fact in (*history, *candidates)}.values())
     known = [fact for fact in known if fact.type != "digest"]
     recorded = fact_id(draft.evidence, draft.content)

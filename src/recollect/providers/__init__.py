@@ -1,1 +1,1 @@
-"""What providers say, in their own words; later also how they are called."""
+"""What providers say, in their own words; and how they are called."""

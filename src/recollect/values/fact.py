@@ -80,7 +80,7 @@ class Fact:
     recorded_at: float | None = None
     """When it was written here; None where an import does not say."""
     subject: str = field(default="", repr=False)
-    """What it is about, as `memory` normalises it; empty where code cannot tell."""
+    """What it is about, as `facts/subjects.py` normalises it; empty where code cannot tell."""
     attribute: str = field(default="", repr=False)
     """Which property of the subject it states: a later one of both replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()

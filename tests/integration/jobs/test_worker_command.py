@@ -20,7 +20,7 @@ from recollect.wiring import open_store
 COMMAND = """
 import sys
 from recollect.surfaces.cli import LazyGroup, main, COMMANDS
-COMMANDS.setdefault("worker", "recollect.surfaces.cli.worker:worker")
+COMMANDS.setdefault("worker", "worker:worker")
 main()
 """
 

@@ -1,4 +1,4 @@
-"""The tools `write` and `edit`: whole files, and exact replacements in them.
+"""The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
 A file is replaced in one step: whoever reads it sees the old text or the new, never half of
 it. Nothing outside the workspace is touched, not even through a link.

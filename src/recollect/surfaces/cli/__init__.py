@@ -6,7 +6,6 @@ answer is no, 2 something has to be changed before it can work (one line says wh
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
@@ -18,46 +17,39 @@ import click
 
 import recollect
 from recollect.errors import RecollectError
+from recollect.surfaces.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "doctor": "recollect.surfaces.cli.doctor:doctor",
-    "explain": "recollect.surfaces.cli.explain:explain",
-    "export": "recollect.surfaces.cli.export:export",
-    "facts": "recollect.surfaces.cli.facts:facts",
-    "import": "recollect.surfaces.cli.import_:import_",
-    "models": "recollect.surfaces.cli.models:models",
-    "memory": "recollect.surfaces.cli.memory:memory",
-    "receipt": "recollect.surfaces.cli.receipt:receipt",
-    "redact": "recollect.surfaces.cli.redact:redact",
-    "replay": "recollect.surfaces.cli.replay:replay",
-    "undo": "recollect.surfaces.cli.undo:undo",
-    "worker": "recollect.surfaces.cli.worker:worker",
+    "doctor": "doctor:doctor",
+    "explain": "explain:explain",
+    "export": "export:export",
+    "facts": "facts:facts",
+    "import": "import_:import_",
+    "models": "models:models",
+    "memory": "memory:memory",
+    "receipt": "receipt:receipt",
+    "redact": "redact:redact",
+    "replay": "replay:replay",
+    "undo": "undo:undo",
+    "worker": "worker:worker",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;
 the benches use that door, since nothing may import them."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are first used."""
+class CommandLine(LazyGroup):
+    """Our own commands and those of installed packages; errors are one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command's name, our own and those of entry points."""
-        del ctx
-        return sorted({*COMMANDS, *entry_points(group="recollect.commands").names})
+        others = entry_points(group="recollect.commands").names
+        return sorted({*super().list_commands(ctx), *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        del ctx
-        target = COMMANDS.get(cmd_name)
-        if target is not None:
-            module, _, name = target.partition(":")
-            command = getattr(importlib.import_module(module), name)
-        else:
-            found = entry_points(group="recollect.commands", name=cmd_name)
-            if not found:
-                return None
-            command = next(iter(found)).load()
-        assert isinstance(command, click.Command)
+        command = super().get_command(ctx, cmd_name)
+        for entry in entry_points(group="recollect.commands", name=cmd_name):
+            command = command or entry.load()
         return command
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -89,7 +81,12 @@ class LazyGroup(click.Group):
             raise SystemExit(2) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandLine,
+    package=__name__,
+    subcommands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(recollect.__version__, prog_name="recollect")
 def main() -> None:
     """What an LLM agent knows after its context window has overflowed."""

@@ -1,5 +1,5 @@
 """The checks that make up their own cases: any text, and any order of writes, evictions,
-withdrawals and forgetting (see `cases.py`).
+withdrawals and forgetting.
 """
 
 from __future__ import annotations

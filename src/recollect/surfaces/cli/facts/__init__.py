@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from recollect.surfaces.cli.later_group import LaterGroup
+from recollect.surfaces.cli.lazy_group import LazyGroup
 
 SUBCOMMANDS = {
     "list": "listing:list_facts",
@@ -24,6 +24,6 @@ SUBCOMMANDS = {
 }
 
 
-@click.group(cls=LaterGroup, package=__name__, subcommands=SUBCOMMANDS)
+@click.group(cls=LazyGroup, package=__name__, subcommands=SUBCOMMANDS)
 def facts() -> None:
     """See what is known, since when and why; correct it, pin it, forget it."""

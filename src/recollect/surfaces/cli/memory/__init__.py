@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from recollect.surfaces.cli.later_group import LaterGroup
+from recollect.surfaces.cli.lazy_group import LazyGroup
 
 SUBCOMMANDS = {
     "stats": "looking:stats",
@@ -28,6 +28,6 @@ SUBCOMMANDS = {
 }
 
 
-@click.group(cls=LaterGroup, package=__name__, subcommands=SUBCOMMANDS)
+@click.group(cls=LazyGroup, package=__name__, subcommands=SUBCOMMANDS)
 def memory() -> None:
     """Look into a memory, add to it, forget, and look after it."""

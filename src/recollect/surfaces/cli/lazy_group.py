@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 
-class LaterGroup(click.Group):
-    """Commands of a package, each named as `module:attribute`, listed in the table's order."""
+class LazyGroup(click.Group):
+    """Commands by name, each as `module:attribute` of a package, listed in the table's order."""
 
     def __init__(
         self, *given: Any, package: str, subcommands: Mapping[str, str], **named: Any
