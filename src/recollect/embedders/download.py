@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -35,6 +38,11 @@ RECORD: Final = "model.json"
 """The file that says where a model came from."""
 _PARTS: Final = ".parts"
 _CHUNK_BYTES: Final = 1 << 17
+_SERVER_TROUBLE: Final = (500, 502, 503, 504)
+_PAUSES_SECONDS: Final = (1, 2, 4, 8)
+"""Between tries of a file whose server is in trouble."""
+_CLIENT_PACKAGES: Final = ("huggingface_hub", "httpx2", "httpcore2")
+"""Whose logs hold whole addresses."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -266,10 +274,10 @@ class _WholeError(Exception):
 
 def _described(repository: str, file: HubFile, revision: str) -> _RemoteFile | None:
     """A file as the hub describes it; None where it may be missing and is."""
-    hub = _hub()
-    url = hub.hf_hub_url(repository, file.path, revision=revision, endpoint=hub_url())
-    with _told_plainly(url) as trouble:
-        described = hub.get_hf_file_metadata(url, token=False, retry_on_errors=True)
+    with _hub() as hub:
+        url = hub.hf_hub_url(repository, file.path, revision=revision, endpoint=hub_url())
+        with _told_plainly(url) as trouble:
+            described = hub.get_hf_file_metadata(url, token=False, retry_on_errors=True)
     if trouble.status in (404, 410) and file.optional:
         return None
     if trouble.why:
@@ -293,17 +301,10 @@ def _described(repository: str, file: HubFile, revision: str) -> _RemoteFile | N
 
 def _fetch(remote: _RemoteFile, part: Path, told: Callable[[int, int | None], None]) -> Path:
     """Fetch a file into `part`, going on with what is there already, and verify it."""
-    http_get = _hub().http_get
     part.touch()
-    have = part.stat().st_size
-    with part.open("r+b") as file, _told_plainly(remote.url) as trouble:
-        file.seek(0, os.SEEK_END)
-        told(have, remote.size)
-        if remote.size is None or have < remote.size:
-            into: Any = _Part(file, remote.size, lambda done: told(done, remote.size))
-            # The bytes as they are: a checksum is of the file, not of how it was packed.
-            packed = {"Accept-Encoding": "identity"}
-            http_get(remote.url, into, resume_size=have, headers=packed, expected_size=remote.size)
+    with part.open("r+b") as file:
+        told(file.seek(0, os.SEEK_END), remote.size)
+        trouble = _get(remote, _Part(file, remote.size, lambda done: told(done, remote.size)))
     if trouble.why and trouble.status != 416:  # nothing is behind what we have: the sum decides
         raise EmbedderError(
             f"{trouble.why}; what came is kept, so the same command goes on from there"
@@ -315,6 +316,33 @@ def _fetch(remote: _RemoteFile, part: Path, told: Callable[[int, int | None], No
             "again, and do not use a copy of it from there if it happens again"
         )
     return part
+
+
+def _get(remote: _RemoteFile, into: _Part) -> _Trouble:
+    """Get what is missing of a file; a server in trouble is asked again.
+
+    The hub's client asks again by itself where a connection breaks, not where a server says 5xx.
+    """
+    trouble = _Trouble()
+    with _hub() as hub:
+        for pause in (*_PAUSES_SECONDS, None):
+            have = into.tell()
+            if remote.size is not None and have >= remote.size:
+                break
+            with _told_plainly(remote.url) as trouble:
+                hub.http_get(
+                    remote.url,
+                    into,
+                    resume_size=have,
+                    # The bytes as they are: a checksum is of the file, not of how it was packed.
+                    headers={"Accept-Encoding": "identity"},
+                    expected_size=remote.size,
+                    tqdm_class=partial(import_module("tqdm").tqdm, disable=True),
+                )
+            if pause is None or trouble.status not in _SERVER_TROUBLE:
+                break
+            time.sleep(pause)
+    return trouble
 
 
 @dataclass(slots=True)
@@ -339,6 +367,8 @@ def _told_plainly(url: str) -> Iterator[_Trouble]:
         yield trouble
     except _WholeError:
         pass
+    except _PlainRedirectError:
+        trouble.why = f"{shown} redirects from https to http, which is not followed"
     except HfHubHTTPError as error:
         trouble.status = error.response.status_code
         trouble.why = f"{shown} {_answered(trouble.status)}"
@@ -363,13 +393,65 @@ def _answered(status: int) -> str:
     return f"answered {status}: try again later"
 
 
-def _hub() -> Any:
-    """The hub's client, quiet: we say ourselves how far it is and what went wrong."""
-    imported("huggingface_hub", feature="downloading a model", extra="onnx")
-    utils = import_module("huggingface_hub.utils")
-    utils.disable_progress_bars()
-    utils.logging.set_verbosity_error()
-    return import_module("huggingface_hub.file_download")
+@contextmanager
+def _hub() -> Iterator[Any]:
+    """The hub's client: in this thread it logs no secret and never goes from https to http.
+
+    Its session, log level and progress bars are the whole process's: nothing of them stays changed.
+    """
+    package = imported("huggingface_hub", feature="downloading a model", extra="onnx")
+    hub = import_module("huggingface_hub.file_download")
+    session = package.get_session()
+    thread = threading.get_ident()
+    quiet = _QuietLog(thread)
+    names = [name for name in logging.root.manager.loggerDict if _package(name) in _CLIENT_PACKAGES]
+    loggers = [logging.getLogger(name) for name in names]
+
+    def refuse_plain(response: Any) -> None:
+        if thread == threading.get_ident() and response.has_redirect_location:
+            onward = response.url.join(response.headers["Location"])
+            if response.url.scheme == "https" and onward.scheme != "https":
+                raise _PlainRedirectError
+
+    for logger in loggers:
+        logger.addFilter(quiet)
+    session.event_hooks["response"].append(refuse_plain)
+    try:
+        yield hub
+    finally:
+        with suppress(ValueError):
+            session.event_hooks["response"].remove(refuse_plain)
+        for logger in loggers:
+            logger.removeFilter(quiet)
+
+
+class _PlainRedirectError(Exception):
+    """A server wants us to go on without TLS."""
+
+
+class _QuietLog(logging.Filter):
+    """Of one thread's requests lets only httpx2's own line through, without what may be secret."""
+
+    def __init__(self, thread: int) -> None:
+        super().__init__()
+        self._thread = thread
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is logged; what the others log are headers, and what we say ourselves."""
+        import httpx2
+
+        if self._thread != threading.get_ident():
+            return True
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                _shown(str(given)) if isinstance(given, httpx2.URL) else given
+                for given in record.args
+            )
+        return _package(record.name) == "httpx2"
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _shown(url: str) -> str:

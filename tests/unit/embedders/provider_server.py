@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,7 +60,9 @@ class Server:
 
 
 @contextmanager
-def serve(answer: Callable[[Asked], Answer]) -> Iterator[Server]:
+def serve(
+    answer: Callable[[Asked], Answer], *, tls: ssl.SSLContext | None = None
+) -> Iterator[Server]:
     """A server that answers every request by the function."""
     lock = threading.Lock()
 
@@ -97,7 +100,10 @@ def serve(answer: Callable[[Asked], Answer]) -> Iterator[Server]:
             pass  # a client that went away is what some tests are about
 
     listener = Listener(("127.0.0.1", 0), Handler)
-    server = Server(f"http://127.0.0.1:{listener.server_address[1]}")
+    if tls is not None:
+        listener.socket = tls.wrap_socket(listener.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
+    server = Server(f"{scheme}://127.0.0.1:{listener.server_address[1]}")
     thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
     thread.start()
     try:

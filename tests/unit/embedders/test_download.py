@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -31,8 +33,10 @@ from recollect.embedders import download as downloading
 from recollect.embedders.download import (
     KNOWN_MODELS,
     Downloaded,
+    GivenFile,
     HubModel,
     download,
+    download_given,
     hub_model,
     model_files,
 )
@@ -295,6 +299,118 @@ def test_a_hub_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HF_ENDPOINT", "file:///tmp")
     with pytest.raises(EmbedderError, match="no http"):
         fetched(tmp_path)
+
+
+def given_files(graph: str, tokenizer: str) -> list[GivenFile]:
+    return [
+        GivenFile(url=graph, sha256=sha256(GRAPH)),
+        GivenFile(url=tokenizer, sha256=sha256(TOKENIZER)),
+    ]
+
+
+def test_no_log_holds_a_token_in_the_query_or_a_password(
+    tmp_path: Path, hub: tuple[Hub, Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """httpx2 logs every address at INFO, its transport headers with redirects at DEBUG."""
+    caplog.set_level(logging.DEBUG)
+    graph = hub[1].url.replace("//", "//me:hunter2@") + "/moved/model.onnx?token=hunter3"
+    signed = f"{hub[0].store}/store/onnx/model.onnx?signature=hunter4"
+
+    def moved(asked: Asked) -> Answer | None:
+        if asked.path.startswith("/moved/"):
+            return Answer(b"", 302, {"Location": signed})
+        return hub[0]._ranged(GRAPH, asked) if asked.path.startswith("/store/") else None
+
+    hub[0].before = moved
+    hub[0].cuts = [10_000]
+    download_given("mine", given_files(graph, hub[1].url + "/cached/tokenizer.json"), tmp_path)
+    assert any("hunter3" in asked.path for asked in hub[1].asked)
+    assert any("hunter4" in asked.path for asked in hub[1].asked)
+    assert "/moved/model.onnx" in caplog.text, "httpx2 logs as it always did"
+    assert "hunter" not in caplog.text
+    assert not any("hunter" in str(record.__dict__) for record in caplog.records)
+
+
+def test_what_others_of_the_process_do_with_the_hub_stays_theirs(
+    tmp_path: Path, hub: tuple[Hub, Server]
+) -> None:
+    from huggingface_hub import get_session
+    from huggingface_hub.utils import logging as hub_logging
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+
+    def state() -> tuple[object, ...]:
+        client = get_session()
+        hooks = [list(hooks) for hooks in client.event_hooks.values()]
+        filters = [
+            list(logging.getLogger(name).filters)
+            for name in ("httpx2", "huggingface_hub.file_download")
+        ]
+        level = hub_logging.get_verbosity()
+        return client, hooks, filters, level, are_progress_bars_disabled()
+
+    enable_progress_bars()
+    hub_logging.set_verbosity_warning()
+    during: list[tuple[object, ...]] = []
+    before = state()
+    fetched(tmp_path, told=lambda *_: during.append(state()[3:]))
+    assert state() == before
+    assert set(during) == {before[3:]}, "nor while it runs"
+
+
+@contextmanager
+def with_tls(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server whose certificate the hub's client trusts."""
+    from huggingface_hub import close_session
+
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    close_session()
+    try:
+        with serve(hub, tls=context) as server:
+            yield server
+    finally:
+        close_session()
+
+
+def test_no_file_is_fetched_by_a_redirect_from_https_to_http(
+    tmp_path: Path, hub: tuple[Hub, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with with_tls(hub[0], tmp_path, monkeypatch) as server:
+        given = given_files(server.url + "/moved/model.onnx", server.url + "/cached/tokenizer.json")
+        for target, refused in (("https", False), ("http", True)):
+            host = server.url if target == "https" else hub[1].url
+            location = {"Location": f"{host}/store/onnx/model.onnx"}
+            hub[0].before = lambda asked, to=location: (  # type: ignore[misc]
+                Answer(b"", 302, to) if asked.path.startswith("/moved/") else None
+            )
+            if refused:
+                with pytest.raises(EmbedderError, match="from https to http"):
+                    download_given(target, given, tmp_path / "models")
+            else:
+                download_given(target, given, tmp_path / "models")
+    assert left(tmp_path / "models") == ["https"]
+    assert hub[1].asked == [], "nothing was asked without TLS"
+
+
+def test_a_file_whose_server_is_in_trouble_is_tried_again(
+    tmp_path: Path, hub: tuple[Hub, Server]
+) -> None:
+    answers = iter([Answer({}, 503), Answer({}, 500), Answer({}, 502), Answer({}, 504)])
+    hub[0].before = lambda asked: next(answers, None) if asked.path.startswith("/store/") else None
+    hub[0].cuts = [100_000]
+    fetched(tmp_path)
+    assert (tmp_path / "small" / "model.onnx").read_bytes() == GRAPH
+    hub[1].asked.clear()
+    hub[0].before = lambda asked: Answer({}, 503) if asked.path.startswith("/store/") else None
+    with pytest.raises(EmbedderError, match="answered 503: try again later"):
+        fetched(tmp_path, again=True)
+    assert len(ranges(hub[1])) == 5
 
 
 def test_no_question_goes_on_without_tls() -> None:
