@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import random
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -94,19 +95,31 @@ async def try_again(
 async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
     """What the work gives, or why the network did not give it."""
     try:
-        import httpx2
-    except ImportError:
-        return await work  # which says what is missing
-    try:
         return await work
-    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-        return NetworkTrouble(TroubleCause.ADDRESS, type(error).__name__)
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        return NetworkTrouble(TroubleCause.UNREACHABLE, type(error).__name__)
-    except (httpx2.TimeoutException, TimeoutError) as error:
+    except TimeoutError as error:
         return NetworkTrouble(TroubleCause.LATE, type(error).__name__)
-    except httpx2.HTTPError as error:
-        return NetworkTrouble(TroubleCause.BROKEN, type(error).__name__)
+    except Exception as error:
+        cause = _cause(error)
+        if cause is None:
+            raise
+        return NetworkTrouble(cause, type(error).__name__)
+
+
+def _cause(error: Exception) -> TroubleCause | None:
+    """What an error of the driver means; None where it is another's.
+
+    Imports nothing: the work did, in a thread, for it takes .1 s that an event loop must not lose.
+    """
+    httpx2 = sys.modules.get("httpx2")
+    if httpx2 is None:
+        return None
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return TroubleCause.ADDRESS
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return TroubleCause.UNREACHABLE
+    if isinstance(error, httpx2.TimeoutException):
+        return TroubleCause.LATE
+    return TroubleCause.BROKEN if isinstance(error, httpx2.HTTPError) else None
 
 
 class _LoopClient(NamedTuple):

@@ -470,6 +470,27 @@ def test_importing_the_models_does_not_load_the_driver() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_the_first_call_does_not_load_the_driver_on_the_event_loop() -> None:
+    code = (
+        "import asyncio, sys, threading\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'httpx2':\n"
+        "            print(threading.current_thread() is threading.main_thread())\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "from recollect.errors import ModelError\n"
+        "from recollect.providers.anthropic import AnthropicModel\n"
+        "from recollect.values.model import Prompt\n"
+        "model = AnthropicModel(model='m', key='k', base_url='http://127.0.0.1:9')\n"
+        "try:\n"
+        "    asyncio.run(model.ask(Prompt(text='x')))\n"
+        "except ModelError as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "ModelUnavailable"], (done.stdout, done.stderr)
+
+
 def test_all_three_are_chat_models() -> None:
     models: list[ChatModel] = [
         AnthropicModel(model="m", window_tokens=7),
