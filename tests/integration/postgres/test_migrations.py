@@ -158,6 +158,35 @@ def test_another_version_is_told_apart(database: TestDatabase) -> None:
     assert "recollect memory migrate" in said
 
 
+def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_is(
+    database: TestDatabase,
+) -> None:
+    """Its steps have our numbers and other names: what they made has no place for our writes."""
+    earlier = [
+        (1, "pre", "tables"),
+        (1, "post", "upkeep"),
+        (2, "pre", "compactions"),
+        (3, "pre", "facts"),
+        (4, "pre", "model_use"),
+    ]
+    recorded = "SELECT version, phase, name FROM recollect.schema_versions ORDER BY applied_at"
+    with psycopg.connect(database.admin_url) as connection:
+        connection.execute("DELETE FROM recollect.schema_versions")
+        for at, step in enumerate(earlier):
+            connection.execute(
+                "INSERT INTO recollect.schema_versions VALUES (%s, %s, %s, %s)", (*step, at)
+            )
+    opened = asyncio.run(opening(database.app_url))
+    with pytest.raises(StoreCorrupt) as migrated:
+        asyncio.run(migrate(database.admin_url))
+    for told in (opened, f"StoreCorrupt: {migrated.value}"):
+        assert told.startswith("StoreCorrupt: ")
+        assert "made by an earlier development version: make it anew" in told
+        assert "recollect export" in told
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute(recorded.encode()).fetchall() == earlier
+
+
 def test_what_the_next_version_only_added_does_not_stop_this_one(database: TestDatabase) -> None:
     with psycopg.connect(database.admin_url) as connection:
         connection.execute(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final, Literal, TypeAlias, cast
@@ -30,7 +31,7 @@ _LOCK: Final = 7_261_941_203
 
 _TAKE_LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
 _APPLIED: Final = """
-    SELECT version, phase FROM recollect.schema_versions ORDER BY version, phase
+    SELECT version, phase, name FROM recollect.schema_versions ORDER BY version, phase
 """
 _RECORD: Final = """
     INSERT INTO recollect.schema_versions (version, phase, name, applied_at)
@@ -171,12 +172,23 @@ async def require_bound(connection: Connection, role: str) -> None:
         )
 
 
-async def _applied(connection: Connection) -> set[tuple[int, str]]:
+async def _applied(connection: Connection) -> AbstractSet[tuple[int, str]]:
+    """What ran, by number and phase; raises where it is not what has these numbers here."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:
         return set()
-    return {(row[0], row[1]) for row in await (await connection.execute(_APPLIED)).fetchall()}
+    done = {
+        (version, phase): name
+        for version, phase, name in await (await connection.execute(_APPLIED)).fetchall()
+    }
+    ours = {(step.version, step.phase): step.name for step in migrations()}
+    if any(name != ours.get(step) for step, name in done.items() if step[0] <= VERSION):
+        raise StoreCorrupt(
+            "the database was made by an earlier development version: make it anew; what is in it "
+            "comes along by `recollect export` of that version and `recollect import` of this one"
+        )
+    return done.keys()
 
 
 async def _grant(connection: Connection, role: str, password: str | None) -> None:
