@@ -50,6 +50,10 @@ class CommandLine(LazyGroup):
         command = super().get_command(ctx, cmd_name)
         for entry in entry_points(group="recollect.commands", name=cmd_name):
             command = command or entry.load()
+        if command is None and cmd_name == "bench":
+            raise click.UsageError(
+                "the benches are a package of their own: install recollect-bench"
+            )
         return command
 
     def main(self, *args: Any, **extra: Any) -> Any:
