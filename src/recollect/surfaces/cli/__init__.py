@@ -52,7 +52,7 @@ class CommandLine(LazyGroup):
             command = command or entry.load()
         if command is None and cmd_name == "bench":
             raise click.UsageError(
-                "the benches are a package of their own: install recollect-bench"
+                "the benches are a package apart: install recollect-bench"
             )
         return command
 
