@@ -234,7 +234,7 @@ def _read_edit(held: dict[str, Any], covered: Sequence[str] | None) -> Edit:
 
 
 def _reason(kind: type, held: Any) -> Any:
-    """A reason, which an older version wrote as its sentence."""
+    """A reason, from its cause and numbers."""
     if kind is not Reason:
         raise TypeError(f"a {kind.__name__} in an edit")
     return Reason.from_dict(held)

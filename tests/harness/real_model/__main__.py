@@ -24,7 +24,7 @@ QUALITY_TOKENS = 6_000
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; the defaults are those of issue 5."""
+    """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.harness.real_model", description=__doc__)
     parser.add_argument(
         "--tokens",

@@ -168,7 +168,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-# TokenCalibration
+# Calibration
 
 
 @pytest.mark.parametrize("kind", [*HELD_KINDS, "one_after_another", "alternating"])

@@ -1,4 +1,4 @@
-"""LoadedWorkspace files in the system prompt, and the rules that outlast a compaction."""
+"""Workspace files in the system prompt, and the rules that outlast a compaction."""
 
 from __future__ import annotations
 
