@@ -37,7 +37,8 @@ from recollect.values.model import ReplyDone
 # The notes of the day: `memory/YYYY-MM-DD.md`, to which a flush turn may only add.
 #
 # Always holds: nothing that stands in the file is changed; two writers at once lose nothing of
-# either; the date is the clock's in the user's time zone, whatever the model names. Secrets are masked before they are written.
+# either; the date is the clock's in the user's time zone, whatever the model names. Secrets are
+# masked before they are written.
 
 
 FOLDER = "memory"
