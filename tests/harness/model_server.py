@@ -19,18 +19,16 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from recollect.testing.scripted_model import (
+from tests.harness.model_wires import (
     Events,
-    Fails,
-    Says,
-    WireName,
     error_body,
     error_event,
     overflow_body,
     overloaded,
     streamed_reply,
-    whole_reply,
 )
+
+from recollect.testing.scripted_model import Fails, Says, WireName, whole_reply
 from recollect.values.model import Usage
 
 Step: TypeAlias = Says | Fails

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.harness.model_wires import streamed_reply
 
 from recollect import BlockingEngine, Engine, open_blocking_memory, open_memory
-from recollect.testing.scripted_model import Says, streamed_reply
+from recollect.testing.scripted_model import Says
 from recollect.wiring import open_store
 
 SETTINGS = {"store.write_seconds": 10.0, "recall.embedder": "none"}

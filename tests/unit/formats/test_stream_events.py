@@ -7,17 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.model_wires import overloaded, streamed_reply
 
 from recollect.errors import FormatError
 from recollect.formats.replies import StreamedReply, read_reply, read_usage
-from recollect.testing.scripted_model import (
-    Says,
-    ScriptedCall,
-    WireName,
-    overloaded,
-    streamed_reply,
-    whole_reply,
-)
+from recollect.testing.scripted_model import Says, ScriptedCall, WireName, whole_reply
 from recollect.values.model import Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")

@@ -51,9 +51,7 @@ class CommandLine(LazyGroup):
         for entry in entry_points(group="recollect.commands", name=cmd_name):
             command = command or entry.load()
         if command is None and cmd_name == "bench":
-            raise click.UsageError(
-                "the benches are a package apart: install recollect-bench"
-            )
+            raise click.UsageError("the benches are a package apart: install recollect-bench")
         return command
 
     def main(self, *args: Any, **extra: Any) -> Any:

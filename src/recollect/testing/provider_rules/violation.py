@@ -71,7 +71,6 @@ def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
 # Providers sign what the model thought and link what it produced, and refuse a replay that alters
 # either. One body alone cannot show that a signature was lost: these rules compare two.
 
-
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 RULES = (
     "thinking-altered",

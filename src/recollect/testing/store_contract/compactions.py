@@ -406,7 +406,6 @@ async def withdrawn_can_be_forgotten_after(spaces: Spaces) -> None:
 
 # What holds for the ledger: pieces once, turns rebuilt, retention that tears nothing.
 
-
 _ROWS: Sequence[LedgerPiece] = tuple(piece(f"row {number}") for number in range(40))
 _SYSTEM = piece("you are helpful", kind="system")
 _TOOLS = piece("[]", kind="tools")

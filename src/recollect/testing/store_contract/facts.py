@@ -140,7 +140,6 @@ async def facts_of_subjects_are_read_alone(spaces: Spaces) -> None:
 
 # What holds for finding facts: by rare words, by vector, pinned; only what is current.
 
-
 _SMALL = 8
 _WORDS = ("port", "host", "the", "数据库", "ß", "Upper", "a b", "'", "\x00odd")
 

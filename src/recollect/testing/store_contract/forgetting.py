@@ -370,7 +370,6 @@ async def nothing_rests_on_a_forgotten_segment(spaces: Spaces) -> None:
 
 # What holds for forgetting by text, and facts by name: what is about no message goes too.
 
-
 MARK = "Großer Bärenklau"
 SPELLINGS = ("großer bärenklau", "GROSSER BÄRENKLAU", "Großer Bärenklau")
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # Needs hypothesis, which is imported when a check runs. Hypothesis draws in a thread of its own
 # and hands each case to the event loop of the check, where the store lives.
 
-
 _CASES = 25
 
 

@@ -232,7 +232,6 @@ async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
 
 # What holds for the surroundings of segments: who is a neighbour, and what is said of it.
 
-
 _NOTHING = CandidateQuery()
 
 

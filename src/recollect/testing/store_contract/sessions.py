@@ -258,7 +258,6 @@ async def sessions_are_listed(spaces: Spaces) -> None:
 
 # What holds for the name of a session: any name can be kept, and a forgotten one is nowhere.
 
-
 ODD_NAMES = ("a\ud800b", "a\x00b", "", "talk 世界 '\\", "x" * 3_000)
 
 
@@ -365,7 +364,6 @@ async def no_fact_names_a_forgotten_session(spaces: Spaces) -> None:
 # What holds for a search of one session and the memory files beside it.
 #
 # What came from a file is in a session of its own, whose name begins with `file:`.
-
 
 _FILES = (
     "file:", "file:MEMORY.md", "file:memory/2026-11-15.md", "file:~/notes/a b.md", "file:%_*?[",

@@ -430,7 +430,6 @@ async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> No
 
 # What holds for replacing stored texts: who they are stays, what they said is gone.
 
-
 TOLD = "xyzzyplover"
 
 

@@ -242,7 +242,6 @@ async def session_write_goes_with_its_batch(spaces: Spaces) -> None:
 
 # What holds for batches that a store can never take: refused before anything is written.
 
-
 _TOO_LARGE = 2**53 + 1
 _NO_TIMES = (math.nan, math.inf, -math.inf)
 
@@ -310,7 +309,6 @@ async def refused_effect_leaves_the_job(spaces: Spaces) -> None:
 
 
 # What holds for reading segments: order of arrival, pages, any text.
-
 
 ODD_TEXTS = (
     "emoji 🙂👩‍👩‍👧‍👦🏳️‍🌈 and 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 beyond the first plane",
@@ -467,7 +465,6 @@ async def noise_is_kept_and_not_indexed(spaces: Spaces) -> None:
 
 
 # What holds for much at once: batches of an import, answers over thousands of passages.
-
 
 _MANY = 2_000
 
