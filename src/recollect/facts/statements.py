@@ -81,15 +81,27 @@ _NO_CHOICE: Final = re.compile(
     r"\b(?:let's|we'll|we will|with|to|use|keep|drop) (?:that|this|it|them|these|those|both|going"
     r"|in touch|your|option|the (?:first|second|third|former|latter|other|same|last)|an eye)\b"
 )
+_CASUAL: Final = re.compile(
+    r"\b(?:picked|chose|chosen|going to use|i'm dropping|keeping|call it|moving to"
+    r"|settled(?! on)|switch(?:ed|ing)?|(?:let's|we'll|we will) (?:\w+ )?(?:use|keep|drop"
+    r"|host))\b(?P<object>.*)"
+)
+"""Verbs that also tell of everyday doings: "we picked the lock", "we'll keep you posted"."""
+_EVERYDAY: Final = re.compile(r"^ ?(?:the|our|my|your)\b|^ \w+ly\b|^\W*$")
+_SOMEBODY: Final = re.compile(r"^ ?(?:you|us|me|him|her|everyone|everybody)\b")
+_EXCHANGED: Final = re.compile(r"\b(?:to|from|over|back|off)\b")
+_NAMED: Final = re.compile(r"[`\"\d/]|\b(?!I\b)[A-Z]|[a-z][A-Z]|\b(?:for|as|instead of|over|to)\b")
+_NOBODY: Final = re.compile(r"^(?:nobody|no[- ]one|nothing|none)\b|^没有?人")
 _RULE: Final = re.compile(
-    r"(?:^|[,;:.!—–] ?|\b(?:and|but|so|also|please|should|must|to|we|i|you) )(?:always"
+    r"(?:^|[,;:.!—–] ?|\b(?:and|but|so|also|please|should|must|will|shall|to|we) "
+    r"|\bi (?=\w+ (?:use|want|need)\b))(?:always"
     r"|never) (?!mind|been|seen|had|was|were|did|thought|heard|knew|got|felt|went|the\b|an?\b|in\b"
     r"|too\b|so\b|really|happens?|fails?|\w+ed\b|\w+ing\b|happy|glad|wrong|good|fun|easy|there"
     r"|know|gets?\b|works?\b)[a-z]|(?:^|[,;.!] ?|\b(?:and|please|so|but) )(?:do not|don't"
     r"|dont) (?:ever )?(?!worry|bother|mind|forget|know|think|care|want|need|have|like|see|get"
     r"|give up|apologi|hesitate|ask\b|explain|commit\b|run\b|stop|be )[a-z]+ (?:\S+ )*\S"
     r"|\bfrom now on\b|^(?:going forward|in future)\b|\b(?:is|are) (?:forbidden|mandatory|required"
-    r"|not allowed|banned)\b|(?<!it )(?<!that )(?<!this )(?<!they )(?<!there )\bmust (?:never "
+    r"|not allowed|banned)\b|(?<!\bit )(?<!that )(?<!this )(?<!they )(?<!there )\bmust (?:never "
     r"|always |all |only |not )*(?:be|stay|go|use|pass|have(?! been)|include|follow|run|keep|match"
     r"|return)\b|^no (?!need|problem|idea|way|reason|rush|worries|one\b|doubt|matter|longer|more"
     r"|clue|point|hurry|issue|change)[a-z][\w-]+(?: [\w-]+){0,3} (?:in|on|without|before|after|for"
@@ -104,8 +116,11 @@ _RULE: Final = re.compile(
 )
 _STANDING: Final = re.compile(
     r"\b(?:always|never|from now on|going forward|in (?:the )?future|every time|whenever|any ?more"
-    r"|ever|all|any|every)\b|以后|今后|从现在|一律|务必|总是|永远|每次|必须|千万|所有|任何|都"
+    r"|ever|all|any|every|each|by default)\b"
+    r"|以后|今后|从现在|一律|务必|总是|永远|每次|必须|千万|所有|任何|都"
 )
+_MANY_MUST: Final = re.compile(r"^(?!the |your |this |that |these |those )(?:\w+ )?\w+s must\b")
+"""What all of a kind must do, "commits must be signed"; "the answer must be short" ends with it."""
 _THIS_TURN: Final = re.compile(r"\b(?:yet|now|just|first|until)\b|先|这[条次]|了\W*$")
 _PREFERS: Final = re.compile(
     r"\bi(?: really| much| strongly| generally| usually| always| also| still)* (?:prefer|favou?r"
@@ -116,10 +131,20 @@ _PREFERS: Final = re.compile(
     r"|dislikes|is allergic)\b|\bi(?:'m| am) (?:a |an )?(?:vegetarian|vegan|allergic)\b"
     r"|我(?:更喜欢|比较喜欢|偏好|习惯用|不喜欢|不吃)"
 )
+_PLAIN_VALUE: Final = re.compile(
+    r"^(?:the |our |my )?(?!(?:it|this|that|these|those|there|he|she|they|we|i|you|what|who)\b)"
+    r"[\w.-]+(?: [\w.-]+){0,3} (?:is|are|=)(?: now)? (?P<value>\S+(?: \w+)?)$"
+    r"|^[\u3400-\u9fff\w -]{1,16}?(?:现在)?(?:是|为|=)\s?(?P<amount>\S+(?: \S{1,3})?)$"
+)
+_QUOTED_VALUE: Final = re.compile(r"^\"[a-z\d][\w./:@#-]{0,40}\"$", re.ASCII)
+_EXACT_KINDS: Final = frozenset({"version", "path", "url", "host", "region", "email", "name"})
+"""Values that say what they are; a bare number needs a property that is known."""
+_IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|[a-zA-Z]_[a-zA-Z]")
 _LINKED: Final = re.compile(
     r"\b(?:(?:is|are|has|have)(?:n't)?|'s|=|listens?|runs?|lives?|has|have|owns?|expires?|(?:moved"
-    r"|changed|raised) to|happens?|ends?|starts?|responsible|we(?:'re)?(?: \w+)? (?:use|on|run)"
-    r"|uses?|requires?|maintained)\b|[=:]|是|为|在|监听|用|改[成为到]|换成|调到|升级到|负责|超时"
+    r"|changed|raised) to|happens?|ends?|starts?|go(?:es)? to|responsible"
+    r"|we(?:'re)?(?: \w+)? (?:use|on|run)|uses?|requires?|maintained)\b"
+    r"|[=:]|是|为|在|监听|用|改[成为到]|换成|调到|升级到|负责|超时"
     r"|[已还没正]"
 )
 _AMENDS: Final = re.compile(
@@ -143,12 +168,13 @@ _TRIGGERS: Final = {"decided": _DECIDED, "rule": _RULE, "preference": _PREFERS}
 # What a statement must not be without the conversation.
 _OWN_WORDS: Final = re.compile(r"\b(?:i|i'm|i've|we|we're|we've|our|my|us|me|let's)\b|我|咱|以后")
 _POINTS: Final = re.compile(
-    r"^(?:(?:it|its|it's|this|that|that's|these|those|they|he|she|him|her|both of|neither"
-    r"|all (?:two|three|four|of)|here|there|which|who|what|is|are|was|were|should|must|uses?"
+    r"^(?:(?:it(?!')|its|it's|this|that|that's|these|those|they|he|she|him|her|both of|neither"
+    r"|all (?:two|three|four|of)|here|there|which|who|what|is|are|was|were|should|must|uses"
     r"|reads?|returns?|only|but|and|because|otherwise|with|so|when|whenever|once|after"
     r"|in this case|the (?:same|former|latter|second|first|other|above|rest|new|fix|reason|issue"
     r"|problem|changes?|following)(?: one)?)\b(?! (?:repo|repository|project|app|codebase|team"
-    r"|company|service|important|book)\b))|^(?:[它他她]们?|其(?!他|实|它|余|中)|两者"
+    r"|company|service|important|book|(?:fine|ok|okay) to)\b))"
+    r"|^(?:[它他她]们?|其(?!他|实|它|余|中)|两者"
     r"|这(?!个?(?:项目|仓库|库|服务|台|套|边))|那(?!边|就|个?(?:项目|仓库))|以上|上面|如下|都)"
 )
 _POINTS_LATER: Final = re.compile(
@@ -159,11 +185,12 @@ _WANTS_MORE: Final = re.compile(
     r"\b(?:an?|the|to|of|and|or|(?<!it )is|are|with|for|in|at|by|from|that)\W*$|[.!?\"] it is\W*$"
 )
 _INITIAL: Final = re.compile(r"[A-Z][a-z]+ [A-Z]\.$")
-_COUNTER: Final = re.compile(
-    r"\b(?:share|provide|confirm|have|need|tell me)\b.{0,40}\byour\b.{0,30}\b(?:user id"
-    r"|reservation|booking|order|account)\b.{0,60}\b(?:number|id|reservation|booking)\b"
+_ASKS_WHO: Final = re.compile(
+    r"\b(?:share|provide|confirm|have|need|tell me|give me)\b.{0,40}\byour\b.{0,60}"
+    r"\b(?:number|id)\b"
 )
-_OF_A_CASE: Final = re.compile(r"\b(?:i|my|me)\b|\b(?:total|price|refund|fee|seat)\b.{0,30}\$|我")
+"""The assistant asks whom it has before it: the user is one of many, known by a number."""
+_OF_ONESELF: Final = re.compile(r"\b(?:i|my|me)\b|我")
 _CODE: Final = re.compile(r"`[^`]*`")
 _LISTED: Final = re.compile(r"\s*+(?:[-*+•#]+\s+|\d{1,3}[.)、]\s*|\[[\w .-]{1,20}\]\s*)+")
 _TRAILING: Final = re.compile(
@@ -179,6 +206,7 @@ _CLAUSE_END: Final = re.compile(
 _WORD: Final = re.compile(r"[a-z\d][\w'./:@-]*|[\u3400-\u9fff]")
 _TITLE: Final = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St)\.$")
 _MARKS: Final = " \t\r\n.,;:!?\"'，。；：！？"
+_TRIMMED: Final = " ,;:!?，；：！？-—–"
 _TYPES: Final[dict[str, FactType]] = {
     "state": "task_state",
     "owner": "architecture",
@@ -336,6 +364,8 @@ def _form(one: _Sentence, *, by_user: bool) -> Form | None:
         return None
     if _LINKED.search(body) and _valued_parts(one.statement):
         return "value"
+    if by_user and _plain_value(one.statement) is not None:
+        return "value"
     short = len(_WORD.findall(one.low)) <= _MOST_CORRECTING
     if not (by_user and short and _AMENDS.search(one.low)):
         return None
@@ -348,12 +378,32 @@ def _form(one: _Sentence, *, by_user: bool) -> Form | None:
 def _valued_parts(text: str) -> list[str]:
     """The statement as a whole where it gives one thing a value, else those of its parts that do;
     none where another part takes something back."""
-    if _valued(name_subject(text, "config")):
+    if _valued(name_subject(text, "config")) or _plain_value(text):
         return [text]
     parts = _APART.split(text)
     if any(_LIMITS.match(part) for part in parts):
         return []
-    return [part for part in parts if _valued(name_subject(part, "config"))]
+    return [
+        part
+        for at, part in enumerate(parts)
+        if _valued(name_subject(part, "config")) or (at == 0 and _plain_value(part))
+    ]
+
+
+def _plain_value(text: str) -> bool | None:
+    """Whether "X is value" says by itself what it is about; None where it is another form."""
+    found = _PLAIN_VALUE.match(folded(text).strip(_MARKS.replace('"', "")))
+    value = (found["value"] or found["amount"]) if found else ""
+    if not value:
+        return None
+    if _QUOTED_VALUE.match(value):
+        return True
+    tokens = cut(value)
+    if len(tokens) != 1 or tokens[0].kind in ("word", "weekday", "often", "time", "date"):
+        return None
+    named = name_subject(text, "config")
+    exact = tokens[0].kind in _EXACT_KINDS or _IDENTIFIER.search(text) is not None
+    return exact or bool(named.attribute and named.value)
 
 
 def _valued(named: Subject) -> bool:
@@ -371,12 +421,30 @@ def _doubted(one: _Sentence, form: Form, of_all: Refusal | None) -> Refusal | No
         return why or of_all
     if form == "decided" and _NO_CHOICE.search(one.body):
         return Refusal.POINTING
+    nothing = form == "value" and not _valued_parts(one.statement)
+    if nothing or (form != "rule" and _NOBODY.search(one.body)) or _everyday(one, form):
+        return Refusal.NO_SUBJECT
     if form == "rule" and not _STANDING.search(one.low):
         passing = order_at(one.low[one.first :]) is not None or _THIS_TURN.search(one.low)
+        once = found is not None and "must" in found[0] and not _MANY_MUST.search(one.body)
+        passing = passing or once
         return Refusal.REQUEST if passing else None
     asked = form in ("value", "preference", "correction") and order_at(one.body) == 0
     asked = asked and not _MAKE_THAT.match(one.body)
     return Refusal.REQUEST if asked else None
+
+
+def _everyday(one: _Sentence, form: Form) -> bool:
+    """Whether a verb of choosing has no object that is a choice."""
+    found = _CASUAL.search(one.body) if form == "decided" else None
+    if found is None or _DECIDED_CUE.search(one.low):
+        return False
+    chosen = found["object"]
+    traded = not found[0].startswith("switch") or _EXCHANGED.search(chosen)
+    if _SOMEBODY.search(chosen) or not traded:
+        return True
+    common = _EVERYDAY.search(chosen) or found[0].startswith("call it")
+    return bool(common) and not _NAMED.search(one.statement, found.start("object"))
 
 
 def _not_alone(
@@ -392,8 +460,8 @@ def _not_alone(
     if cut_off or not _closes(one.statement) or _wrapped(one, segment.text):
         return Refusal.HALF
     opening = [*before[:_OPENING_SEGMENTS], *before[-_OPENING_SEGMENTS:]]
-    clerks = (folded(near.text[:4_000]) for near in opening if near.role == "assistant")
-    if _OF_A_CASE.search(body) and any(map(_COUNTER.search, clerks)):
+    answers = (folded(near.text[:4_000]) for near in opening if near.role == "assistant")
+    if _OF_ONESELF.search(body) and any(map(_ASKS_WHO.search, answers)):
         return Refusal.CUSTOMER
     return Refusal.ECHO if not by_user and _said_again(body, before) else None
 
@@ -468,7 +536,9 @@ def _content(text: str, one: _Sentence, *, corrects: bool) -> str:
         )
         at = found.start() if found is not None else 0
         text = bounded(text, at, min(20, len(text) - at), MOST_CONTENT_CHARS)[:MOST_CONTENT_CHARS]
-    return " ".join(text.split()).strip(" \t\r\n,;:!?\"'，；：！？-—–")
+    text = " ".join(text.split()).strip(_TRIMMED)
+    bare = text.strip(_TRIMMED + "\"'")
+    return text if bare.count('"') % 2 else bare
 
 
 def _type(content: str, form: Form) -> FactType:

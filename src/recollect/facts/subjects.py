@@ -202,6 +202,8 @@ _PLACED: Final = re.compile(
 _VERSIONED: Final = re.compile(
     r"\b(?:use[sd]?|using|on|to|runs?|requires?|is|are)\s(?:\w+\s)?$|(?:升级到|用|在)\s?$"
 )
+_COPULA: Final = re.compile(r"\b(?:is|are)\b", re.IGNORECASE)
+"""The weather is nice on Monday: what stands behind it is no appointment."""
 _OF_A_NOUN: Final = re.compile(r"\s(?!(?:at|on|in|and|from|\w{3,6}days?)\b)[a-z]", re.IGNORECASE)
 """The weekly sync is one thing, the daily sync is another; neither is when it takes place."""
 _PAST: Final = re.compile(
@@ -244,6 +246,8 @@ def _by_noun(text: str, tokens: Sequence[Token]) -> Subject:
         value = _meant(text, values, words[name])
         if value is None and values:
             return _CANNOT_TELL
+        if value is not None and _state_follows(text, value.end):
+            return UNTOLD
         if value is not None:
             left = [token for token in tokens if token is not value and token.text != name]
             subject = _name_of(left, leave_out=FILLER | {_IMPLIED_BY.get(value.kind, "")})
@@ -251,6 +255,12 @@ def _by_noun(text: str, tokens: Sequence[Token]) -> Subject:
         if "name" in kinds:
             return _by_name(text, tokens, words[name])
     return UNTOLD
+
+
+def _state_follows(text: str, end: int) -> bool:
+    """ "Version 2.3 is broken" says how version 2.3 is, not which version something has."""
+    states = (phrase.search(text, end) for phrase in _STATES.values())
+    return any(found is not None and found.start() <= end + 1 for found in states)
 
 
 def _meant(text: str, values: Sequence[Token], noun: Token) -> Token | None:
@@ -322,6 +332,10 @@ def _by_schedule(text: str, tokens: Sequence[Token]) -> Subject:
     ]
     linked = bool(whens) and _PLACED.search(text[: whens[0].start])
     if not linked or sum(token.kind == "time" for token in whens) > 1 or _PAST.search(text):
+        return UNTOLD
+    copula = _COPULA.search(text, 0, whens[0].start)
+    between = cut(text[copula.end() : whens[0].start]) if copula else []
+    if between and between[0].text not in FILLER:
         return UNTOLD
     left = [token for token in tokens if token not in whens]
     attribute = "date" if all(token.kind == "date" for token in whens) else "schedule"

@@ -49,7 +49,8 @@ make made uses use used using run runs running listen listens listening serve se
 located stored keep kept put stay stays remains want need needs let new current correct right
 latest value instead scheduled around every each after before happen happens note remember upgrade
 upgraded pin pinned require requires migrate migrated planned due starts start ends fires points
-configured found saved allow allows allowed available number
+configured found saved allow allows allowed available number moving switching migrating upgrading
+staying
 """
 FILLER: Final = GRAMMAR | frozenset(_CHANGE_LINES.split())
 """What never tells one thing from another: grammar, verbs of change, time that has come."""

@@ -37,6 +37,7 @@ class Refusal(StrEnum):
     CUSTOMER = "the case of somebody who is not named"
     EXPLAINED = "an explanation"
     BESIDE_PASTE = "beside pasted text"
+    NO_SUBJECT = "what it is about cannot be named"
 
 
 LEAD_INS: Final = re.compile(

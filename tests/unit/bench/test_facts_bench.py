@@ -405,6 +405,7 @@ def _plain(half: str) -> Tally:
 HELD_OUT_ASKED = os.environ.get("FACTS_HELD_OUT") == "1"
 _HELD_OUT_NOISE = 1_500
 _TUNE_NOISE = 500
+_LEAST_FOUND = {TUNE: 0.48, HELD_OUT: 0.36}
 
 
 @pytest.mark.parametrize(
@@ -438,7 +439,7 @@ class TestFloors:
         assert len(cases) >= 40
         rules = _plain(half)
         naive = score(cases, by_keywords(cases)).total
-        assert rules.found_share >= 0.35
+        assert rules.found_share >= _LEAST_FOUND[half]
         assert rules.precision >= 0.95
         assert naive.precision < rules.precision
 

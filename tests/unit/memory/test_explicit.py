@@ -6,6 +6,7 @@ import pytest
 from tests.unit.memory.saying import said
 
 from recollect.facts.statements import find_statements
+from recollect.facts.wording import Refusal
 from recollect.values.message import Role
 
 EXCLUDED: dict[str, tuple[str, ...]] = {
@@ -24,6 +25,35 @@ EXCLUDED: dict[str, tuple[str, ...]] = {
         "今天好累啊，还没吃饭",
         "哈哈，这个梗我喜欢",
         "别客气，都是小事",
+    ),
+    "everyday talk": (
+        "I never understood why people like Java",
+        "I always forget my keys",
+        "you never listen",
+        "The weather is nice on Monday",
+        "Traffic is bad on Friday",
+        "We switched seats",
+        "We'll switch gears",
+        "I'm going to use the bathroom",
+        "We'll use the stairs",
+        "We'll keep you posted",
+        "We're keeping our fingers crossed",
+        "We picked the lock",
+        "We settled the bill",
+        "We chose poorly",
+        "Let's call it a day",
+        "Let's call it quits",
+        "The answer is 42",
+    ),
+    "nobody's": (
+        "Nobody prefers dark mode",
+        "No one prefers tabs",
+        "Nothing is on port 8080",
+    ),
+    "the form of an answer": (
+        "Your answer must be a single number",
+        "The response must be valid JSON",
+        "The output must include a table",
     ),
     "temporary debugging": (
         "let me add a print in the loop and see what the port is",
@@ -198,6 +228,19 @@ def test_thinking_is_never_read() -> None:
 )
 def test_a_models_advice_is_no_rule_of_the_user(text: str) -> None:
     assert find_statements(said(text, "assistant")).drafts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Nobody prefers dark mode", Refusal.NO_SUBJECT),
+        ("We picked the lock", Refusal.NO_SUBJECT),
+        ("The answer is 42", Refusal.NO_SUBJECT),
+        ("Your answer must be a single number", Refusal.REQUEST),
+    ],
+)
+def test_a_form_that_is_not_taken_has_a_reason(text: str, reason: Refusal) -> None:
+    assert [one.reason for one in find_statements(said(text)).refused] == [reason]
 
 
 def test_what_was_refused_says_why_without_its_words() -> None:

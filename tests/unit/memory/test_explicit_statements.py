@@ -60,6 +60,50 @@ def test_a_correction_names_what_it_replaces(text: str, replaces: str) -> None:
     assert draft.replaces == replaces
 
 
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("The timeout is 30 seconds", "config"),
+        ("The port is 8080", "config"),
+        ("端口是 8080", "config"),
+        ("超时时间是 30 秒", "config"),
+        ("The staging port is 8080", "config"),
+        ("minSdkVersion is 24", "config"),
+        ('The theme is "solarized"', "config"),
+        ("The entry point is `main.py`", "config"),
+        ("Output goes to /srv/media/subs", "config"),
+        ("Use 4 spaces for indentation", "decision"),
+        ("It's fine to skip tests", "preference"),
+        ("Every commit must be signed", "preference"),
+        ("we never deploy on Fridays", "preference"),
+        ("you must never push to main", "preference"),
+        ("We picked a monorepo", "decision"),
+        ("let's call it Marten", "decision"),
+    ],
+)
+def test_an_explicit_form_is_taken(text: str, type_: str) -> None:
+    draft = only(text)
+    assert (draft.content, draft.type) == (text, type_)
+
+
+def test_a_value_of_something_unnamed_meets_no_other() -> None:
+    assert only("The timeout is 30 seconds").subject == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "attribute"),
+    [
+        ("Version 2.3 is broken", "2.3 version", "state"),
+        ("We're moving to Postgres 16", "postgresql", "version"),
+        ("We use Postgres 16", "postgresql", "version"),
+        ("port 8443 is blocked", "8443 port", "state"),
+    ],
+)
+def test_the_subject_is_what_the_sentence_is_about(text: str, subject: str, attribute: str) -> None:
+    draft = only(text)
+    assert (draft.subject, draft.attribute) == (subject, attribute)
+
+
 def test_a_sentence_in_the_middle_of_chatter_is_its_own_evidence() -> None:
     text = "hey! long day. the staging api listens on 8443. can you look at the login page?"
     draft = only(text)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.memory.saying import said
-from tests.unit.memory.spoken_corrections import CORRECTING, UNRELATED
+from tests.unit.memory.spoken_corrections import CORRECTING, NOT_UNDERSTOOD, UNRELATED
 
 from recollect.facts.history import as_of, chain, history_of
 from recollect.facts.reconcile import Reconciled, reconcile
@@ -55,6 +55,13 @@ def test_a_correction_follows_what_was_spoken_of(first: str, second: str) -> Non
     talk.hear(second)
     old, *_ = talk.known.values()
     assert old.superseded_by is not None, talk.current
+
+
+@pytest.mark.parametrize(("first", "second"), NOT_UNDERSTOOD)
+def test_a_correction_that_is_not_understood_loses_nothing(first: str, second: str) -> None:
+    talk = Talk()
+    stated = [draft.content for draft in (*talk.hear(first), *talk.hear(second))]
+    assert talk.current == stated, "both are kept side by side, nothing is superseded wrongly"
 
 
 @pytest.mark.parametrize(("first", "second"), UNRELATED)

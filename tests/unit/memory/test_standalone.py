@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.memory.facts_room import talk
+from tests.unit.memory.saying import said
 
 from recollect.facts.extract import Extracted, extract
+from recollect.facts.statements import find_statements
 from recollect.values.message import Role
 
 
@@ -85,6 +87,12 @@ def test_a_piece_of_a_sentence_is_refused(content: str) -> None:
     assert contents(read(("user", content))) == []
 
 
+def test_what_the_message_goes_on_with_was_cut_off() -> None:
+    whole = "We decided to support two genomes only and to expose three surfaces"
+    assert contents(read(("user", whole))) == [whole]
+    assert contents(read(("user", f"{whole} of"))) == []
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -157,6 +165,11 @@ def test_a_customers_case_at_a_counter_is_nobodys(content: str) -> None:
     assert contents(read(("user", content))) == [content]
 
 
+def test_what_holds_for_every_customer_is_left_to_a_model() -> None:
+    policy = "Basic economy tickets cannot be canceled unless booked within 24 hours."
+    assert contents(read(*COUNTER, ("assistant", policy))) == []
+
+
 def test_a_developers_talk_of_orders_is_no_counter() -> None:
     aws = "Your AWS account ID goes into the profile; the order table has a number."
     mail = "my email is dev@example.com"
@@ -191,4 +204,17 @@ def test_extraction_refuses_with_the_reason_and_without_the_words() -> None:
 
 @given(st.text(min_size=1, max_size=300), st.sampled_from(["user", "assistant"]))
 def test_any_words_can_be_read(text: str, role: Role) -> None:
-    assert all(draft.content for draft in read((role, text)).drafts)
+    found = read((role, text))
+    assert all(draft.content for draft in found.drafts)
+    assert all(one.reason for one in found.refused)
+
+
+@given(
+    st.sampled_from(["remember that {}", "we decided to use {}", "always {}", "I prefer {}"]),
+    st.text("abcdfklm", min_size=3, max_size=20),
+    st.text(max_size=300),
+)
+def test_any_words_get_a_verdict_with_a_reason(form: str, word: str, rest: str) -> None:
+    found = find_statements(said(f"{form.format(word)} {rest}"))
+    assert found.drafts or all(one.reason for one in found.refused)
+    assert found.drafts or found.refused
