@@ -427,8 +427,7 @@ def _doubted(one: _Sentence, form: Form, of_all: Refusal | None) -> Refusal | No
     if form == "rule" and not _STANDING.search(one.low):
         passing = order_at(one.low[one.first :]) is not None or _THIS_TURN.search(one.low)
         once = found is not None and "must" in found[0] and not _MANY_MUST.search(one.body)
-        passing = passing or once
-        return Refusal.REQUEST if passing else None
+        return Refusal.REQUEST if passing or once else None
     asked = form in ("value", "preference", "correction") and order_at(one.body) == 0
     asked = asked and not _MAKE_THAT.match(one.body)
     return Refusal.REQUEST if asked else None
