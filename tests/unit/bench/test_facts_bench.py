@@ -428,7 +428,7 @@ _LEAST_FOUND = {TUNE: 0.48, HELD_OUT: 0.36}
         ),
     ],
 )
-class TestFloors:
+class TestThresholds:
     """What the rules promise; on the half that nobody tuned on only where that is asked for.
 
     Otherwise every run would tell whoever tunes whether the held-out half passes.

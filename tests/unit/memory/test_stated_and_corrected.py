@@ -1,7 +1,7 @@
 """Requests, fragments, corrections and plain facts: what becomes of each, by rules alone.
 
 The cases were written before the rules were looked at, every other one held out: rules may be
-mended by the first of each pair, never by the second, whose floors only say how far that carries.
+mended by the first of each pair, never by the second, whose least shares say how far that carries.
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ class Memory:
     """What a session's user said, read message by message."""
 
     facts: dict[FactId, Fact] = field(default_factory=dict)
-    heard: list[Segment] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
 
     def hear(self, text: str) -> None:
-        number = len(self.heard)
+        number = len(self.segments)
         segment = Segment(
             id=SegmentId(f"s:{number}"),
             session="s",
@@ -205,13 +205,13 @@ class Memory:
             trust="high",
             tool=None,
         )
-        read = extract([segment], self.heard, model=None, max_output_tokens=10, now=1e6)
+        read = extract([segment], self.segments, model=None, max_output_tokens=10, now=1e6)
         for draft in asyncio.run(read).drafts:
             mine = replace(draft, session="s")
             known = Versions(tuple(self.facts.values()))
             done = settle(mine, self.current(), now=1e6, history=known.of(mine))
             self.facts.update((one.id, one) for one in done.written)
-        self.heard.append(segment)
+        self.segments.append(segment)
 
     def current(self) -> list[Fact]:
         return [one for one in self.facts.values() if one.current]
