@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -363,6 +364,8 @@ def with_tls(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     from huggingface_hub import close_session
 
     key, certificate = folder / "key.pem", folder / "certificate.pem"
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     files = ["-keyout", str(key), "-out", str(certificate)]
