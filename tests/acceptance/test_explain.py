@@ -328,7 +328,7 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((empty,), "empty"),
         ((header,), "no messages"),
         ((noise,), "no kind"),
-        ((pi_file, "--preset", "seeds"), '"openclaw": "seeds" is its former name'),
+        ((pi_file, "--preset", "other"), 'one of "recollect", "openclaw"'),
     ):
         done = explain(*arguments)
         said = done.stderr.decode()
