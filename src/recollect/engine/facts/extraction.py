@@ -20,7 +20,6 @@ from recollect.engine.facts.jobs import (
     DIGEST_TOKENS,
     Reach,
     digest_job,
-    extract_job,
     reach_of,
     session_of,
     subject_of,
@@ -40,6 +39,7 @@ from recollect.values.batch import (
     Batch,
     Lease,
     NewJob,
+    extract_job,
 )
 from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
 from recollect.values.recall import FactQuery

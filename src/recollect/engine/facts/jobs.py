@@ -18,10 +18,8 @@ from recollect.config.settings import Scope
 from recollect.upkeep.jobs import GiveUp
 from recollect.values.batch import (
     DIGEST_JOB,
-    EXTRACT_JOB,
     Lease,
     NewJob,
-    extract_key,
 )
 from recollect.values.fact import Fact
 from recollect.values.message import MessageId
@@ -83,20 +81,6 @@ def digest_job(
         key=blake2b(named.encode(), digest_size=8).hexdigest(),
         payload=named.encode(),
         about=tuple(dict.fromkeys(about)),
-        run_at=run_at,
-        cost_tokens=cost_tokens,
-    )
-
-
-def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """A job that reads what a session has said since it was read last.
-
-    `left`: messages left the view, so it does not wait for the session to go idle.
-    """
-    return NewJob(
-        kind=EXTRACT_JOB,
-        key=extract_key(session, left=left),
-        payload=json.dumps({"session": session, "left": left}).encode(),
         run_at=run_at,
         cost_tokens=cost_tokens,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from recollect.ports import Store
 from recollect.search.bm25 import score_document
 from recollect.values.batch import Batch
 from recollect.values.compaction import CompactionRecord
@@ -312,3 +313,10 @@ def _holds_best(
     assert not missing, f"{len(missing)} of the best {limit} are missing"
     near = sum(value >= worst - tolerance for place, value in values.items() if place in places)
     assert near >= wanted, f"only {near} of the best {wanted} were found"
+
+
+async def ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
+    """What the store answers, which has to be what the model says."""
+    found = await store.candidates(query)
+    model.expect(query, found)
+    return found

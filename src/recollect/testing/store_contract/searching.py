@@ -20,9 +20,9 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import ReferenceModel
+from recollect.testing.store_contract.model import ReferenceModel, ask
 from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery, Candidates
+from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId
 
 ODD_WORDS = (
@@ -49,12 +49,6 @@ async def _filled(store: Store, *new: NewSegment, **sets: int) -> ReferenceModel
     return model
 
 
-async def _ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
-    found = await store.candidates(query)
-    model.expect(query, found)
-    return found
-
-
 async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
     """Documents, average length and document frequencies are exact after every write."""
     store = await spaces.open()
@@ -65,7 +59,7 @@ async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
         batch = Batch(at=START, segments=new[max(0, first - 5) : first + 15])
         model.write(batch)
         await store.write(batch)
-        await _ask(store, model, CandidateQuery(words=(*words, "unheard")))
+        await ask(store, model, CandidateQuery(words=(*words, "unheard")))
 
 
 async def best_by_words_are_among_the_candidates(spaces: Spaces) -> None:
@@ -78,7 +72,7 @@ async def best_by_words_are_among_the_candidates(spaces: Spaces) -> None:
         words = tuple(dict.fromkeys(new[place].passages[0].words))
         for limit in (1, 5, 50):
             query = CandidateQuery(words=words, lexical_limit=limit, vector_limit=0)
-            await _ask(store, model, query)
+            await ask(store, model, query)
 
 
 async def repeats_of_a_word_count(spaces: Spaces) -> None:
@@ -93,7 +87,7 @@ async def repeats_of_a_word_count(spaces: Spaces) -> None:
     model = await _filled(store, *new)
     for limit in (3, 10, 100):
         for words in (("apple",), ("apple", "pear"), ("pear", "filler", "none")):
-            await _ask(store, model, CandidateQuery(words=words, lexical_limit=limit))
+            await ask(store, model, CandidateQuery(words=words, lexical_limit=limit))
 
 
 async def odd_words_are_words(spaces: Spaces) -> None:
@@ -110,7 +104,7 @@ async def odd_words_are_words(spaces: Spaces) -> None:
         found = await store.candidates(query)
         assert any(one.counts.get(word) for one in found.passages), word
         model.expect(query, found)
-    await _ask(store, model, CandidateQuery(words=ODD_WORDS, lexical_limit=200))
+    await ask(store, model, CandidateQuery(words=ODD_WORDS, lexical_limit=200))
 
 
 async def _vectors_of(spaces: Spaces, dimensions: int) -> None:
@@ -197,9 +191,9 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
         replace(base, said_after=START + 5_000),
         replace(base, said_after=START + 10, said_before=START + 12),
     ):
-        await _ask(store, model, query)
-        await _ask(store, model, replace(query, vectors=()))
-        await _ask(store, model, replace(query, words=()))
+        await ask(store, model, query)
+        await ask(store, model, replace(query, vectors=()))
+        await ask(store, model, replace(query, words=()))
 
 
 async def embedders_stand_side_by_side(spaces: Spaces) -> None:
@@ -213,8 +207,8 @@ async def embedders_stand_side_by_side(spaces: Spaces) -> None:
     await store.write(more)
     for embedder, dimensions in (("small", 256), ("large", 384)):
         near = asked("q", embedder=embedder, dimensions=dimensions)
-        await _ask(store, model, CandidateQuery(vectors=(near,), vector_limit=40))
-        await _ask(store, model, CandidateQuery(vectors=(near,), vector_limit=7))
+        await ask(store, model, CandidateQuery(vectors=(near,), vector_limit=40))
+        await ask(store, model, CandidateQuery(vectors=(near,), vector_limit=7))
     stats = await store.stats()
     assert dict(stats.vectors) == {"small": 30, "large": 30}
 
@@ -225,9 +219,9 @@ async def unknown_embedder_finds_nothing_by_vector(spaces: Spaces) -> None:
     new = segments(20)
     model = await _filled(store, *new, e=256)
     stranger = asked("q", embedder="unheard of", dimensions=64)
-    await _ask(store, model, CandidateQuery(vectors=(stranger,)))
+    await ask(store, model, CandidateQuery(vectors=(stranger,)))
     words = new[0].passages[0].words[:3]
-    await _ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vectors=(stranger,)))
+    await ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vectors=(stranger,)))
 
 
 async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
@@ -237,7 +231,7 @@ async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
     bad = CandidateQuery(vectors=(asked("q", embedder="e", dimensions=128),))
     (outcome,) = await asyncio.gather(store.candidates(bad), return_exceptions=True)
     assert isinstance(outcome, StoreError), repr(outcome)
-    await _ask(store, model, CandidateQuery(vectors=(asked("q", embedder="e"),)))
+    await ask(store, model, CandidateQuery(vectors=(asked("q", embedder="e"),)))
 
 
 async def similarity_is_a_cosine(spaces: Spaces) -> None:
@@ -257,7 +251,7 @@ async def similarity_is_a_cosine(spaces: Spaces) -> None:
     for factor in (1.0, 9.5):
         longer = replace(near, values=_times(near.values, factor))
         for limit in (3, 30):
-            await _ask(store, model, CandidateQuery(vectors=(longer,), vector_limit=limit))
+            await ask(store, model, CandidateQuery(vectors=(longer,), vector_limit=limit))
 
 
 def _times(values: bytes, factor: float) -> bytes:
@@ -269,13 +263,13 @@ async def empty_query_finds_nothing(spaces: Spaces) -> None:
     store = await spaces.open()
     model = ReferenceModel()
     for query in (CandidateQuery(), CandidateQuery(words=("any",), vectors=(asked("q"),))):
-        await _ask(store, model, query)
+        await ask(store, model, query)
     model = await _filled(store, *segments(5))
     found = await store.candidates(CandidateQuery())
     assert found.passages == ()
     assert found.documents == 5
     model.expect(CandidateQuery(), found)
-    await _ask(store, model, CandidateQuery(words=("unheard",)))
+    await ask(store, model, CandidateQuery(words=("unheard",)))
 
 
 async def long_text_is_found_by_each_passage(spaces: Spaces) -> None:
@@ -320,13 +314,13 @@ async def several_embedders_are_asked_at_once(spaces: Spaces) -> None:
         query = CandidateQuery(
             words=words, vectors=(small, large), lexical_limit=limits[0], vector_limit=limits[1]
         )
-        found = await _ask(store, model, query)
-        turned = await _ask(store, model, replace(query, vectors=(large, small)))
+        found = await ask(store, model, query)
+        turned = await ask(store, model, replace(query, vectors=(large, small)))
         by_place = {(one.segment, one.ordinal): one.similarities for one in turned.passages}
         assert {
             (one.segment, one.ordinal): one.similarities[::-1] for one in found.passages
         } == by_place
-    found = await _ask(store, model, CandidateQuery(vectors=(small, large), vector_limit=1))
+    found = await ask(store, model, CandidateQuery(vectors=(small, large), vector_limit=1))
     assert {one.segment for one in found.passages} == set(ids((new[3], new[77])))
     assert [one.similarities[1] for one in found.passages if one.segment == ids(new)[3]] == [None]
 
@@ -340,7 +334,7 @@ async def unknown_embedder_beside_a_known_one(spaces: Spaces) -> None:
     words = new[50].passages[0].words[:1]
     for vectors_ in ((stranger, small), (small, stranger), (stranger,)):
         query = CandidateQuery(words=words, vectors=vectors_, vector_limit=5)
-        found = await _ask(store, model, query)
+        found = await ask(store, model, query)
         at = vectors_.index(stranger)
         assert found.passages
         assert all(one.similarities[at] is None for one in found.passages)
@@ -378,7 +372,7 @@ async def what_is_left_out_crowds_nobody_out(spaces: Spaces) -> None:
         CandidateQuery(words=("target",), vectors=(near,), said_after=START - 1, cold=True),
     ):
         for gone in ((), ids(loud), ids(new[::2]), ids(new), (unknown,), (unknown, ids(loud)[5])):
-            await _ask(store, model, replace(base, leave_out=frozenset(gone)))
+            await ask(store, model, replace(base, leave_out=frozenset(gone)))
     crowded = CandidateQuery(words=("target",), lexical_limit=5, leave_out=frozenset(ids(loud)))
     assert len((await store.candidates(crowded)).passages) == 5
 
@@ -392,9 +386,9 @@ async def leaving_out_changes_no_statistics(spaces: Spaces) -> None:
     words = tuple(dict.fromkeys(new[70].passages[0].words))
     query = CandidateQuery(words=words, vectors=(asked("q", embedder="small"),))
     for cold in (False, True):
-        whole = await _ask(store, model, replace(query, cold=cold))
+        whole = await ask(store, model, replace(query, cold=cold))
         left = frozenset(ids(new[10:75]))
-        rest = await _ask(store, model, replace(query, cold=cold, leave_out=left))
+        rest = await ask(store, model, replace(query, cold=cold, leave_out=left))
         assert rest.documents == whole.documents
         assert rest.average_length == whole.average_length
         assert dict(rest.document_frequencies) == dict(whole.document_frequencies)

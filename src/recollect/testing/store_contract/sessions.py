@@ -26,7 +26,7 @@ from recollect.testing.store_contract.examples import (
     worded,
 )
 from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import ReferenceModel
+from recollect.testing.store_contract.model import ReferenceModel, ask
 from recollect.values.batch import (
     DIGEST_JOB,
     EXTRACT_JOB,
@@ -40,7 +40,7 @@ from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState, TokenCalibration
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery, Candidates, FactQuery
+from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment
 from recollect.values.upkeep import ForgetOrder
 
@@ -382,12 +382,6 @@ async def _write(store: Store, model: ReferenceModel, *new: NewSegment) -> None:
     await store.write(batch)
 
 
-async def _ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
-    found = await store.candidates(query)
-    model.expect(query, found)
-    return found
-
-
 def _asking(like: NewSegment) -> CandidateQuery:
     near = asked("q", embedder="e", like=vector("e" + like.segment.text))
     return CandidateQuery(words=("target",), vectors=(near,), lexical_limit=200, vector_limit=200)
@@ -412,13 +406,13 @@ async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
     await _write(store, model, *new)
     for session in ("talk", "unheard of", "file", "files", "file:MEMORY.md", "file:unheard of"):
         for query in _ways(replace(_asking(new[0]), session=session)):
-            alone = await _ask(store, model, query)
+            alone = await ask(store, model, query)
             assert {one.session for one in alone.passages} <= {session}
-            found = await _ask(store, model, replace(query, with_files=True))
+            found = await ask(store, model, replace(query, with_files=True))
             expected = {*_FILES, session}.intersection(names)
             assert {one.session for one in found.passages} == expected
     for query in _ways(_asking(new[0])):
-        everything = await _ask(store, model, replace(query, with_files=True))
+        everything = await ask(store, model, replace(query, with_files=True))
         assert {one.session for one in everything.passages} == set(names)
 
 
@@ -454,8 +448,8 @@ async def files_are_let_through_before_limits(spaces: Spaces) -> None:
             said_before=before,
         )
         for way in _ways(query):
-            await _ask(store, model, way)
-    found = await _ask(store, model, replace(base, vectors=(), with_files=True))
+            await ask(store, model, way)
+    found = await ask(store, model, replace(base, vectors=(), with_files=True))
     assert len(found.passages) == 5
     assert set(ids(noted[:3])) < {one.segment for one in found.passages}
 
@@ -477,10 +471,10 @@ async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
     async def hold(*, found: int) -> None:
         for one in (store, other):
             for query in _ways(base):
-                await _ask(one, model, query)
-            cold = await _ask(one, model, replace(base, cold=True))
+                await ask(one, model, query)
+            cold = await ask(one, model, replace(base, cold=True))
             assert cold.cold_searched == len(model.cold)
-            by_words = await _ask(one, model, replace(base, vectors=()))
+            by_words = await ask(one, model, replace(base, vectors=()))
             assert len(by_words.passages) == found
 
     await _write(store, model, *talk)
