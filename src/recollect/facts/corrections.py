@@ -2,8 +2,9 @@
 
 People say "make that 9000", "9000, not 8000", "changed my mind, let's use Go": what is corrected is
 plain from the conversation and not from the words. Must never choose between two facts that could
-be meant, never look beyond the session, and never let a correction of less trust reach a fact of
-more. Always holds: what it gives is one of the facts it was given, and says why; pure.
+be meant, never look beyond the session (unless a person wrote it down outside of any, and names the
+value that no longer holds), and never let a correction of less trust reach a fact of more. Always
+holds: what it gives is one of the facts it was given, and says why; pure.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from recollect.facts.parts import parts_of
 from recollect.facts.sameness import content_words, rank, values_of
-from recollect.facts.subjects import Subject, name_clauses
+from recollect.facts.subjects import Subject, name_clauses, name_subject
 from recollect.facts.tokens import cut
 from recollect.values.fact import Fact, FactDraft
 
@@ -60,9 +62,10 @@ _Sign: TypeAlias = Callable[[FactDraft, Sequence[Fact]], list[Fact]]
 
 def followed(draft: FactDraft, known: Sequence[Fact]) -> Followed | None:
     """The one fact that a statement said as a correction replaces; None where none or two can."""
-    if not (draft.corrects or draft.replaces) or draft.session is None:
+    by_hand = draft.made_by == "user" and draft.session is None
+    if not (draft.corrects or draft.replaces) or (draft.session is None and not by_hand):
         return None
-    here = [fact for fact in known if fact.session == draft.session]
+    here = [fact for fact in known if by_hand or fact.session == draft.session]
     here = sorted(here, key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id))[:_MOST]
     values = values_of(draft.content)
     if values and any(
@@ -70,7 +73,7 @@ def followed(draft: FactDraft, known: Sequence[Fact]) -> Followed | None:
     ):
         return None  # it was corrected before, in other words: an echo corrects nothing
     pool = [fact for fact in here if _within_reach(draft, fact)]
-    for find, reason in _SIGNS:
+    for find, reason in _BY_VALUE if by_hand else _SIGNS:
         found = find(draft, pool)
         if len(found) == 1:
             return Followed(fact=found[0], reason=reason)
@@ -159,9 +162,12 @@ def _by_choice(draft: FactDraft, pool: Sequence[Fact]) -> list[Fact]:
     return decided if _same_purpose(draft, decided[0]) else []
 
 
-_SIGNS: Final[tuple[tuple[_Sign, str], ...]] = (
+_BY_VALUE: Final[tuple[tuple[_Sign, str], ...]] = (
     (_by_old_value, "it names the value that it replaces"),
     (_by_value_beside, "it names the value that it replaces"),
+)
+_SIGNS: Final[tuple[tuple[_Sign, str], ...]] = (
+    *_BY_VALUE,
     (_by_property, "a correction of the same property"),
     (_by_kind, "a correction, and the only such value of the session"),
     (_by_choice, "a reversal, and the only decision of the session"),
@@ -236,4 +242,9 @@ def _values_in(text: str) -> frozenset[tuple[str, str]]:
 
 
 def _clauses(statement: Fact | FactDraft) -> tuple[Subject, ...]:
-    return name_clauses(statement.content, statement.type)
+    """What a statement is about, clause by clause; with several values, also part by part."""
+    clauses = name_clauses(statement.content, statement.type)
+    parts = parts_of(statement.content)
+    if len(parts) < 2:
+        return clauses
+    return (*clauses, *(name_subject(part.text, statement.type) for part in parts))

@@ -65,6 +65,26 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
     return (new, *closed)
 
 
+def remaining_fact(old: Fact, content: str, *, at: float, now: float) -> Fact:
+    """What still holds of a fact of several values when one of them was replaced at this time.
+
+    It was said by whoever said the whole, in the same messages; whatever ended that ends it, too.
+    """
+    named = name_subject(content, old.type)
+    return replace(
+        old,
+        id=fact_id(old.evidence, content if old.evidence else f"{old.id}\0{content}"),
+        content=content,
+        at=at,
+        recorded_at=now,
+        words=tuple(tokenize(content)),
+        subject=named.subject,
+        attribute=named.attribute,
+        foreign=None,
+        change=None,
+    )
+
+
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
     """A known fact with the statement as one more source; nothing where it may not gain one.
 

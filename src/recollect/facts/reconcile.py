@@ -22,7 +22,8 @@ from typing import Final
 
 from recollect.errors import ModelError
 from recollect.facts.corrections import followed
-from recollect.facts.history import gain_source, held_at, new_fact, place
+from recollect.facts.history import gain_source, held_at, new_fact, place, remaining_fact
+from recollect.facts.parts import Remainder, parts_of, remainder
 from recollect.facts.questions import (
     MOST_CANDIDATES,
     Opinion,
@@ -39,9 +40,11 @@ from recollect.facts.sameness import (
     may_be_same,
     may_replace,
     named,
+    named_words,
     near,
     rank,
     same_name,
+    same_property,
     same_words,
     values_of,
 )
@@ -80,7 +83,13 @@ def decide(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict:
     if len(likely) == 1 and not values_of(draft.content) <= values_of(likely[0][0].content):
         reason = "the same subject and attribute by name, and enough of the same words"
         return Verdict(operation="supersede", fact=likely[0][0], reason=reason)
-    return _replacing(draft, about, names) or _correcting(draft, known) or _nothing_known()
+    return (
+        _of_a_part(draft, about, known)
+        or _replacing(draft, about, names)
+        or _correcting(draft, known)
+        or _by_hand(draft, known)
+        or _nothing_known()
+    )
 
 
 def _nothing_known() -> Verdict:
@@ -111,6 +120,40 @@ def _of_same(draft: FactDraft, about: Named, same: Sequence[tuple[Fact, Named]])
 def _more_detailed(new: str, old: str) -> bool:
     ours, theirs = set(content_words(new)), set(content_words(old))
     return theirs < ours and len(ours) >= len(theirs) + 2
+
+
+def _of_a_part(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict | None:
+    """ "We use Redis 8": the one fact of several values that gives the same another value."""
+    found = [
+        fact
+        for fact in known
+        if about.certain and any(same_name(about, one) for one in _named_parts(fact))
+    ]
+    if len(found) != 1:
+        return None
+    if any(about.value == one.value and same_name(about, one) for one in _named_parts(found[0])):
+        if rank(found[0].trust) < rank(draft.trust):
+            return None  # said now by somebody who is trusted more: that is kept, too
+        reason = "the same value is known"
+        return Verdict(operation="none", fact=found[0], certain=True, reason=reason)
+    reason = "another value of the same subject and attribute"
+    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
+
+
+def _named_parts(fact: Fact) -> list[Named]:
+    parts = parts_of(fact.content)
+    return [named_words(part.text, fact.type) for part in parts] if len(parts) > 1 else []
+
+
+def _by_hand(draft: FactDraft, known: Sequence[Fact]) -> Verdict | None:
+    """What a person writes down replaces what gives the same thing another value of a kind."""
+    if draft.made_by != "user":
+        return None
+    found = [fact for fact in known if same_property(draft.content, fact.content)]
+    if not found:
+        return None
+    reason = "another value of what the same words name"
+    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
 
 
 def _replacing(
@@ -163,7 +206,8 @@ class Reconciled:
 
     operation: Operation
     written: tuple[Fact, ...] = field(default=(), repr=False)
-    """The new fact first, where there is one, and every known fact that changed."""
+    """The new fact first, where there is one, then every known fact that changed, then what still
+    holds of one that stated several values."""
     reason: str
     spent_tokens: int = 0
 
@@ -313,9 +357,18 @@ def _carry_out(
     if followed is None and (later := _same_words_later(draft, about, known)) is not None:
         written = gain_source(later, draft)
         return Reconciled(operation="none", written=written, reason="said again later")
-    if followed is not None and _leaves_out(about, name := named(followed)):
+    left = Remainder() if followed is None else _left_of(followed, draft, verdict)
+    reason = verdict.reason
+    if not left.certain:
+        followed, reason = None, "it corrects one of several values, and does not say which"
+    if followed is not None and _leaves_out(about, name := _corrected(followed, left)):
         about = replace(about, subject=name.subject, attribute=name.attribute)
-    versions = [fact for fact in known if _is_version(fact, about, followed)]
+    versions = [
+        fact
+        for fact in known
+        if _is_version(fact, about, followed)
+        or (draft.made_by == "user" and same_property(draft.content, fact.content))
+    ]
     barred = [
         fact
         for fact in versions
@@ -325,12 +378,32 @@ def _carry_out(
         return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
     change: Change = "update" if verdict.operation == "update" else "supersede"
     new, *closed = place(new_fact(draft, about, now=now), versions, change=change)
-    reason = verdict.reason
     if barred:
         reason += "; kept beside a fact that it may not replace"
     if new.superseded_by is not None:
         reason += "; said before what is known, so it is history"
-    return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
+    rest = [
+        remaining_fact(followed, left.text, at=draft.at, now=now)
+        for old in closed
+        if left.text and followed is not None and old.id == followed.id
+    ]
+    return Reconciled(
+        operation=change if closed else "add", written=(new, *closed, *rest), reason=reason
+    )
+
+
+def _left_of(fact: Fact, draft: FactDraft, verdict: Verdict) -> Remainder:
+    """What a fact of several values still says when one of them is replaced."""
+    if verdict.operation != "supersede":
+        return Remainder()
+    return remainder(fact.content, draft.content, draft.replaces)
+
+
+def _corrected(fact: Fact, left: Remainder) -> Named:
+    """The name of what is replaced: a whole fact, or the one part of it that is corrected."""
+    if not left.corrected:
+        return named(fact)
+    return named_words(left.corrected, fact.type)
 
 
 def _leaves_out(about: Named, name: Named) -> bool:

@@ -12,11 +12,12 @@ they fetched replace nothing of higher trust. Nobody but a person replaces what 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.facts.subjects import Subject, name_subject
-from recollect.facts.tokens import FILLER, cut
+from recollect.facts.tokens import FILLER, Token, cut
 from recollect.rules.trust import TRUST_ORDER
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Fact, FactDraft, FactType
@@ -34,6 +35,21 @@ two, and this share of the longer one; less where the speaker said it is a corre
 alone cannot tell a correction from a look-alike: a model that always says "supersede" joins 70 of
 123 corrections and 3 of 95 look-alikes at this share, 87 and 12 at 0.6
 (test_reconcile_model.py)."""
+_STATED: Final = re.compile(
+    r"(?P<left>[^=:：]{1,200}?)(?:\s(?:is|are|will be|should be)(?: now)?(?: called| named"
+    r"| set to)?\s|\s?[=:：]\s?|(?:现在)?(?:是|为|改成|改为))(?P<value>\S{1,80}(?:\s\S{1,40})?)",
+    re.IGNORECASE,
+)
+_INDEFINITE: Final = re.compile(
+    r"(?:an?|one|another|some|this|that|these|those|it|there|he|she|they|what|who)\b", re.IGNORECASE
+)
+_ONLY_ONE: Final = frozenset(
+    {
+        *("favourite", "favorite", "preferred", "default", "usual"),
+        *("current", "latest", "main", "primary", "only", "official"),
+    }
+)
+""" "My favourite colour is teal": there is one, so that any other word replaces it."""
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[的了吧]")
 
 
@@ -73,6 +89,14 @@ def named(statement: Fact | FactDraft) -> Named:
         subject=statement.subject or found.subject,
         attribute=statement.attribute or found.attribute,
         value=found.value,
+    )
+
+
+def named_words(content: str, type: FactType) -> Named:  # noqa: A002
+    """What words are about, by code alone."""
+    found = name_subject(content, type)
+    return Named(
+        subject=found.subject, attribute=found.attribute, value=found.value, certain=found.told
     )
 
 
@@ -155,6 +179,43 @@ def near(one: str, other: str, *, share: float = _LEAST_SHARE) -> bool:
         len(shared) >= max(_LEAST_SHARED, share * max(len(left), len(right)))
         and [word for word in right if word in left] == shared
     )
+
+
+def same_property(one: str, other: str) -> bool:
+    """Whether two statements give one thing two values of a kind, in the same words.
+
+    "The codename is Falcon", "the codename is Eagle": for what a person writes down, where code
+    has no name for the property. What has several ("the service is slow", "the service is in Go")
+    is told by the kinds of the values: only exact ones are compared, and words only of what is
+    said to be one.
+    """
+    ours, theirs = _stated(one), _stated(other)
+    return ours is not None and theirs is not None and ours[:2] == theirs[:2] and ours != theirs
+
+
+def _stated(content: str) -> tuple[tuple[str, ...], str, str] | None:
+    """What has a value, the value's kind, and the value; None for any other form."""
+    found = _STATED.fullmatch(content.strip(" .!。"))
+    if found is None or _INDEFINITE.match(found["left"]):
+        return None
+    left = tuple(token.text for token in cut(found["left"]) if token.text not in FILLER)
+    tokens = cut(found["value"])
+    if not left or not tokens or len(tokens) > 2:
+        return None
+    kind = _kind_of(found["value"], tokens)
+    if not kind and len(tokens) == 1 and _ONLY_ONE.intersection(left):
+        kind = "word"
+    return (left, kind, " ".join(token.text for token in tokens)) if kind else None
+
+
+def _kind_of(value: str, tokens: Sequence[Token]) -> str:
+    """Of what kind an exact value is: a number, a path, a name …; empty for plain words."""
+    if len(tokens) == 1 and tokens[0].kind != "word":
+        return "number" if tokens[0].kind == "version" else tokens[0].kind
+    if any(sign.isdigit() for sign in value):
+        return "name" if len(tokens) == 1 else ""
+    proper = all(token.kind == "word" and token.written[:1].isupper() for token in tokens)
+    return "name" if proper or value[:1] in "\"“「'" else ""
 
 
 def may_be_same(draft: FactDraft, about: Named, fact: Fact, known: Named) -> bool:

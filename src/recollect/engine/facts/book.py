@@ -294,7 +294,11 @@ class FactWriter:
         closes_pinned = any(one.id in pinned for one in done.written if one.id != fresh.id)
         own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
         changed = [
-            replace(one, superseded_by=own.id) if one.superseded_by == fresh.id else one
+            replace(one, superseded_by=own.id)
+            if one.superseded_by == fresh.id
+            else replace(one, pinned=own.pinned)
+            if one.id not in known  # what still holds of a fact of several values
+            else one
             for one in done.written
             if one.id != fresh.id
         ]
