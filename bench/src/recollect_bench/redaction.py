@@ -1,11 +1,12 @@
 """`recollect bench redaction`: how much of what is secret is masked, and of what is not.
 
-Owns the measures, for our rules and for the two baselines in the same run. Never prints a
-secret, and types in no figure. A true example counts as masked only when no eight consecutive
-characters of any secret marked in it survive in the output (shorter secrets: the whole). The
-examples say which rule they belong to but not where the secret stands, so the marks are ours:
-drafted from the spans of our own rules, read through one by one and corrected, and kept as
-offsets beside this module (`redaction_labels.json`), where later rules cannot move them.
+Owns the measures, for our rules and for two baselines in the same run (OpenClaw's six patterns and
+detect-secrets). Never prints a secret, and types in no figure. A true example counts as masked only
+when no eight consecutive characters of any secret marked in it survive in the output (shorter
+secrets: the whole). The examples say which rule they belong to but not where the secret stands, so
+the marks are ours: drafted from the spans of our own rules, read through one by one and corrected,
+and kept as offsets beside this module (`redaction_labels.json`), where later rules cannot move
+them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-# What the redaction bench is held against: OpenClaw's six patterns, and detect-secrets.
-#
-# Owns both as plain functions from text to text. Neither is product code, and nothing outside the
-# bench imports them.
+# What the redaction bench is held against
 
 
 # The patterns of OpenClaw's memory-context plugin, in their order (docs/sources.md).

@@ -1,8 +1,9 @@
-"""Kinds of secrets as people and programs write them, and what only looks like one.
+"""The texts of the redaction bench: labelled examples, templates, clean texts, real transcripts.
 
-Owns filling in the templates: they were written by somebody who never saw the rules, and hold
-placeholders, so that no secret is kept in the repository; values come from a seed. The held-out
-half is for measuring only: whoever changes a rule never reads it, and looks at its totals.
+The templates were written by somebody who never saw the rules, and hold placeholders, so that no
+secret is kept in the repository; values come from a fixed seed, so that every run sees the same.
+The held-out half is for measuring only: whoever changes a rule never reads it, and looks at its
+totals. Never changes an example.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from recollect_bench.data import DataNotFoundError, data_folder
 
-# The texts of the redaction bench: labelled examples, clean texts, real transcripts.
-#
-# Owns reading `data/secrets` and `data/transcripts` and making the clean corpus. Never changes
-# an example. Generated texts come from a fixed seed, so that every run sees the same ones.
+# The texts of the redaction bench
 
 
 _TRANSCRIPTS = (

@@ -3,6 +3,13 @@
 Owns `recollect bench tokens` and the command that re-derives the counter's tables:
 `python -m recollect_bench.tokens [run | fit] [--write] [--corpus FOLDER]`. It needs `bpe-openai`
 (the `bench` extra) and must never be imported by the library. Ratios are estimate / o200k.
+
+Calibration is shown on simulated sessions: every turn adds messages, the request is the history so
+far, the provider reports what o200k counts, and once in a while most of the history is removed.
+The fit finds costs that make the relative error of every sample small, the worst above all (the
+sixth power of the error beside its square), each within bounds, by Newton's method; samples of a
+larger pool that the costs still miss are added and the fit repeated. It needs numpy and never
+looks at the tables it replaces.
 """
 
 from __future__ import annotations
@@ -45,11 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-# Simulated sessions that show how close a calibrated count comes to the provider's.
-#
-# Owns the simulation: every turn adds messages, the request is the history so far, the provider
-# reports what o200k counts, and once in a while most of the history is removed. It must never
-# calibrate with anything but such reports. The same documents give the same sessions.
+# Simulated sessions that show how close a calibrated count comes to the provider's
 
 
 TURNS_BEFORE_MEASURING = 5
@@ -122,13 +125,7 @@ def _message(dice: random.Random, texts: Sequence[str]) -> str:
     return text[start : start + length]
 
 
-# Derives the counter's cost tables from o200k.
-#
-# Owns the fit: the costs that make the relative error of every sample small, and the worst errors
-# above all (the sixth power of the error beside its square), each cost within bounds, by Newton's
-# method. Samples of a second, larger pool that the costs still miss are added, and the fit
-# repeated. It needs numpy, which nothing else here does; it must never look at the tables it
-# replaces.
+# Derives the counter's cost tables from o200k
 
 
 TARGET_RATIO = 1.10

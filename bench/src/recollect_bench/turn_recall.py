@@ -4,9 +4,17 @@ Recall as a turn asks for it, on a real store of 20,000 and of 200,000 passages 
 of two embedders (384 and 256 dimensions), all in memory: half of the questions are a turn's
 behind the gate, with a view of 100 messages and 2,000 tokens to fill; half are asked outright,
 with 4,000. `recall_ratio` is the whole of recall over all the SQL statements and products of
-vectors that it issued, run bare in the same run (see `turn_recall_bare.py` for what is bare):
-each question at the best of its rounds, the median over the questions, the worse of the sizes.
-Times are over all questions and rounds. Making the question's vector is shown apart.
+vectors that it issued, run bare in the same run: each question at the best of its rounds, the
+median over the questions, the worse of the sizes. Whole and bare follow upon each other, and who
+is first changes, so that what else the machine does hits both alike. Times are wall clock over all
+questions and rounds. Making the question's vector is shown apart.
+
+Bare are: every SQL statement that a recall issued, transactions included, with the same values on
+plain connections of the same pragmas, all rows fetched and thrown away; and every product of
+vectors, of the same matrices or of arrays of the same shape. Not bare, so counted against us:
+whatever is made of the rows, the rows of a matrix copied and widened before they are compared
+exactly, the ways between threads, and all of `search` and `turn/recall`. Statements are recorded
+in a round of their own, never beside a recall that is timed.
 """
 
 from __future__ import annotations
@@ -41,16 +49,7 @@ from recollect_bench.store_measure import milliseconds
 from recollect_bench.store_target import open_target
 from recollect_bench.turn_recall_data import SPACE, Asked, Talk, fill
 
-# What recall asks of SQLite and numpy, written down and run again bare.
-#
-# Bare are: every SQL statement that a recall issues, transactions included, with the same values on
-# plain connections of the same pragmas, all rows fetched and thrown away; and every product of
-# vectors, of the same matrices or of arrays of the same shape. Not bare, so counted against us:
-# whatever is made of the rows (postings read out of joined numbers, word scores, the choice of the
-# best, candidates), the rows of a matrix copied and widened before they are compared exactly, the
-# ways between threads, and all of `search` and `turn/recall`. It must never run beside a recall
-# that is timed: writing down has its own round. Always holds: what runs bare is what was issued
-# in this run.
+# What recall asks of SQLite and numpy, written down and run again bare
 
 
 _SHARED_ROWS: Final = 1_500
@@ -145,12 +144,7 @@ class Bare:
             connection.close()
 
 
-# Times recalls, whole and bare, question by question, turn and turn about.
-#
-# Owns the pairing and the clock. Each question is asked in several rounds; whole and bare follow
-# upon each other, and who is first changes, so that what else the machine does hits both alike. It
-# must never time the making of questions. Always holds: times are wall clock as a turn that awaits
-# `recall` sees them.
+# Times recalls, whole and bare, question by question, turn and turn about
 
 
 STEPS: Final = (

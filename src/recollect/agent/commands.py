@@ -1,7 +1,10 @@
 """Commands as text: what a line that begins with a slash means, and what is answered.
 
-Pure. A command is never said to a model; `/compact` instructions are used once. A line that is
-no command of ours is an ordinary message: a path begins with a slash, too.
+A command is never sent to a model; `/compact` instructions are used once. A line that is no
+command of ours is an ordinary message: a path begins with a slash, too. `/memory` shows, adds
+and forgets facts through `Engine.facts`: it changes only what was named, writes no fact's text
+into the transcript (forgetting could not reach it there), and answers every error with what to
+do next. A fact's text is printed on one line, without control characters; a shown id is unique.
 """
 
 from __future__ import annotations
@@ -129,18 +132,7 @@ def _tool_chars(tool: Tool) -> int:
     return len(tool.name) + len(tool.description) + len(encode(dict(tool.parameters)))
 
 
-# `/memory`: the user looks at what is known, adds to it, and takes from it.
-#
-# Owns how the words behind the command are read and what is answered; the operations are those of
-# `Engine.facts`. Must never change anything that was not named, nor keep the words of a fact in
-# the transcript, where forgetting it could not reach them. Always holds: whatever goes wrong is
-# answered, with what to do next.
-
-
-# What `/memory` answers, as text: short lines that a person can read and type ids from.
-#
-# Pure. Must never let the words of a fact pass for anything else: they stand on one line, without
-# signs that a terminal would act upon. Always holds: an id that is shown is one fact's alone.
+# What `/memory` answers
 
 
 MOST_SHOWN: Final = 30

@@ -1,8 +1,10 @@
 """A session's record while the agent runs: its transcript, and its line of the index.
 
-Owns what is written when. Always holds: what a method wrote is on the disk when it returns, so
-that no request goes out before what it rests on is durable; where transcript and index differ,
-the transcript is right.
+Owns what is written when. What a method wrote is on the disk when it returns, so that no request
+goes out before what it rests on is durable; where transcript and index differ, the transcript is
+right. Also owns what of a transcript is the history of a request, and how compactions and their
+undo get into it: our own compactions hide nothing here (the engine's cut does), another program's
+count as they do for pi, and the transcript keeps at least what the engine shows.
 """
 
 from __future__ import annotations
@@ -25,11 +27,7 @@ from recollect.values.message import EntryKey
 from recollect.values.model import Usage
 from recollect.values.reason import Cause, Reason
 
-# What of a transcript is the conversation: the history that every request begins from.
-#
-# Pure. Always holds: our own compactions hide nothing here (the engine's cut does that, and undo
-# must find what it hides); a compaction that another program wrote counts as it does for pi. Each
-# message comes with the entry that it is from.
+# The history that every request begins from
 
 
 MARK = "recollect"
@@ -65,10 +63,7 @@ def _relinked(entries: Sequence[PiEntry]) -> list[PiEntry]:
     return linked
 
 
-# How a compaction of the engine's comes into the transcript, and how it goes: which ones, and from
-# which entry on.
-#
-# Pure. Always holds: what the transcript keeps from an entry on is at least what the engine shows.
+# Compactions in the transcript
 
 
 def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:

@@ -3,8 +3,12 @@
 A side exchange behind the request that was sent last: same system prompt, same tools, same
 messages, so that the provider's prompt cache holds; its instructions are one user message at
 the tail. Never part of the conversation, never shown, never the end of a turn: whatever goes
-wrong is a result. Only the file of the day can be written, and only added to. Who stops it behind
-a note that was written gets that told, not an end without a trace: it would be written again.
+wrong is a result. A turn that is stopped after it wrote a note says so; otherwise the note would
+be written again.
+
+Only the notes of the day (`memory/YYYY-MM-DD.md`, by the user's clock) can be written, and only
+added to, with secrets masked; two writers at once lose nothing. The reply NO_REPLY is shown to
+nobody: a stream is withheld for as long as it could still become that token.
 """
 
 from __future__ import annotations
@@ -34,11 +38,7 @@ from recollect.rules.redaction import redact
 from recollect.stores.durable import same_file
 from recollect.values.model import ReplyDone
 
-# The notes of the day: `memory/YYYY-MM-DD.md`, to which a flush turn may only add.
-#
-# Always holds: nothing that stands in the file is changed; two writers at once lose nothing of
-# either; the date is the clock's in the user's time zone, whatever the model names. Secrets are
-# masked before they are written.
+# The notes of the day
 
 
 FOLDER = "memory"
@@ -140,11 +140,7 @@ def why_read_only(root: Path) -> str:
     return ""
 
 
-# Answers that are meant for nobody: NO_REPLY alone is never shown, nor where it ends a reply.
-#
-# Works on a stream: words are held back for as long as they could still become the token, then
-# they are let through, or never. Always holds: what is let through, joined, is what `shown_of` the
-# whole reply gives, however it was cut into pieces. A sentence about the word is a sentence.
+# Replies that nobody is shown
 
 
 NO_REPLY = "NO_REPLY"

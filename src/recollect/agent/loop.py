@@ -1,9 +1,12 @@
 """The loop without a screen: request, reply, tool calls, results, next request, until none is left.
 
-Owns the order of things. Always holds: every message is on the disk before the next request goes
-out; a turn ends in exactly one `Ended`, unless the disk takes nothing (TranscriptError); whatever
-a model, a tool or memory does, the history is as it was, plus what was said, and every call of a
-recorded reply has its result. It never resets a session because something went wrong.
+Owns the order of things, and that one run of an agent is under way at a time. Every message is on
+the disk before the next request goes out; a turn ends in exactly one `Ended`, unless the disk
+takes nothing (TranscriptError); every call of a recorded reply gets exactly one result, in order,
+however the turn ended: a tool that breaks is an error result, and the calls of a reply that was
+cut off are answered but not run. A session is never reset because something went wrong; a chat
+may start a new one daily or after idling. The index of sessions is a convenience: when it fails,
+a notice says so and the turn goes on.
 """
 
 from __future__ import annotations
@@ -47,12 +50,7 @@ from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo
 from recollect.values.history import newest_cut
 
-# Lets one run of an agent be under way at a time.
-#
-# A run is an iterator, and whoever iterates may leave it half-way. Always holds: a run that
-# somebody
-# still holds is never disturbed by the next one; one that nobody holds any more is ended by the
-# event loop, and the next one waits for that.
+# One run at a time
 
 
 AT_WORK = (
@@ -144,10 +142,7 @@ def context_of(stepping: Stepping, *, detail: bool) -> str:
     )
 
 
-# When a chat starts a new session by itself: every day at an hour, or after idling.
-#
-# Pure: the clock and the time zone are handed in. Local hours are the user's, over changes of
-# daylight saving time, too.
+# When a chat starts a new session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +189,7 @@ def _last_change(now: float, hour: int, tz: tzinfo | None) -> float:
     return now - 24 * 3600
 
 
-# The index of sessions while an agent runs: what goes wrong with it is told, never a turn's end.
-#
-# The index is a convenience beside the transcripts, which are whole without it. Always holds: a
-# run waits for a lock that somebody holds once at most; what failed is told in a sentence.
+# The index of sessions
 
 
 class TellingIndex(SessionIndex):
@@ -240,12 +232,7 @@ class TellingIndex(SessionIndex):
         self._notes.append(f"The index of sessions was not brought up to date: {error}")
 
 
-# Runs the tool calls of a reply, one after the other, each ending in a recorded result.
-#
-# Always holds, once `settle` was awaited: every call of a recorded reply has exactly one result,
-# in the calls' order, however the turn ended; a tool that breaks is an error result, not the
-# turn's end. A reply that was cut off at the output limit has its calls answered, and none of them
-# run.
+# Tool calls
 
 
 ABORTED = "The user stopped the turn while this ran."

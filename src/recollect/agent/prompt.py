@@ -1,7 +1,8 @@
 """The system prompt: a few words of our own, and the workspace's files as they are now.
 
 Pure. It holds no time and nothing else that changes by itself: every request of a session
-begins with it, and a change in it costs the provider's prompt cache.
+begins with it, and a change in it costs the provider's prompt cache. BOOTSTRAP.md is part of it
+until somebody has answered in a session.
 """
 
 from __future__ import annotations
@@ -13,11 +14,6 @@ from recollect.agent.tools.outcome import Tool
 from recollect.errors import TranscriptError
 from recollect.session.index import SessionIndex
 from recollect.session.transcript import read_session_file
-
-# Whether anybody has answered in a session yet: until then BOOTSTRAP.md is shown.
-#
-# Reads only. A first run that ended before its first answer is a first run still.
-
 
 _UNFINISHED = frozenset({"error", "aborted"})
 

@@ -1,8 +1,11 @@
 """The steps of a turn: one reply with its recovery, and what the window asks for behind it.
 
-Owns how the history, the engine and the model meet. Always holds: a reply is recorded before
-anything is done about it; a request is tried again at most once, and only for its size; a flush
-or a compaction that fails changes nothing.
+Owns how the history, the engine and the model meet. A reply is recorded before anything is done
+about it. A reply that breaks off, or a model that lacks its extra, is a value, never an exception;
+`abort` ends the stream and its connection at once. A request is tried again at most once, and only
+for its size: the engine learns the window and compacts, preparing again shortens what is too long.
+If it fails again the history is as it was and the error says what can be done. A flush or a
+compaction that fails changes nothing.
 """
 
 from __future__ import annotations
@@ -109,11 +112,7 @@ class Waiting:
         return None if task.cancelled() else task.result()
 
 
-# One reply of the model, as it streams in, up to its end or to where it broke off.
-#
-# Owns the task that reads the stream; `abort` ends it at once, and the connection with it. Never
-# raises for what a model does, nor for what it lacks (an extra): how it ended is a value. A reply
-# that says NO_REPLY is never shown.
+# One reply, as it streams in
 
 
 @dataclass(slots=True)
@@ -200,12 +199,7 @@ def _conclude(task: asyncio.Task[None], hearing: Hearing) -> None:
         hearing.trouble = silent_trouble(hearing.done.overflow)
 
 
-# What becomes of a turn whose reply did not come: which trouble it is, and what is told.
-#
-# Pure; `steps` acts on it. For a request that did not fit, the engine learns the window and
-# compacts, preparing again shortens what is too long, and the request goes out once more. Never a
-# second retry, never a reset: when it fails again the history is as it was, and the error says
-# what can be done. What a provider refuses for another reason is not tried again at all.
+# A reply that did not come
 
 
 UNSAID = Overflow(pattern_name="unsaid")

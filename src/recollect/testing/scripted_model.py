@@ -1,8 +1,10 @@
 """A model without a network that answers by a script: for tests of what asks models.
 
-It fails on a call that the script does not foresee, and `check` tells the steps that nobody
+It fails on a call that the script does not foresee, and `check` names the steps that nobody
 asked for. A step is a text, an `Answer`, an exception to raise, a `ReplyEvent` or a list of
-them for a stream, or a function of the prompt (or request) that gives one of these.
+them for a stream, or a function of the prompt (or request) that gives one of these. How a wire
+spells a reply is written here from the wires' descriptions; never import `recollect.providers`,
+which it tests.
 """
 
 from __future__ import annotations
@@ -194,10 +196,7 @@ def _says(given: Given) -> Says:
     return Says(text=text, usage=usage)
 
 
-# How each provider's wire spells a reply, whole or streamed, and its errors.
-#
-# Written from the wires' descriptions and independent of `recollect.providers`, which it tests:
-# never import from there.
+# How each wire spells a reply
 
 """Of a stream: the name, empty where the wire has none, and the data."""
 

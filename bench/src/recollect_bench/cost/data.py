@@ -2,8 +2,22 @@
 
 Owns reading recordings as rows of their own wire format: every message in its order but
 summaries, empty ones and replies that were broken off, which no client sends again; one request
-before every run of rows that the model wrote. Must never keep or print what was said. Always
-holds: what a message refers to stood before it, and not in the last `RECENT_MESSAGES`.
+before every run of rows that the model wrote. Must never keep or print what was said.
+
+*Identifiers* are those of the study (docs/sources.md), not the product's own: what is measured
+must not choose what it is measured by. Names of tools and keys of their JSON do not count. What a
+message refers to stood before it, and not in the last `RECENT_MESSAGES`.
+
+*Useful* is a request that tells about what a message names, not only its name:
+
+- Of the lines of earlier messages that hold the name, the reference relies on the one that shares
+  most content words with the message, the earliest of equals. Of a long line `LINE_CHARS` around
+  the name are read.
+- Content words have three or more characters; a path or a name in code is one word; numbers, stop
+  words of English and code, and words that hold the name are left out.
+- A reference counts if its line has at least `LEAST_WORDS` content words, one of them also in the
+  message. It is useful if half of the line's content words stand within `NEAR_CHARS` of the name,
+  in one stretch of one summary or recalled block. No strategy is looked at to choose a line.
 """
 
 from __future__ import annotations
@@ -38,11 +52,7 @@ from recollect.values.model import FormatName
 from recollect.values.transcript import RecordedSession
 from recollect_bench.data import DataNotFoundError, data_folder
 
-# What counts as an identifier in the cost bench: paths, symbols, hashes, addresses, codes.
-#
-# Owns the measure, which is that of the study (docs/sources.md) and not the product's own: what is
-# measured must not choose what it is measured by. Must never count what every message of a tool
-# says anyway: names of tools and keys of their JSON are left out. Always pure.
+# What counts as an identifier in the cost bench
 
 
 LEAST_CHARS: Final = 4
@@ -173,22 +183,7 @@ def _keys(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _keys(held, depth + 1)
 
 
-# Whether a request tells about a thing that a message names, or only names it.
-#
-# A message that names something again relies on what was said about it. Owns how that is measured:
-#
-# - *What it relies on*: of the lines of all earlier messages that hold the name, the one that
-#   shares most content words with the message; of those that share as many, the earliest, which
-#   brought it up. Of a long line `LINE_CHARS` around the name are read.
-# - *Content words*: words of three or more characters, in any case, a path or a name in code as
-#   one word, without numbers, words that say nothing in English or in code, and those that hold
-#   the name.
-# - *Counts*: a reference whose line has at least `LEAST_WORDS` content words, one of them in the
-#   message, too. Where nothing was said about a name there is nothing to tell.
-# - *Useful*: at least half of the line's content words stand within `NEAR_CHARS` of the name, in
-#   one stretch of one summary or recalled block of the request.
-#
-# Must never look at what a strategy does to choose a line. Always pure; what was said stays here.
+# Whether a request tells about what a message names
 
 
 LINE_CHARS: Final = 300

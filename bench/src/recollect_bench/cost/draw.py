@@ -1,6 +1,8 @@
-"""Shows a run of the cost bench as a table in the terminal: each window, each who keeps what.
+"""Shows a run of the cost bench: a table in the terminal, and an SVG picture.
 
-Owns the table. Must never show what was said.
+Must never show what was said. In the picture every mark is a pooled figure of the run; further
+left is cheaper, higher keeps more; a dot is what is named again (recovered), a ring what is told
+about (useful). Nothing is fetched, colours follow the reader's light or dark page.
 """
 
 from __future__ import annotations
@@ -25,12 +27,7 @@ from recollect_bench.cost.result import (
     misses,
 )
 
-# Draws a run of the cost bench as an SVG picture: what each strategy costs, and what it keeps.
-#
-# Owns the picture: plain SVG, nothing is fetched, colours follow the reader's light or dark page.
-# Always holds: every mark is a pooled figure of the run; further left is cheaper, higher keeps
-# more;
-# a dot is what is named again (recovered), a ring what is told about (useful).
+# Draws a run of the cost bench as an SVG picture
 
 
 _WIDTH: Final = 860

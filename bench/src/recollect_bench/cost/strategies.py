@@ -1,9 +1,16 @@
-"""Replays a conversation through the real engine: a real store, recall, pruning, compaction.
+"""Replays a conversation through plain compaction and through the real engine, and bills both.
 
-Owns what is set apart from the defaults, so that strategies differ in nothing else: the counter,
-the reserve and the model are those of plain compaction, words alone are searched, and no deadline
-of a busy machine can change a figure. Must never hand the engine anything but requests as a client
-sends them. Always holds: the same conversation gives the same requests.
+Strategies differ in nothing else: the counter, the reserve and the stand-in model are the same,
+words alone are searched, and no deadline of a busy machine can change a figure. The engine gets
+requests as a client sends them; the same conversation gives the same requests.
+
+The stand-in model notes the hundred most named identifiers and no more, as in the study; it never
+looks at what comes later. The meter bills as a provider with a prompt cache does (the longest
+common run of rows is read, the rest written) and knows no strategy: of what a message refers back
+to, the share that stands in the request is *retention*; of what no message there says any more,
+the share that a summary or recalled block names is *recovered*, the share it tells about
+*useful*. Plain compaction is what coding agents do: over the limit all but the newest 20,000
+tokens become a summary, tool results staying with their calls.
 """
 
 from __future__ import annotations
@@ -42,11 +49,7 @@ from recollect_bench.cost.data import (
     part_text,
 )
 
-# A stand-in for the model that summarises: it notes the most named identifiers, and no more.
-#
-# Owns the mock of the study: identifiers weighed by who named them, a hundred of them kept, the
-# text as long as two real summaries were; what the summary before named fades. It is the same for
-# every strategy, so that what differs is the strategy. Must never look at what comes later.
+# The stand-in for a model
 
 
 SUMMARY_TOKENS: Final = 1500
@@ -201,14 +204,7 @@ def _spoken(written: str) -> Iterator[tuple[Role, str]]:
         yield role, written[label.end() : end]
 
 
-# Bills requests as a provider with a prompt cache does, and looks what they still show.
-#
-# Owns the prices and the measures: of what a message refers back to, the share that stands in the
-# request before it (retention); of what no message in the request says any more, the share that a
-# summary or a recalled block names (recovered), and of those about which something was said, the
-# share that one of them tells about (useful; `relied` says how that is told). Must never know
-# which strategy it meters. Always holds: the longest common run of rows with the request before is
-# read, the rest written.
+# The meter
 
 
 READ_PRICE: Final = 0.1
@@ -368,10 +364,7 @@ class Meter:
                     tally.useful += line.told_in(texts)
 
 
-# Plain compaction, the baseline: over the limit all but the newest 20,000 tokens become a summary.
-#
-# As coding agents do it: no recall, no pruning, nothing changed in between. Must never part a
-# tool's results from their call.
+# Plain compaction, the baseline
 
 
 RESERVE_TOKENS: Final = 16_000

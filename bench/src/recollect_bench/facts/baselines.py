@@ -1,7 +1,8 @@
 """Extracts each case on its own, without a store: by the rules, and by the naive baseline.
 
-Owns how a case is handed to an extractor. Must never show an extractor the labels. Always holds:
-what is measured is `memory.extract` as the engine calls it, with no model.
+Owns how a case is handed to an extractor. Must never show an extractor the labels. What is
+measured is `facts.extract` as the engine calls it, with no model. The naive baseline takes every
+sentence with a word from a short list, as a first version of such a memory does.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ from recollect.values.segment import Segment
 from recollect_bench.facts.cases import Case, segments_of
 from recollect_bench.facts.score import Score, Tally, score
 
-# The naive baseline: every sentence that holds a word from a short list is a fact.
-#
-# What a first version of such a memory does, and what the rules have to be better than. It reads
-# whatever it is given, as such versions do.
+# The naive baseline
 
 
 _KEYWORDS: Final = re.compile(

@@ -1,8 +1,8 @@
 """The cases of the facts bench: conversations with the facts that a fair judge would keep of them.
 
-Owns the shape of a case and how it is read. It must never hold the conversations themselves: they
-are files beside it, one case a line, half of them held out. Always holds: a fact names a message
-of its own case, and its keys stand in that message.
+Owns the shape of a case, how it is read, and the two halves: one to tune rules on, one held out,
+with no case in both. The conversations are files beside it, one case a line. Always holds: a fact
+names a message of its own case, and its keys stand in that message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from recollect.values.fact import EXTRACTED_TYPES, FactType
 from recollect.values.message import EntryKey, MessageId, Role
 from recollect.values.segment import Segment, SegmentId
 
-# The two halves of the case set: one to tune rules on, one that is held out.
-#
-# Owns where they are kept and what a half is called. Always holds: no case is in both.
+# The two halves of the case set
 
 
 TUNE: Final = "tune"

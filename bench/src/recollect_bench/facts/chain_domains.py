@@ -1,7 +1,10 @@
-"""What people say of work, rules, dates and in Chinese when they correct themselves, by domain.
+"""What people say when they correct themselves, by domain: the material of chains of corrections.
 
-Owns the other half of the material of chains, see `domains`; how a thing is forbidden and allowed
-again; and statements that nothing else replaces.
+Each domain has things that are alike but not the same, values, and the ways in which people say
+that a thing has a value, first or as a correction; how a thing is forbidden and allowed again; and
+statements that nothing else replaces. They were written down before they were tried against the
+code, and the naming of subjects was then taught the 74 of 5,212 it had missed: what holds of them
+is a property, not a measure of unseen text.
 """
 
 from __future__ import annotations
@@ -10,16 +13,7 @@ from dataclasses import dataclass
 
 from recollect.values.fact import FactType
 
-# What people say of services and their settings when they correct themselves, by domain.
-#
-# Owns half of the material that chains of corrections are made of; `more_domains` has the rest.
-# Each
-# domain has things that are alike but not the same, values, and the ways in which people say that
-# a
-# thing has a value, as a first statement or as a correction. They were written down before they
-# were
-# tried against the code, and the naming of subjects was then taught the 74 of 5,212 it had missed:
-# what holds of them is a property, not a measure of unseen text.
+# Services and their settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""Chains of corrections through the product: told as messages, read by the engine's own jobs.
+"""Chains of corrections: made, told as messages, read by the engine's own jobs, and counted.
 
-Owns in which session each statement stands. In one memory of all sessions, a chain goes on from one
-session to the next; where every session is a memory of its own, a chain stays in one. Must never
-make a draft or a fact itself. Always holds: the statements arrive in the order they were said in,
-with statements of other chains and unrelated ones between them.
+The same source of chance gives the same chains; no chain says the same twice in a row; statements
+of one thing are of one chain only. In one memory of all sessions a chain goes on from one session
+to the next; where every session is a memory of its own, a chain stays in one. Statements arrive in
+the order they were said in, with others between them. Must never make a draft or a fact itself.
+A fact counts for the statement it rests on, and only if it says the same; a chain that was not
+taken for a fact is counted apart.
 """
 
 from __future__ import annotations
@@ -26,11 +28,7 @@ from recollect_bench.facts.through_store import Kept, Scope, remember
 __all__ = ["SEED", "check_through_store"]
 
 
-# Makes chains of corrections: what people say of one thing, again and again, and what is between.
-#
-# Owns which statement stands where and when. Pure. Always holds: the same source of chance gives
-# the same chains; no chain says the same twice in a row; statements of one thing are of one chain
-# only.
+# Makes chains of corrections
 
 
 CHAINS: Final = 200
@@ -139,11 +137,7 @@ def in_order(chains: Sequence[Sequence[Said]]) -> list[Said]:
     return sorted((one for said in (*chains, unrelated()) for one in said), key=lambda one: one.at)
 
 
-# Holds a memory against the chains of corrections that it was told: who holds, and since when.
-#
-# Owns what is counted right. Must never count a chain by what the memory did not take for a fact:
-# how much that is, is told beside it. Pure. Always holds: a fact counts for the statement it rests
-# on, and only if it says what that statement says.
+# A memory held against its chains
 
 
 LONG_AFTER: Final = 1e6

@@ -1,8 +1,9 @@
 """The model that the facts bench asks on demand: a server, the settings' own, or weights.
 
 Owns how it is reached and what of it is counted. Must never reach anything that was not named on
-the command line or in the settings, and never fetch weights. Always holds: a server that was
-started here ends with the run.
+the command line or in the settings, and never fetch weights; a server that was started here ends
+with the run. A model is slow, so what is done is kept (counts only, no word of a case or draft)
+and a stopped run goes on; it reports rules and rules with the model on the same cases.
 """
 
 from __future__ import annotations
@@ -119,11 +120,7 @@ def _of_settings() -> Model:
     return model
 
 
-# Extracts cases with a model, case by case: slow, so what is done is kept and can be gone on with.
-#
-# Owns what is counted of a model's drafts. Must never write a word of a case or of a draft to the
-# file it keeps: counts only. Always holds: a run that was stopped reports the cases that were
-# done, rules and rules with the model on the same ones.
+# Extracts cases with a model, case by case
 
 
 _MALFORMED: Final = "malformed"

@@ -1,8 +1,10 @@
-"""Makes the noise that cases are buried in, from a seed.
+"""Makes the noise that cases are buried in, from a seed, in English and Chinese.
 
-Owns how many messages of which family there are, and what stands in their templates. Must never
-depend on anything but count and seed. Always holds: exactly as many messages as were asked for;
-loops come in runs, as a model that is stuck says them.
+Owns the wording of noise, who says it and how many messages of which family there are. Depends on
+count and seed only. No template states what a fair judge would keep as a fact; recalled blocks,
+loops and what tools print look like facts on purpose. `$name` is filled in by `fill`; a family
+whose `lines` is set writes that many of its templates below each other; loops come in runs, as a
+model that is stuck says them.
 """
 
 from __future__ import annotations
@@ -17,12 +19,7 @@ from recollect.values.message import Role
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.facts.cases import BOTH, TUNE
 
-# What people and models say that is noise, in English: it states nothing that lasts.
-#
-# Owns the wording of noise and who says it. Must never hold a statement that a fair judge would
-# keep
-# as a fact, recalled blocks and loops aside: those look like facts on purpose. `$name` is filled in
-# by `fill`; a family whose `lines` is set writes that many of its templates below each other.
+# What people and models say, in English
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +193,7 @@ LOOPS: Final = (
 """What a looping model says hundreds of times; invented, and worded like facts."""
 
 
-# What tools print that is noise, in English; see `noise_families`.
-#
-# Statements stand in it on purpose: in files, logs and pages nobody of the conversation says them.
+# What tools print, in English
 
 
 TOOLS: Final = (
@@ -383,7 +378,7 @@ TOOLS: Final = (
 )
 
 
-# The noise of the facts bench, in Chinese; see `noise_families`.
+# In Chinese
 
 
 CHINESE: Final = (

@@ -1,6 +1,7 @@
-"""What a run of the facts bench comes to, beside its figures: single slips, where asked for.
+"""What a run of the facts bench comes to: tables for the terminal, single slips where asked for.
 
-Always holds: what `--json` prints is what every bench prints (`BenchResult`), and no slip.
+Must never print a word of a case unless misses were asked for. What `--json` prints is what every
+bench prints (`BenchResult`), and no slip.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ class FactsResult(BenchResult):
     slips: tuple[Slip, ...] = field(default=(), repr=False)
 
 
-# Draws a run of the facts bench for the terminal: halves side by side, then noise, then a model.
-#
-# Owns the tables. It must never print a word of a case unless misses were asked for.
+# Draws a run of the facts bench for the terminal
 
 
 _HALVES: Final = ("held_out", "tune")

@@ -1,6 +1,8 @@
-"""Draws a run of the recall bench for the terminal: figures beside baselines, thresholds, misses.
+"""Draws a run of the recall bench: tables for the terminal, and an SVG picture.
 
-Owns the tables. It must never print a text of a set unless misses were asked for.
+It must never show a text of a set unless misses were asked for. In the picture every bar is a
+figure of the run, on one scale from 0 to 1; nothing is fetched, and its colours follow the
+reader's light or dark page.
 """
 
 from __future__ import annotations
@@ -138,11 +140,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
 
 
-# Draws a run of the recall bench as an SVG picture: recall beside baselines, thresholds and aims.
-#
-# Owns the picture. It is plain SVG written here: no fonts and nothing else is fetched, and its
-# colours follow the reader's light or dark page. It must never hold a text of a set. Always holds:
-# every bar is a figure of the run, drawn on one scale from 0 to 1.
+# Draws a run of the recall bench as an SVG picture
 
 
 _WIDTH: Final = 800

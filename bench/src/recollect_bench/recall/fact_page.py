@@ -1,9 +1,11 @@
 """Shows runs of `recollect bench recall --facts`: on the terminal, and as a page of figures.
 
-Owns how such a run reads: a row a category, a column a way of reading. It must never hold a text of
-a set. Always holds: a figure that was not measured has an empty cell, the number of questions
-stands beside every share, and what a run cannot show (digests that never arose, a part that was
-chosen by the answers) is said in words, from its figures.
+    python -m recollect_bench.recall.fact_page RESULT.json … > docs/figures_recall_facts.md
+
+Takes what `--json` printed; the page is never edited by hand and holds no text of a set. A figure
+that was not measured has an empty cell, the number of questions stands beside every share, and
+what a run cannot show (digests that never arose, a part that was chosen by the answers) is said in
+words, from its figures.
 """
 
 from __future__ import annotations
@@ -213,11 +215,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ruler, *rows)) + "\n"
 
 
-# Writes docs/figures_recall_facts.md: what facts and digests bring to recall.
-#
-#     python -m recollect_bench.recall.fact_page RESULT.json … > docs/figures_recall_facts.md
-#
-# Takes what `recollect bench recall --facts … --json` printed. The page is never edited by hand.
+# The page of figures
 
 
 def main() -> None:

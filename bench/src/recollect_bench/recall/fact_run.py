@@ -1,9 +1,12 @@
 """Measures what facts and digests bring to recall: the same questions with and without them.
 
-Owns the order of the work: every memory is asked before anything was extracted, then read by rules
-and asked again, then, in a store of its own, read by rules and a model and asked again. Must never
-give one of them a larger block. Always holds: a figure of facts stands beside the same figure
-without any, of the same questions in the same run.
+Every memory is asked before anything was extracted, then read by rules and asked again, then, in a
+store of its own, read by rules and a model and asked again. Blocks with and without facts have the
+same budget and are written by the same stage.
+
+A fact in the block stands for the messages it rests on. A digest that names many would win by that
+alone, so beside it stands the share of the answer's own rare words that passages and facts say.
+A fact the block has no space for never counts, nor a word of the block's frame (`[task_state]`).
 """
 
 from __future__ import annotations
@@ -30,16 +33,7 @@ from recollect_bench.recall.run import Progress, filled
 from recollect_bench.recall.sets import Question, QuestionSet, Said
 from recollect_bench.store_target import Target
 
-# Decides what facts add to a block: whose gold they stand for, and whether the answer is there.
-#
-# Owns two measures. A fact in the block stands for the messages it rests on; a digest that names
-# many
-# of them would win by that alone, so beside it stands the share of the answer's own rare words
-# that
-# passages and facts say. Must never count a fact that the block has no room for, nor a word of the
-# block's frame: `[task_state]` has no part in an answer. Always holds: blocks with and without
-# facts
-# have the same budget and are written by the same stage.
+# What facts add to a block
 
 
 _WEIGHER: Final = Weigher(count=openclaw_tokens)

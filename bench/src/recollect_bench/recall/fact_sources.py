@@ -1,8 +1,12 @@
 """Reads a stored memory for facts as the background of the engine does, to the end.
 
-Owns the jobs that are enqueued and the clock they run by. Must never extract, reconcile or digest
-anything itself: the engine's handlers do. Always holds: a job that failed is tried as often as a
-worker tries it, at once; what stays undone is counted, never hidden.
+Owns the jobs that are enqueued and the clock they run by; the engine's handlers extract and
+digest. A job that failed is tried as often as a worker tries it; what stays undone is counted.
+
+A slow model reads only the part that hard questions rest on and what is near; the memory stays
+whole, so that passages compete as ever, and all gold of a question that is asked was read. Its
+answers are kept in a file, found by a hash of the prompt, so that a run that was interrupted goes
+on and none is paid for twice; a prompt is never kept. No model is asked that was not named.
 """
 
 from __future__ import annotations
@@ -29,13 +33,7 @@ from recollect_bench.facts.models import TimedModel, opened_model
 from recollect_bench.recall.memory import StoredMemory
 from recollect_bench.recall.sets import Memory, QuestionSet
 
-# The part of a memory that a slow model reads: what its hard questions rest on, and what is near.
-#
-# Owns which messages those are and which questions are asked then. The memory itself stays whole,
-# so
-# that passages compete as ever; facts of what was not read do not, which a note tells. Pure.
-# Always
-# holds: of a question that is asked, all gold was read.
+# The part of a memory that a slow model reads
 
 
 ASKED_FOR: Final = frozenset(
@@ -93,11 +91,7 @@ def _neighbours(memory: Memory, place: int) -> list[int]:
     return [at for at in found if at is not None]
 
 
-# Keeps what a model answered, so that a run that was interrupted goes on where it stopped.
-#
-# Owns one file of answers, a line each, found by a hash of what was asked. Must never keep a
-# prompt, nor an answer that did not come. Always holds: the same prompt to the same model gets the
-# same answer, and none is paid for twice.
+# Answers of a model, kept in a file
 
 
 class KeptAnswers:
@@ -168,11 +162,7 @@ def _read_answer(line: str) -> dict[str, Any] | None:
     return kept if isinstance(kept, dict) and fields <= kept.keys() else None
 
 
-# The model that reads memories of the recall bench for facts, where one was asked for.
-#
-# Owns that its answers are kept where that is wanted, and what of it is told. Must never ask a
-# model that was not named. Always holds: calls and seconds are of this run alone; answers that
-# were kept cost nothing.
+# The model that reads memories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

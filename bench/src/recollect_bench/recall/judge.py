@@ -1,8 +1,12 @@
 """Decides whether a block answers a question, in the same way for recall and for baselines.
 
 Owns what counts as found, what a block costs, and how a ranking is packed for those who have no
-packing of their own. Pure. Always holds: what is charged is what the block would show, counted
-as OpenClaw counts (a third of the characters), so that figures compare with theirs.
+packing of their own. What is charged is what the block would show, counted as OpenClaw counts (a
+third of the characters), so that figures compare with theirs.
+
+In a recorded session gold comes without labels: a message that names an identifier which stands
+far back, and neither in the view nor in the last five messages, says by itself what memory should
+have brought back. Pure.
 """
 
 from __future__ import annotations
@@ -25,12 +29,7 @@ from recollect.values.segment import NewSegment, SegmentId
 from recollect_bench.recall.memory import StoredMemory, StoredMessage, StoredPassage
 from recollect_bench.recall.sets import Question
 
-# Finds future references in a recorded session: what is named again after it left the view.
-#
-# Owns what counts as an identifier and as a reference to it. A message that names an identifier
-# which stands far back, and nowhere in what the model still sees, says by itself what memory should
-# have brought back: gold without labels. Pure. Always holds: a reference's identifier stands in
-# the memory of its question, and neither in its view nor in the last five messages.
+# Future references in a recorded session
 
 
 VIEW_TOKENS: Final = 20_000

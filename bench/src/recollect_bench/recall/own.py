@@ -1,8 +1,9 @@
 """Measures recall on the user's own transcripts: does memory bring back what is named next?
 
-Owns the replay: messages are written as they were said, and before each that names something
-only memory holds, the stage is asked what a turn at that place would ask. It must never keep or
-print what was said. Always holds: nothing is in the store that was said after the question.
+Every message of a recording is replayed in its order but summaries, which are the client's own way
+to remember. Before each that names something only memory holds, the stage is asked what a turn at
+that place would ask; nothing is in the store that was said later. Must never keep or print what
+was said; a file that cannot be read is counted, never named with its content.
 """
 
 from __future__ import annotations
@@ -51,11 +52,7 @@ from recollect_bench.recall.result import SetResult
 from recollect_bench.recall.run import Progress
 from recollect_bench.store_target import Target
 
-# Reads the user's transcripts for the recall bench: each session as it would be stored.
-#
-# Owns what of a recording is replayed: every message in its order but summaries, which are the
-# client's own way to remember. A file that cannot be read is counted, never named with its
-# content. Always holds: entries and segments go together, one to one.
+# Reads the user's transcripts for the recall bench
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

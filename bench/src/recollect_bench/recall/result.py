@@ -1,8 +1,8 @@
-"""What a run of the recall bench came to: figures a set, beside baselines and thresholds.
+"""What a run of the recall bench came to: figures whole, by split and by category.
 
 Owns the names under which they go into the one flat object of `--json`. A run of one set uses
-them bare; of several, each begins with its set. Always holds: a threshold is told as met or not for
-every figure that has one.
+them bare; of several, each begins with its set. A figure is the mean over the questions it names
+and is left out where there are none; every threshold is reported as met or not.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from recollect_bench.recall.sets import Question
 from recollect_bench.recall.thresholds import Threshold
 from recollect_bench.result import BenchResult
 
-# Turns what became of the questions into flat figures: whole, by split and by category.
-#
-# Owns the names of the figures. Pure. Always holds: a figure is the mean over the questions it
-# names, and one that has no question is left out.
+# Turns what became of the questions into flat figures
 
 
 _MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {

@@ -1,8 +1,12 @@
 """Measures one question set: writes its memories, asks, and holds the answers against gold.
 
-Owns the order of the work on a memory. Memories are opened one after the other and closed when
-they are done. Always holds: baselines see the memory as the store keeps it, redacted and without
-what is not indexed, exactly as recall does.
+Memories are opened one after the other. Baselines see the memory as the store keeps it, redacted
+and without what is not indexed, in the same 4,000 tokens as recall: BM25 alone, vectors alone, and
+OpenClaw's hybrid of 0.7 vector and 0.3 BM25 (its best BM25 hit counts 1; its decay and threshold
+would only lower its figures). They never see how recall ranks.
+
+Two stores rank alike if at every rank of the first fifty the scores are within 1e-4 of each other,
+and the passages the same unless their scores are that near too.
 """
 
 from __future__ import annotations
@@ -42,12 +46,7 @@ from recollect_bench.recall.sets import Memory, Question, QuestionSet
 from recollect_bench.recall.thresholds import thresholds_of
 from recollect_bench.store_target import Target
 
-# What recall is held against, on the same memory and in the same 4,000 tokens.
-#
-# Owns three rankings of whole messages: BM25 alone, vectors alone, and OpenClaw's hybrid of 0.7
-# vector and 0.3 BM25 (its best BM25 hit counts 1). OpenClaw's decay and threshold are left out:
-# both would only lower their figures. Their words are the product's own, so nothing here is worse
-# than it has to be. It must never see how recall ranks.
+# What recall is held against, on the same memory and in the same 4,000 tokens
 
 
 Scores: TypeAlias = NDArray[np.float64]
@@ -101,11 +100,7 @@ def as_matrix(values: Sequence[bytes]) -> NDArray[np.float32]:
     return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)
 
 
-# Holds two stores against each other: the same question must be ranked alike by both.
-#
-# Owns what alike means: at every rank of the first fifty the scores are within 1e-4 of each other,
-# and the passages the same unless their scores are that near too. Scores only; how long a store
-# takes is another bench.
+# Two stores must rank alike
 
 
 RANKS: Final = 50

@@ -1,8 +1,10 @@
-"""What the recall bench asks of which memory: the shape of a question set, and where it lies.
+"""The question sets of the recall bench: LoCoMo, LongMemEval, BEAM, MADial and MemDaily.
 
-Owns the values and the way to the files. It must never bring any of the data into the
-repository: sets are read from `RECOLLECT_DATA` each time, and one that is not there is told by
-name. Always holds: a question's gold are places in its own memory, each named once.
+Owns what of each file is a message, a session, a question and its gold. Sets are read from
+`RECOLLECT_DATA` each time and never brought into the repository; one that is not there is named.
+A question's gold are places in its own memory; a question whose gold is not among the messages is
+left out, since nobody could find it. The same file gives the same memories in the same order, so
+that the tuning split never moves.
 """
 
 from __future__ import annotations
@@ -97,11 +99,7 @@ def _spread(questions: Sequence[Question]) -> tuple[Question, ...]:
     return tuple(questions[::step][:QUICK_QUESTIONS])
 
 
-# Reads the three English sets as memories: LoCoMo, the LongMemEval pool, BEAM.
-#
-# Owns what of each file is a message, a session, a question and its gold. A question whose gold is
-# not among the messages is left out, since nobody could find it. Always holds: the same file gives
-# the same memories, in the same order, so that the tuning split never moves.
+# Reads the three English sets as memories
 
 
 TUNED_CHATS: Final = 5
@@ -309,10 +307,7 @@ def _anchor_time(written: str) -> float | None:
     return datetime(int(found["year"]), month, int(found["day"]), tzinfo=UTC).timestamp()
 
 
-# Reads MADial (Chinese and English) and MemDaily (Chinese) as memories.
-#
-# Owns what of each file is a message, a session, a question and its gold. Always holds: the same
-# file gives the same memories in the same order.
+# Reads MADial (Chinese and English) and MemDaily (Chinese) as memories
 
 
 POOLED: Final = 25

@@ -1,7 +1,8 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
 A file is replaced in one step: whoever reads it sees the old text or the new, never half of
-it. Nothing outside the workspace is touched, not even through a link.
+it. Nothing outside the workspace is touched, not even through a link. `read` never answers more
+than its limits and says how to read on; images come back as images.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ from recollect.agent.tools.outcome import (
     text_given,
 )
 
-# The tool `read`: a file, or a stretch of its lines.
-#
-# Never answers more than its limits; what is left out is told, with how to read on. Images come
-# back as images.
+# The tool `read`
 
 
 MAX_LINES = 2000

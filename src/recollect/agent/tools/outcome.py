@@ -1,7 +1,9 @@
 """What a tool is and what it answers: the same for every wire format.
 
 A tool that cannot do what it was asked says so in its result; it never raises for what the
-model gave it. Reprs never show what was read.
+model gave it. Reprs never show what was read. The whole of a long output is kept in a private
+folder beside the session's transcript, masked and bounded, written only when the command has
+ended; a command that was aborted leaves no file, and the folder goes with its session.
 """
 
 from __future__ import annotations
@@ -97,11 +99,7 @@ def number_given(arguments: Mapping[str, Any], name: str) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-# Where the whole of a long output is kept: a private folder beside the session's transcript.
-#
-# Owns the files in it. Must never let a secret reach the disk, nor more than its limit: what a
-# command prints is held in memory until it has ended, then masked and written at once. Always
-# holds: a command that was aborted leaves no file; the folder goes with its session.
+# Where a long output is kept
 
 
 MAX_BYTES = 16 * 1024 * 1024

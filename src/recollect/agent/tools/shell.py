@@ -2,9 +2,9 @@
 
 Always holds: at its end, at its deadline and when the turn is aborted the command's process group
 is killed, and on Linux every process of this user that still carries its environment, also one
-that began a session of its own. What another service starts on its behalf is out of reach. A
-command is not confined to the workspace; who cannot trust the model with the machine runs the
-agent in a container.
+that began a session of its own (`setsid`, a daemon) and so is in no group that could be killed.
+What another service starts on its behalf is out of reach. A command is not confined to the
+workspace; who cannot trust the model with the machine runs the agent in a container.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ from recollect.agent.tools.outcome import (
     whole_lines,
 )
 
-# Finds what a command left running, by a mark that its processes inherit.
-#
-# A process that began a session of its own (`setsid`, a daemon) is in no group that could be
-# killed,
-# and belongs to nobody once its parent has ended. Its environment still tells whose it is. Linux
-# only; a process that threw its environment away, or runs as another user, is not found.
+# Processes that a command left running, found by a mark that they inherit
 
 
 NAME = "RECOLLECT_CALL"

@@ -3,6 +3,10 @@
 Owns the command: reading the file, choosing run, turn and window, progress, and the way out
 as a drawing, as JSON or as a picture. Data goes to standard output, progress to standard
 error and only while somebody watches. Changes nothing on disk but the picture it is asked for.
+
+Tokens of single messages are the engine's estimates carried over to its calibrated total, so that
+what is shown adds up. The picture (`--svg`) fetches no fonts and draws block signs as rectangles,
+because fonts disagree about them.
 """
 
 from __future__ import annotations
@@ -57,12 +61,7 @@ if TYPE_CHECKING:
     from recollect.values.transcript import RecordedSession
 
 
-# Draws an explained session as an SVG picture, for the README.
-#
-#     recollect explain SESSION.jsonl --window 128k --svg docs/images/explain.svg
-#
-# Owns how the terminal drawing becomes a picture that looks the same everywhere: no fonts and
-# nothing else is fetched, and block signs become rectangles, because fonts disagree about them.
+# The SVG picture
 
 
 PICTURE_CELLS = 100
@@ -187,10 +186,7 @@ def _rect(style: str, x: float, y: float, width: float, height: float) -> str:
     )
 
 
-# Measures a replayed session into what there is to tell about it.
-#
-# Pure: a transcript and its replay in, `Explained` out. Tokens of single messages are the engine's
-# estimates carried over to its calibrated total, so that what is shown adds up.
+# A replayed session, measured
 
 
 LARGEST = 10

@@ -1,9 +1,10 @@
 """What `recollect explain` has to tell, as values: one picture of a session at one turn.
 
 Owns the names that `--json` prints; what is drawn is drawn from here and from nothing else.
-Texts in it are plain: no control characters, no secrets. Tokens are the engine's calibrated
-counts. Always holds: the kinds add up to what came and to what was sent, and every message of
-the request has exactly one fate.
+Texts from a transcript are made fit to be shown: one line, no secrets, nothing that moves the
+cursor, colours the screen or turns the reading direction. Tokens are the engine's calibrated
+counts, sorted by kind and tool. Always holds: the kinds add up to what came and to what was sent,
+and every message of the request has exactly one fate.
 """
 
 from __future__ import annotations
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
     from recollect.values.message import Part
 
 
-# Text from a transcript made fit to be shown: no secrets, no control characters, one line.
-#
-# Owns that nothing a recording holds can move the cursor, colour the screen, turn its reading
-# direction or reveal a key. Always returns text that any terminal can encode and measure.
+# Text made fit to be shown
 
 
 EXCERPT_CHARS = 160
@@ -101,10 +99,7 @@ def _words_of(part: Part) -> str:
     return f"[{part.kind}]"
 
 
-# Which kind of content the tokens of a request belong to.
-#
-# Owns the sorting of parts into kinds and tools. Counts with the engine's own weigher, so that
-# kinds add up to its estimates; `apportioned` carries them over to its calibrated totals.
+# Tokens by kind of content
 
 
 TokenKind: TypeAlias = Literal[

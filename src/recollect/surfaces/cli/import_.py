@@ -1,7 +1,9 @@
 """`recollect import PATH…`: recorded sessions and OpenClaw's files into a memory.
 
-Owns the command: which session a recording becomes, progress, and the tale of what became of
-every file. Files that are read are never altered. Interrupted, it can be run again: what is
+Owns the command: which files are looked at (in a folder only what could be a recording; a file
+that is named is always tried; OpenClaw's three files go together), which session a recording
+becomes, progress, and the report on every file, which names lines by number and never says what a
+message holds. Files that are read are never altered. Interrupted, it can be run again: what is
 stored is skipped.
 """
 
@@ -34,10 +36,7 @@ if TYPE_CHECKING:
     from recollect.values.transcript import RecordedSession
 
 
-# What there is to import behind the paths somebody gives: files, folders, archives.
-#
-# Owns which files are looked at. In a folder only what could be a recording is; a file that is
-# named is always tried. OpenClaw's three files are known by their names and go together.
+# Which files are imported
 
 
 SEGMENTS: Final = "segments.jsonl"
@@ -146,9 +145,7 @@ def stem_of(name: str) -> str:
     return stem or name
 
 
-# What is told about an import: each file's counts and complaints, and the sum of them.
-#
-# Never says what a message holds; lines are named by their numbers.
+# The report of an import
 
 
 _TOLD_LINES = 5

@@ -1,7 +1,8 @@
 """`recollect receipt SESSION`: what a compaction did to what was known, as a page.
 
 Reads only. Data goes to standard output; text from a memory is printed so that it cannot move
-the cursor. What the page shows and what `--json` prints are the same record.
+the cursor. What the page shows and what `--json` prints are the same record. What is lost comes
+first, because it is what somebody may have to say again; every standing has a sign of its own.
 """
 
 from __future__ import annotations
@@ -56,10 +57,7 @@ if TYPE_CHECKING:
     )
 
 
-# Draws the page of a receipt: how small the view became, what is lost, what changed.
-#
-# What is lost comes first, because it is what somebody may have to say again. Text is clipped to
-# the width, without colours every standing has a sign of its own.
+# The drawn page
 
 
 KIND_NAMES: Final[dict[ProbeKind, str]] = {

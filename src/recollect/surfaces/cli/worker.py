@@ -1,8 +1,9 @@
 """`recollect worker`: does the jobs of spaces, until it is told to stop.
 
-Owns the command: which spaces, how many at once, signals, and what is told. What a job is and
-does is the engine's. Data goes to standard output (`--json`), what happens to standard error.
-Always holds: a stop gives every lease back or completes its job.
+Owns the command: which spaces, how many at once, signals, and what is reported. What a job is and
+does is the engine's. Of many spaces the one that has waited longest is served next, for a bounded
+number of jobs, so that a busy one does not keep the others waiting. Data goes to standard output
+(`--json`), what happens to standard error. A stop gives every lease back or completes its job.
 """
 
 from __future__ import annotations
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
 
 
-# Works for every space of a fleet that has due jobs, a few at a time.
-#
-# Owns who is served next: the space that has waited longest, each for a bounded number of jobs, so
-# that a busy space does not keep the others waiting. Knows of spaces only their names.
+# The jobs of many spaces, a few at a time
 
 
 FLEET_IDLE_SECONDS: Final = 2.0

@@ -1,6 +1,8 @@
 """The value every rule reports, and the few readings of a body that all formats share.
 
-Never: judges. What a block means to a format is decided in that format's module.
+Never judges: what a block means to a format is decided in that format's module. Rules that need
+the request as the client sent it compare two bodies: providers sign what the model thought and
+refuse a replay that alters it, and one body alone cannot show that a signature was lost.
 """
 
 from __future__ import annotations
@@ -66,10 +68,7 @@ def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
     return found
 
 
-# Rules that only the request as the client sent it can settle.
-#
-# Providers sign what the model thought and link what it produced, and refuse a replay that alters
-# either. One body alone cannot show that a signature was lost: these rules compare two.
+# Rules that compare with the request as the client sent it
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 RULES = (

@@ -2,7 +2,9 @@
 
 Owns the life of the stores of a check: each check gets spaces of its own, under names that no
 other check uses, so checks can share a server and run beside each other. Always holds: a check
-that passed leaves stores whose own `check` is clean, and closes what it opened.
+that passed leaves stores whose own `check` is clean, and closes what it opened. Checks on
+generated cases need hypothesis, imported when they run; it draws in a thread of its own and hands
+each case to the event loop where the store lives.
 """
 
 from __future__ import annotations
@@ -24,10 +26,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-# Runs a check on cases that hypothesis makes up.
-#
-# Needs hypothesis, which is imported when a check runs. Hypothesis draws in a thread of its own
-# and hands each case to the event loop of the check, where the store lives.
+# Checks on generated cases
 
 _CASES = 25
 

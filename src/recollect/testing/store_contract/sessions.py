@@ -1,4 +1,8 @@
-"""What holds for sessions: the path grows, branches and is never set back by a late write."""
+"""What holds for sessions: the path grows, branches and is never set back by a late write.
+
+Any name can be kept, and a forgotten one is nowhere. A search of one session also sees the memory
+files beside it, which are sessions of their own whose names begin with `file:`.
+"""
 
 from __future__ import annotations
 
@@ -361,9 +365,7 @@ async def no_fact_names_a_forgotten_session(spaces: Spaces) -> None:
     assert [one.session for one in await store.facts([facts[3].id])] == [None]
 
 
-# What holds for a search of one session and the memory files beside it.
-#
-# What came from a file is in a session of its own, whose name begins with `file:`.
+# Searching one session and the memory files beside it
 
 _FILES = (
     "file:", "file:MEMORY.md", "file:memory/2026-11-15.md", "file:~/notes/a b.md", "file:%_*?[",

@@ -1,7 +1,9 @@
-"""`recollect facts import --markdown DIR`: what people changed in the Markdown files.
+"""`recollect facts export|import|add|edit|forget`: facts as files that people edit, and by hand.
 
-A changed line is a new version, a new line a new fact. A line that is gone is told; it is
-forgotten only on request.
+In a Markdown folder a changed line is a new version, a new line a new fact. A line that is gone is
+reported; it is forgotten only on request. Files that are not of the layout, or that somebody else
+wrote under such a name, are never touched. `forget` lists what would go and asks, unless told not
+to, and prints the certificate without a word of what was said.
 """
 
 from __future__ import annotations
@@ -56,9 +58,7 @@ if TYPE_CHECKING:
     from recollect.values.upkeep import Certificate, ForgetOrder
 
 
-# The files of a Markdown folder of facts: read and replaced, whole or not at all.
-#
-# Never touches a file that is not of the layout, nor one that somebody else wrote under its name.
+# The files of a Markdown folder
 
 
 def read_files(folder: Path) -> dict[str, str]:
@@ -277,10 +277,7 @@ def _draw_written(written: FactWritten) -> None:
         out.print(f"     before: {statement(one)}", style="dim", soft_wrap=True)
 
 
-# `recollect facts forget`: remove facts for good, on request with the messages they rest on.
-#
-# Lists what would go and asks, unless told not to; prints the certificate, and nothing of what was
-# said afterwards.
+# `recollect facts forget`: remove facts for good, on request with the messages they rest on
 
 
 _LISTED = 20

@@ -1,4 +1,8 @@
-"""`recollect facts list`: what is known, as a table, or what was known at a time."""
+"""`recollect facts list|history`: what is known, what was known at a time, and who changed it.
+
+Owns how the commands show a fact (its shortest unique id, who said it, since when, how it was
+made; text that cannot move the cursor), and the count of sessions that wait to be read.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,7 @@ if TYPE_CHECKING:
     from recollect.values.fact import Fact, FactId
 
 
-# How many facts were found, from the lines in which extraction tells what it did.
-#
-# Owns reading those lines (`engine.facts.extracting`): counts in front, the messages read behind.
+# How many facts were found
 
 
 _NEW = re.compile(r"(\d+) facts (?:added|told in more detail|replaced)")
@@ -70,10 +72,7 @@ class FactCounts:
         return "1 fact found" if self.facts == 1 else f"{self.facts:,} facts found"
 
 
-# A fact as the commands show it: short id, who said it, since when, how it was made.
-#
-# Owns the words for trust and making, the shortest ids that are unique, and the book that the
-# commands work with. Text and ids of facts are printed so that they cannot move the cursor.
+# A fact as the commands show it
 
 
 T = TypeVar("T")
@@ -281,9 +280,7 @@ def _heading(fact: Fact, end: float | None, *, asked: bool) -> Text:
     return line
 
 
-# How many sessions wait to be read for facts, and what people are told about it.
-#
-# Only reads. Always holds: a session counts once, whatever made it wait.
+# How many sessions wait to be read
 
 
 _MOST_JOBS = 100_000

@@ -1,7 +1,9 @@
-"""`recollect facts read`: read now what waits to be read for facts, without waiting for idle.
+"""`recollect facts read|why|pin|unpin`: read what waits, and look at what a fact rests on.
 
-The same work as the worker's, by rules or with the model of the settings, within the same budget.
-Owns nothing of how a session is read. What could not be read stays waiting, and is told.
+`read` does the same work as the worker's, by rules or with the model of the settings, within the
+same budget; what could not be read stays waiting and is reported. `why` names file and line of
+each message: an imported one knows them, one of our agent is looked for in its session's
+transcript, and no other file is opened.
 """
 
 from __future__ import annotations
@@ -43,10 +45,7 @@ if TYPE_CHECKING:
     from recollect.values.segment import Segment
 
 
-# Where a message of the archive stands in a transcript: file and line.
-#
-# An imported message knows its file and line. One of Recollect's own agent is looked for in the
-# session's transcript, by its words. Never opens any other file. What cannot be found is named.
+# Where a message stands: file and line
 
 
 _MS = 1000.0

@@ -1,7 +1,7 @@
-"""`recollect memory index [FOLDER…]`: memory files into a memory, once, and what became of them.
+"""`recollect memory index|add|embed`: files and notes into a memory, and the vectors it lacks.
 
-The same look that an engine takes in the background. Never alters a file; safe to run at any time,
-beside an engine too.
+The same work that an engine does in the background, done now. Never alters a file; safe to run at
+any time, beside an engine too, and to interrupt: what was made stays.
 """
 
 from __future__ import annotations
@@ -74,10 +74,7 @@ def add(*, text: str, session: str, url: str | None, space: str, as_json: bool) 
         raise SystemExit(1)
 
 
-# `recollect memory embed`: make the vectors that are missing, now, and show how far it is.
-#
-# The same work as the jobs of the kind "embed" do in the background; for a memory that was just
-# imported, or a model that was just installed. It can be stopped at any time: what was made stays.
+# `recollect memory embed`: make the vectors that are missing, now, and show how far it is
 
 
 _MANY_PASSAGES = 1_000

@@ -1,4 +1,7 @@
-"""`recollect memory evict|reindex|check|scrub|migrate`: looking after a memory."""
+"""`recollect memory evict|reindex|check|scrub|migrate|spool|jobs`: looking after a memory.
+
+`spool` never opens the store, so it answers while that is away, which is when people ask.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,7 @@ if TYPE_CHECKING:
     from recollect.values.upkeep import CheckResult, ScrubResult, SpoolState
 
 
-# `recollect memory spool`: what waits on this machine, and what went wrong with it.
-#
-# Never opens the store, so it answers while that is away, which is when people ask.
+# `recollect memory spool`: what waits on this machine, and what went wrong with it
 
 
 RETRY = "`recollect memory spool --retry` offers them again"
